@@ -64,12 +64,12 @@ def measure(events: int, rounds: int) -> list[Appended]:
 def _rate(new_url: Callable[[], str], events: Sequence[e.Event], batch: int) -> float:
     ledger: Ledger = open_ledger(new_url(), clock=SystemClock())
     count = len(events) if batch > 1 else min(len(events), _SINGLE)
-    ledger.append([])  # The first connection.
+    ledger.events.append([])  # The first connection.
     started = time.perf_counter()
     for start in range(0, count, batch):
-        ledger.append(events[start : min(start + batch, count)])
+        ledger.events.append(events[start : min(start + batch, count)])
     seconds = time.perf_counter() - started
-    verified = ledger.verify()
+    verified = ledger.events.verify()
     ledger.close()
     if verified.events != count or verified.differences or verified.skipped:
         raise SystemExit(f"what is stored is not what the log leads to: {verified}")

@@ -12,13 +12,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from tests.doubles.through import through
 from tests.servers.mariadb import MariadbServer
 
 from bench import corpus, report
@@ -30,7 +31,6 @@ from instep.domain.counts import Counts
 from instep.domain.waves import SliceOutcome
 from instep.entities.plan_request import PlanOptions
 from instep.jobs.run import run_entities
-from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.project.load import load_project
 from instep.system import SystemClock
@@ -82,15 +82,15 @@ def ask(name: str, url: str, slices: int, repeat: int) -> list[Statistics]:
     with closing(open_ledger(url, clock=SystemClock())) as ledger:
         part = fill_ledger(ledger, "job", slices)
         worker = "planner-job"
-        while sum(each.processing + each.pending for each in ledger.open_parts([REF])) > slices // 2:
-            claims = ledger.claim("job", REF, worker, work=2**40, limit=1_000)
+        while sum(each.processing + each.pending for each in ledger.open_parts.on([REF])) > slices // 2:
+            claims = ledger.slices.claim("job", REF, worker, work=2**40, limit=1_000)
             outcomes = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
-            ledger.complete(part, worker, outcomes, job_id="job")
-        assert ledger.claim("job", REF, worker, work=2**40, limit=64)
+            ledger.slices.complete(part, worker, outcomes, job_id="job")
+        assert ledger.slices.claim("job", REF, worker, work=2**40, limit=64)
         questions: dict[str, Callable[[], object]] = {
-            "job": lambda: ledger.job("job"),
-            "latest_job": lambda: ledger.latest_job(REF),
-            "open_parts": lambda: ledger.open_parts([REF]),
+            "job": lambda: ledger.jobs.get("job"),
+            "latest_job": lambda: ledger.jobs.latest(REF),
+            "open_parts": lambda: ledger.open_parts.on([REF]),
         }
         found = []
         for question, call in questions.items():
@@ -106,25 +106,19 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 class Timed:
-    """A ledger that sums up how long its calls take, heartbeats in the background included."""
+    """Sums up how long calls of a ledger take, heartbeats in the background included."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.seconds: Counter[str] = Counter()
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.calls: Counter[str] = Counter()
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._ledger, name)
-
-        def timed(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return method(*arguments, **named)
-            finally:
-                self.seconds[name] += time.perf_counter() - began  # type: ignore[assignment]  # counts seconds here
-                self.calls[name] += 1
-
-        return timed
+    def call(self, name: str, real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return real(*arguments, **named)
+        finally:
+            self.seconds[name] += time.perf_counter() - began
+            self.calls[name] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +147,19 @@ def spark_job(url: str, folder: Path, *, documents: int, buckets: int, engine: s
     (folder / "instep.yaml").write_text(text)
     container = Container(load_project(folder / "instep.yaml"), engine=engine)
     with closing(container), closing(container.ledger()) as ledger:
-        timed = Timed(ledger)
+        timed = Timed()
         setups = container.setups()
         for setup in setups:
             container.prepare(setup)
         began = time.perf_counter()
-        [result] = run_entities(setups, container.context(cast(Ledger, timed), Silent()), PlanOptions(), wait_seconds=0)
+        [result] = run_entities(
+            setups,
+            container.context(through(ledger, timed.call), Silent()),
+            PlanOptions(),
+            wait_seconds=0,
+        )
         wall = time.perf_counter() - began
-        job = ledger.latest_job(setups[0].ref)
+        job = ledger.jobs.latest(setups[0].ref)
     assert job is not None
     states = {str(state): number for state, number in job.slices.items()}
     if set(states) != {"COMPLETED"} or job.counts.written != documents:

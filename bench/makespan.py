@@ -33,7 +33,8 @@ from instep.domain.planning import Pace, fair_share, learned_pace, lpt_bound, to
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.entities.setup import MOST_CLAIMS
-from instep.ledger.ledger import Lease, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.parts import NewPart
 
 WORKERS, SLICES = 10_000, 50_000
 GOAL = 1.1
@@ -168,18 +169,18 @@ class Simulation:
 
     def _begin(self) -> JobPart:
         ledger = self._ledger
-        ledger.register_worker("planner", kind="run", host="host", pid=1)
-        ledger.begin_job(_JOB, "planner", {})
-        lease = ledger.acquire_lease(_REF, _JOB, "planner")
+        ledger.workers.register("planner", kind="run", host="host", pid=1)
+        ledger.jobs.begin(_JOB, "planner", {})
+        lease = ledger.leases.acquire(_REF, _JOB, "planner")
         assert isinstance(lease, Lease)
-        instance = ledger.new_instance(lease, Reason.FIRST)
+        instance = ledger.instances.new(lease, Reason.FIRST)
         part = JobPart(_REF, instance, "physical", {}, 1, lease.epoch, 0, fresh=True)
         payload = encode_changes([_document(number) for number in range(DOCUMENTS)])
         plans = [
             SlicePlan(index, 0, "", "", DOCUMENTS, work, 40, payload) for index, work in enumerate(self._case.works)
         ]
-        ledger.plan_job(_JOB, [NewPart(part, plans)], stagger=True)
-        ledger.start_job(_JOB)
+        ledger.parts.plan(_JOB, [NewPart(part, plans)], stagger=True)
+        ledger.jobs.start(_JOB)
         return part
 
     def _at(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
@@ -191,18 +192,20 @@ class Simulation:
         return self._served_until
 
     def _join(self, worker: _Worker) -> None:
-        self._ledger.register_worker(worker.id, kind="worker", host="host", pid=1)
-        self._ledger.join_job(_JOB, worker.id)
+        self._ledger.workers.register(worker.id, kind="worker", host="host", pid=1)
+        self._ledger.jobs.join(_JOB, worker.id)
         self._look(worker)
 
     def _look(self, worker: _Worker) -> None:
         worker.polls = self._clock.seconds
-        (part,) = self._ledger.open_parts([_REF])
+        (part,) = self._ledger.open_parts.on([_REF])
         if not part.pending:
             self._idle.append(worker)
             return
         limit = min(MOST_CLAIMS, fair_share(part.pending, part.workers))
-        claims = self._ledger.claim(_JOB, _REF, worker.id, work=wave_work(worker.pace), limit=limit, after=worker.after)
+        claims = self._ledger.slices.claim(
+            _JOB, _REF, worker.id, work=wave_work(worker.pace), limit=limit, after=worker.after
+        )
         answered = self._statement()
         if not claims:
             self._at(answered + TIMING.poll / 1000, self._look, worker)
@@ -222,7 +225,8 @@ class Simulation:
         kept = [
             claim
             for claim in claims
-            if not too_long(claim.work, claim.units, worker.pace, idle=idle) or not self._ledger.split(claim, worker.id)
+            if not too_long(claim.work, claim.units, worker.pace, idle=idle)
+            or not self._ledger.slices.split(claim, worker.id)
         ]
         if len(kept) < len(claims):
             self._wake()
@@ -240,7 +244,7 @@ class Simulation:
         outcomes = [
             SliceOutcome(claim.slice_id, claim.fence, Counts(read=claim.units, written=claim.units)) for claim in claims
         ]
-        self._ledger.complete(self._part, worker.id, outcomes, job_id=_JOB)
+        self._ledger.slices.complete(self._part, worker.id, outcomes, job_id=_JOB)
         answered = self._statement()
         self._completed += len(claims)
         self._makespan = max(self._makespan, answered)

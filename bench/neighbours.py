@@ -104,14 +104,14 @@ def seconds(spark: Any, *, noisy: bool) -> dict[str, float]:
 def _until_claimed(ledger: Any) -> None:
     """Until its first wave is on Spark."""
     ref = PartitionRef(LARGE, GLOBAL)
-    while not any(each.processing for each in ledger.open_parts([ref])):
+    while not any(each.processing for each in ledger.open_parts.on([ref])):
         time.sleep(0.05)
 
 
 def _stop(ledger: Any) -> None:
-    for job in ledger.jobs():
+    for job in ledger.jobs.newest():
         if not job.state.ended:
-            ledger.request_stop(job.id, "the others are done")
+            ledger.jobs.request_stop(job.id, "the others are done")
 
 
 def main() -> None:

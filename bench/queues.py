@@ -22,8 +22,10 @@ from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
+from instep.ledger.parts import NewPart
 from instep.system import SystemClock
 
 #: Documents of the smallest slice that is planned (1,000 rows), and so of the smallest payload: 3.5 KB.
@@ -84,20 +86,20 @@ class Ours:
 
     def drain(self, url: str, batch: int, worker: int, ready: Callable[[], object]) -> Drained:
         ledger = _ledger(url)
-        part = ledger.open_parts([REF])[0]
+        part = ledger.open_parts.on([REF])[0]
         name = f"{part.job_id}-worker{worker}"
-        ledger.register_worker(name, kind="worker", host="host", pid=worker)
-        ledger.join_job(part.job_id, name)
+        ledger.workers.register(name, kind="worker", host="host", pid=worker)
+        ledger.jobs.join(part.job_id, name)
         ready()
         began = ended = time.monotonic()
         done = after = 0
-        while claims := ledger.claim(part.job_id, REF, name, work=2**40, limit=batch, after=after):
+        while claims := ledger.slices.claim(part.job_id, REF, name, work=2**40, limit=batch, after=after):
             after = claims[-1].rank
             outcomes = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
-            ledger.complete(part.part, name, outcomes, job_id=part.job_id)
+            ledger.slices.complete(part.part, name, outcomes, job_id=part.job_id)
             done += len(claims)
             ended = time.monotonic()
-        ledger.retire_worker(name)
+        ledger.workers.retire(name)
         ledger.close()
         return Drained(done, began, ended)
 
@@ -112,17 +114,17 @@ def fill_ledger(ledger: Ledger, job_id: str, slices: int, *, worker: str = "plan
     lease is kept.
     """
     worker = f"{worker}-{job_id}"
-    ledger.register_worker(worker, kind="run", host="host", pid=1)
-    ledger.begin_job(job_id, worker, {})
-    for other in ledger.open_parts([REF]):
-        ledger.finish_part(other.job_id, other.part, JobState.FAILED, worker_id=worker)
-    lease = ledger.acquire_lease(REF, job_id, worker)
+    ledger.workers.register(worker, kind="run", host="host", pid=1)
+    ledger.jobs.begin(job_id, worker, {})
+    for other in ledger.open_parts.on([REF]):
+        ledger.parts.finish(other.job_id, other.part, JobState.FAILED, worker_id=worker)
+    lease = ledger.leases.acquire(REF, job_id, worker)
     assert isinstance(lease, Lease), lease
-    instance = ledger.new_instance(lease, Reason.FIRST)
+    instance = ledger.instances.new(lease, Reason.FIRST)
     part = JobPart(REF, instance, "physical", {}, 1, lease.epoch, 0, fresh=True)
     plans = [SlicePlan(number, 0, "", "", 1, 1, 40, PAYLOAD) for number in range(slices)]
-    ledger.plan_job(job_id, [NewPart(part, plans)])
-    ledger.start_job(job_id)
+    ledger.parts.plan(job_id, [NewPart(part, plans)])
+    ledger.jobs.start(job_id)
     return part
 
 

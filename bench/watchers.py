@@ -113,11 +113,11 @@ def _work(url: str, part: JobPart, enough: Event) -> None:
     worker = f"planner-{_JOB}"
     with closing(open_ledger(url, clock=SystemClock())) as ledger:
         while not enough.wait(_PAUSE):
-            claims = ledger.claim(_JOB, REF, worker, work=2**40, limit=_WAVE)
+            claims = ledger.slices.claim(_JOB, REF, worker, work=2**40, limit=_WAVE)
             if not claims:
                 return
             outcomes = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
-            ledger.complete(part, worker, outcomes, job_id=_JOB)
+            ledger.slices.complete(part, worker, outcomes, job_id=_JOB)
 
 
 @contextmanager

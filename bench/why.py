@@ -74,7 +74,7 @@ def _fill(project: instep.Instep, target: LanceTarget, known: str, rows: int) ->
     # The job's last epoch: it has sealed its part.
     assert one.job is not None
     with closing(Container(project.project).ledger(read_only=True)) as ledger:
-        job = ledger.job(one.job.id)
+        job = ledger.jobs.get(one.job.id)
     assert job is not None
     last = job.part(PartitionRef("Document")).part.epoch
     base = target.fence(one.physical, last)

@@ -21,7 +21,7 @@ from instep.api.connections import websocket_options
 from instep.api.progress import Progress
 from instep.domain.jobs import Job
 from instep.errors import Transient
-from instep.ledger.ledger import JobMark
+from instep.ledger.jobs import JobMark, Jobs
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 from tests.waiting import until
@@ -30,7 +30,7 @@ PATIENCE = 60.0
 
 
 class CountingLedger(MemoryLedger):
-    """Counts what it is asked, and can be away. `opened` and `closed` are by those who watch jobs."""
+    """Counts what it is asked of jobs, and can be away. `opened` and `closed` are by those who watch jobs."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -39,6 +39,7 @@ class CountingLedger(MemoryLedger):
         self.away = False
         self.answers = threading.Event()
         self.answers.set()
+        self.jobs = _CountingJobs(self)
 
     def open(self) -> CountingLedger:
         self.asked["open"] += 1
@@ -47,16 +48,22 @@ class CountingLedger(MemoryLedger):
     def close(self) -> None:
         self.asked["close"] += 1
 
-    def job_marks(self, newest: int) -> list[JobMark]:
-        self.asked["job_marks"] += 1
-        assert self.answers.wait(PATIENCE)
-        if self.away:
-            raise Transient("db.example.org: the server is away")
-        return super().job_marks(newest)
 
-    def job(self, job_id: str) -> Job | None:
-        self.asked["job"] += 1
-        return super().job(job_id)
+class _CountingJobs(Jobs):
+    def __init__(self, ledger: CountingLedger) -> None:
+        super().__init__(ledger.database)
+        self._ledger = ledger
+
+    def marks(self, newest: int) -> list[JobMark]:
+        self._ledger.asked["marks"] += 1
+        assert self._ledger.answers.wait(PATIENCE)
+        if self._ledger.away:
+            raise Transient("db.example.org: the server is away")
+        return super().marks(newest)
+
+    def get(self, job_id: str) -> Job | None:
+        self._ledger.asked["get"] += 1
+        return super().get(job_id)
 
 
 @dataclass(frozen=True)

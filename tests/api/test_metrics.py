@@ -48,9 +48,9 @@ def busy(instep: Instep) -> Iterator[Instep]:
     found.run(engine="inline")
     with closing(open_ledger(found.project.ledger_url, clock=SystemClock())) as ledger:
         part = running(ledger, plans(3), fresh=False)
-        claims = ledger.claim("job", part.ref, "ann", work=1, limit=1)
-        ledger.give_back(claims, "ann", error="once more", spent=True)
-        ledger.claim("job", part.ref, "ann", work=1, limit=1)
+        claims = ledger.slices.claim("job", part.ref, "ann", work=1, limit=1)
+        ledger.slices.give_back(claims, "ann", error="once more", spent=True)
+        ledger.slices.claim("job", part.ref, "ann", work=1, limit=1)
         yield found
 
 

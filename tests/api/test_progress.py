@@ -73,14 +73,14 @@ def test_changes_of_state_are_told_at_once(channel: Channel) -> None:
     with channel.listening() as ear:
         nothing = ear.message()
         assert (nothing["job"], nothing["data"], nothing["error"]) == (None, None, None)
-        looks = channel.ledger.asked["job_marks"] + 3
-        until(lambda: channel.ledger.asked["job_marks"] >= looks)
+        looks = channel.ledger.asked["marks"] + 3
+        until(lambda: channel.ledger.asked["marks"] >= looks)
         ledgers.register(channel.ledger, ANN)
-        channel.ledger.begin_job(JOB, ANN, {})
+        channel.ledger.jobs.begin(JOB, ANN, {})
         planned = ear.message()
         assert (planned["job"], status(planned)) == (JOB, "INITIALIZING")
         assert planned["data"]["stats"]["jobStats"]["totalRecords"] is None, "nobody knows yet"
-        channel.ledger.discard_job(JOB)
+        channel.ledger.jobs.discard(JOB)
         gone = ear.message()
         assert (gone["job"], gone["data"]) == (JOB, None)
         one, two = ledgers.begin(channel.ledger, job_id=OTHER, entities=["Document", "Ticket"], slices=1)
@@ -103,10 +103,10 @@ def test_many_clients_are_told_the_same_by_one_reader(channel: Channel) -> None:
     with ExitStack() as stack:
         ears = [stack.enter_context(channel.listening()) for _ in range(30)]
         assert len({ear.text() for ear in ears}) == 1
-        assert channel.ledger.asked["job"] == 1
+        assert channel.ledger.asked["get"] == 1
         ledgers.stop(channel.ledger)
         assert len({ear.text() for ear in ears}) == 1
-        assert channel.ledger.asked["job"] == 2
+        assert channel.ledger.asked["get"] == 2
 
 
 @pytest.mark.usefixtures("often")
@@ -129,14 +129,14 @@ def test_a_client_that_comes_back_gets_the_messages_it_missed(channel: Channel) 
     ledgers.register(channel.ledger, ANN)
     with channel.listening() as stays:
         stays.message()
-        channel.ledger.begin_job(JOB, ANN, {})
+        channel.ledger.jobs.begin(JOB, ANN, {})
         with channel.listening() as ear:
             last = ear.until(lambda message: message["job"] == JOB)["seq"]
         while stays.message()["seq"] < last:
             pass
-        channel.ledger.request_stop(JOB)
+        channel.ledger.jobs.request_stop(JOB)
         missed = [stays.text()]
-        channel.ledger.begin_job(OTHER, ANN, {})
+        channel.ledger.jobs.begin(OTHER, ANN, {})
         missed.append(stays.text())
         with channel.listening(after=last) as ear:
             assert [ear.text(), ear.text()] == missed
@@ -156,7 +156,7 @@ def test_a_job_that_ended_long_ago_is_sent_to_a_client_that_asks_for_it(channel:
         assert other.message()["job"] == OTHER
         ledgers.stop(channel.ledger, OTHER)
         assert (other.message()["job"]) == OTHER
-        channel.ledger.start_job(JOB)
+        channel.ledger.jobs.start(JOB)
         resumed = ear.message()
         assert (resumed["job"], status(resumed)) == (JOB, "RUNNING")
 
@@ -168,8 +168,8 @@ def test_a_ledger_that_is_away_is_told_once_and_when_it_is_back(channel: Channel
         channel.ledger.away = True
         away = ear.message()
         assert (away["job"], away["data"], away["error"]) == (None, None, "the ledger cannot be read")
-        tried = channel.ledger.asked["job_marks"] + 3
-        until(lambda: channel.ledger.asked["job_marks"] >= tried)
+        tried = channel.ledger.asked["marks"] + 3
+        until(lambda: channel.ledger.asked["marks"] >= tried)
         with channel.listening() as late:
             assert late.message()["error"]
         channel.ledger.away = False

@@ -9,7 +9,8 @@ from instep.api.progress_feed import status_data
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef
-from instep.ledger.ledger import Lease, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.parts import NewPart
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
@@ -52,7 +53,7 @@ def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLed
 
 def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {})
+    ledger.jobs.begin(JOB, ANN, {})
     assert status_data(one_job_view(ledger, JOB))["stats"] == {
         "jobStats": {"totalRecords": None, "successRecords": 0, "failedRecords": 0},
         "entityStats": {},
@@ -63,11 +64,11 @@ def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: 
         NewPart(_part(ledger, "Event@1"), [ledgers.a_slice(0)]),
         NewPart(_part(ledger, "Event@2"), [SlicePlan(0, 0, "", "", 0, 1, 40, b"")]),
     ]
-    ledger.plan_job(JOB, planned)
+    ledger.parts.plan(JOB, planned)
     stats = status_data(one_job_view(ledger, JOB))["stats"]
     assert {name: each["totalRecords"] for name, each in stats["entityStats"].items()} == {"Ticket": 10, "Event": None}
     assert stats["jobStats"]["totalRecords"] is None
-    ledger.start_job(JOB)
+    ledger.jobs.start(JOB)
     for each in planned[:2]:
         ledgers.complete(ledger, each.part, 1, failed=2)
     stats = status_data(one_job_view(ledger, JOB))["stats"]
@@ -75,7 +76,7 @@ def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: 
 
 
 def _part(ledger: MemoryLedger, ref: str) -> JobPart:
-    lease = ledger.acquire_lease(PartitionRef.parse(ref), JOB, ANN)
+    lease = ledger.leases.acquire(PartitionRef.parse(ref), JOB, ANN)
     assert isinstance(lease, Lease)
-    instance = ledger.new_instance(lease, Reason.FIRST)
+    instance = ledger.instances.new(lease, Reason.FIRST)
     return JobPart(lease.ref, instance, f"{instance}-index", {}, 1, lease.epoch, 0, True)

@@ -212,10 +212,10 @@ def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> N
     container = Container(load_again(folder))
     (setup,) = container.setups()
     ledger = container.ledger()
-    ledger.register_worker("ann", kind="worker", host="here", pid=1)
+    ledger.workers.register("ann", kind="worker", host="here", pid=1)
     said = {"settings": {"Document@global": {"payload_bytes": 100 << 20, "requests": 100}}}
-    ledger.begin_job("asked", "ann", said)
-    ledger.begin_job("plain", "ann", {})
+    ledger.jobs.begin("asked", "ann", said)
+    ledger.jobs.begin("plain", "ann", {})
 
     def bounds(job: str) -> tuple[int, int]:
         target = as_job_says(setup, ledger, job).target

@@ -38,7 +38,7 @@ def test_the_ledgers_share_of_a_job_is_summed_up(server: DurablePostgres, tmp_pa
     share = spark_job(server.create("job"), tmp_path, documents=40, buckets=8, engine="inline")
     assert share.slices == 8
     assert 0 < share.share < 1
-    assert share.calls["plan_job"] == 1
+    assert share.calls["parts.plan"] == 1
     assert share_rows(share)[1][-1][0].startswith("all, of")
 
 

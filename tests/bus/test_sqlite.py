@@ -15,7 +15,6 @@ from instep.domain.requests import Kind
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.sql_ledger import SqlLedger
 from tests.bus.ledgers import LedgerBusContract
 from tests.contracts.bus.fixtures import ask
 from tests.doubles.clock import VirtualClock
@@ -37,7 +36,7 @@ class TestSqliteBus(LedgerBusContract):
         self, open_another: Callable[[], Ledger], clock: VirtualClock, engine: Engine
     ) -> None:
         open_another().close()
-        bus = LedgerBus(SqlLedger(engine, SqliteDialect(clock, "here")), clock)
+        bus = LedgerBus(Ledger(engine, SqliteDialect(clock, "here")), clock)
         consumer = bus.consumer("Issue", Kind.NAMESPACE, Policy(group="source", limit=3))
         bus.publish(ask(1), ask(1, "1/"))
         sent: list[tuple[str, Any]] = []

@@ -10,7 +10,9 @@ from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 
 #: Documents in a slice.
 UNITS = 5
@@ -37,24 +39,24 @@ def begin(
 ) -> list[JobPart]:
     """A running job that `worker` planned and takes part in."""
     register(ledger, worker, kind=kind)
-    ledger.begin_job(job_id, worker, {"full_refresh": True, "entities": list(entities)})
+    ledger.jobs.begin(job_id, worker, {"full_refresh": True, "entities": list(entities)})
     parts = []
     for entity in entities:
-        lease = ledger.acquire_lease(PartitionRef(entity), job_id, worker)
+        lease = ledger.leases.acquire(PartitionRef(entity), job_id, worker)
         assert isinstance(lease, Lease)
-        instance = ledger.new_instance(lease, Reason.FIRST)
+        instance = ledger.instances.new(lease, Reason.FIRST)
         parts.append(JobPart(lease.ref, instance, f"{instance}-index", {"chunker": "c1"}, 16, lease.epoch, 7, True))
-    ledger.plan_job(job_id, [NewPart(part, [a_slice(index) for index in range(slices)]) for part in parts])
-    ledger.start_job(job_id)
+    ledger.parts.plan(job_id, [NewPart(part, [a_slice(index) for index in range(slices)]) for part in parts])
+    ledger.jobs.start(job_id)
     return parts
 
 
 def register(ledger: Ledger, worker: str, *, kind: str = "worker", host: str = "server-1", pid: int = 4711) -> None:
-    ledger.register_worker(worker, kind=kind, host=host, pid=pid)
+    ledger.workers.register(worker, kind=kind, host=host, pid=pid)
 
 
 def claim(ledger: Ledger, part: JobPart, slices: int, *, worker: str = ANN, job_id: str = JOB) -> list[Claim]:
-    return ledger.claim(job_id, part.ref, worker, work=10 * slices, limit=slices)
+    return ledger.slices.claim(job_id, part.ref, worker, work=10 * slices, limit=slices)
 
 
 def complete(
@@ -63,7 +65,7 @@ def complete(
     """Claim and complete slices; so many documents of each fail."""
     claims = claim(ledger, part, slices, worker=worker, job_id=job_id)
     assert len(claims) == slices
-    ledger.complete(part, worker, [_outcome(each, failed) for each in claims], job_id=job_id)
+    ledger.slices.complete(part, worker, [_outcome(each, failed) for each in claims], job_id=job_id)
 
 
 def _outcome(claimed: Claim, failed: int) -> SliceOutcome:
@@ -77,15 +79,15 @@ def _outcome(claimed: Claim, failed: int) -> SliceOutcome:
 
 
 def finish(ledger: Ledger, part: JobPart, state: JobState, *, worker: str = ANN, job_id: str = JOB) -> None:
-    assert ledger.begin_finish(job_id, part.ref, worker)
-    ledger.finish_part(job_id, part, state, worker_id=worker, promote=state is not JobState.FAILED)
+    assert ledger.parts.begin_finish(job_id, part.ref, worker)
+    ledger.parts.finish(job_id, part, state, worker_id=worker, promote=state is not JobState.FAILED)
 
 
 def stop(ledger: Ledger, job_id: str = JOB) -> None:
-    assert ledger.request_stop(job_id, "stopped by a test") is JobState.STOPPED
+    assert ledger.jobs.request_stop(job_id, "stopped by a test") is JobState.STOPPED
 
 
 def job_of(ledger: Ledger, job_id: str = JOB) -> Job:
-    job = ledger.job(job_id)
+    job = ledger.jobs.get(job_id)
     assert job is not None
     return job

@@ -352,7 +352,7 @@ def test_checkpoints_and_the_slices_of_what_is_built(
     complete(ledger, part, 2)
     finish(ledger, part, JobState.COMPLETED)
     [found] = answer(capsys, "checkpoints", "--entity", "User")
-    checkpoint = ledger.checkpoint(PartitionRef("User"))
+    checkpoint = ledger.checkpoints.get(PartitionRef("User"))
     assert checkpoint is not None
     assert (found["key"], found["state"], found["watermark"]) == ("global.User", "complete", checkpoint.watermark)
     assert ["global.User", "complete"] in [line.split()[:2] for line in said(capsys, "checkpoints").splitlines()]

@@ -66,7 +66,7 @@ def test_jobs_are_listed_newest_first_in_eighty_columns(
 
 def test_a_job_that_waits_for_a_worker_says_so(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.begin(ledger)
-    ledger.retire_worker(ANN)
+    ledger.workers.retire(ANN)
     assert "waits for a worker" in said(capsys, "jobs")
     assert "waits for a worker" in said(capsys, "job", "show", "1f0c")
 
@@ -78,7 +78,7 @@ def test_workers_tell_where_they_are_and_what_they_do(
     ledgers.claim(ledger, part, 2)
     ledgers.register(ledger, BOB, host="server-2", pid=7)
     clock.sleep(70)
-    ledger.heartbeat(BOB, [])
+    ledger.workers.heartbeat(BOB, [])
     clock.sleep(20)
     text = said(capsys, "workers")
     assert widest(text) <= 80
@@ -145,7 +145,7 @@ def test_a_job_is_shown_entity_by_entity_with_its_workers(
 
 def test_a_job_that_is_being_planned_shows_what_was_asked(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {"entities": ["Document@global", "Ticket@global"], "full_refresh": False})
+    ledger.jobs.begin(JOB, ANN, {"entities": ["Document@global", "Ticket@global"], "full_refresh": False})
     text = said(capsys, "job", "show", JOB)
     assert "state    initializing" in text
     assert "asked    entities=Document@global,Ticket@global\n" in text
@@ -155,8 +155,8 @@ def test_a_job_that_is_being_planned_shows_what_was_asked(ledger: Ledger, capsys
 def test_an_error_of_an_entity_is_shown_with_it(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     (part,) = ledgers.begin(ledger, slices=1)
     ledgers.complete(ledger, part, 1)
-    assert ledger.begin_finish(JOB, part.ref, ANN)
-    ledger.finish_part(JOB, part, JobState.FAILED, worker_id=ANN, error="the index lost rows")
+    assert ledger.parts.begin_finish(JOB, part.ref, ANN)
+    ledger.parts.finish(JOB, part, JobState.FAILED, worker_id=ANN, error="the index lost rows")
     assert "Document: the index lost rows" in said(capsys, "job", "show", JOB)
 
 

@@ -48,7 +48,7 @@ def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
 ) -> None:
     (part,) = ledgers.begin(ledger, slices=4)
     ledgers.register(ledger, BOB, host="server-2")
-    ledger.join_job(JOB, BOB)
+    ledger.jobs.join(JOB, BOB)
     ledgers.complete(ledger, part, 1, failed=1)
     clock.sleep(10)
     ledgers.claim(ledger, part, 1, worker=BOB)
@@ -78,7 +78,7 @@ def test_before_the_first_slice_there_is_no_speed_to_go_by(ledger: MemoryLedger,
 
 def test_a_job_that_is_being_planned_has_nothing_yet(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {})
+    ledger.jobs.begin(JOB, ANN, {})
     view = one_job_view(ledger, JOB)
     assert (view.state, view.refs, view.units, view.duration_seconds, view.seconds_left) == (
         JobState.INITIALIZING,
@@ -116,7 +116,7 @@ def test_an_ended_job_took_as_long_as_it_ran(ledger: MemoryLedger, clock: Virtua
 
 def test_a_job_without_workers_is_said_to_wait(ledger: MemoryLedger) -> None:
     ledgers.begin(ledger)
-    ledger.leave_job(JOB, ANN)
+    ledger.jobs.leave(JOB, ANN)
     assert one_job_view(ledger, JOB).waits_for_workers
 
 
@@ -214,9 +214,9 @@ def test_a_resumed_job_is_open_to_any_worker_and_keeps_what_is_done(ledger: Memo
     (part,) = ledgers.begin(ledger)
     ledgers.complete(ledger, part, 1)
     ledgers.stop(ledger)
-    assert ledger.open_parts([part.ref]) == []
+    assert ledger.open_parts.on([part.ref]) == []
     jobs.resume_job(ledger, ledgers.job_of(ledger))
-    (offered,) = ledger.open_parts([part.ref])
+    (offered,) = ledger.open_parts.on([part.ref])
     assert (offered.job_id, offered.pending, offered.held) == (JOB, 3, False)
     view = one_job_view(ledger, JOB)
     assert (view.state, view.done, view.error) == (JobState.RUNNING, 5, None)
@@ -231,7 +231,7 @@ def test_resuming_what_runs_changes_nothing(ledger: MemoryLedger) -> None:
 def test_what_cannot_be_resumed_says_why(ledger: MemoryLedger) -> None:
     (part,) = ledgers.begin(ledger, slices=2)
     ledgers.claim(ledger, part, 1)
-    ledger.request_stop(JOB)
+    ledger.jobs.request_stop(JOB)
     assert "--wait" in str(error_of(lambda: jobs.resume_job(ledger, ledgers.job_of(ledger))).hint)
     (ticket,) = ledgers.begin(ledger, job_id=OTHER, entities=["Ticket"], slices=1)
     ledgers.complete(ledger, ticket, 1, job_id=OTHER, failed=1)
@@ -241,7 +241,7 @@ def test_what_cannot_be_resumed_says_why(ledger: MemoryLedger) -> None:
 
 def test_a_job_that_is_being_planned_cannot_be_resumed(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {})
+    ledger.jobs.begin(JOB, ANN, {})
     assert "still being planned" in error_of(lambda: jobs.resume_job(ledger, ledgers.job_of(ledger))).what
 
 
@@ -271,7 +271,7 @@ def test_a_job_that_may_go_on_by_itself_is_not_retried(ledger: MemoryLedger) -> 
 
 def test_a_job_that_failed_before_it_was_planned_is_run_anew(ledger: MemoryLedger, clock: VirtualClock) -> None:
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {})
+    ledger.jobs.begin(JOB, ANN, {})
     clock.sleep(TIMING.stale / 1000)
     ledger.sweep()
     assert "instep run" in str(error_of(lambda: jobs.entities_to_retry(ledgers.job_of(ledger))).hint)

@@ -22,7 +22,9 @@ from instep.cli import main
 from instep.cli.top_view import screen
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
-from instep.ledger.ledger import FailureRecord, Ledger
+from instep.ledger.failures import FailureRecord, Failures
+from instep.ledger.jobs import Jobs
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.system import SystemClock
 from tests.cli import ledgers
@@ -40,14 +42,19 @@ class CountingLedger(MemoryLedger):
         self.clock = VirtualClock()
         super().__init__(self.clock)
         self.asked: Counter[str] = Counter()
+        asked, database = self.asked, self.database
 
-    def job(self, job_id: str) -> Job | None:
-        self.asked[job_id] += 1
-        return super().job(job_id)
+        class CountingJobs(Jobs):
+            def get(self, job_id: str) -> Job | None:
+                asked[job_id] += 1
+                return super().get(job_id)
 
-    def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
-        self.asked["failures"] += 1
-        return super().failures(ref, limit=limit)
+        class CountingFailures(Failures):
+            def newest(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
+                asked["failures"] += 1
+                return super().newest(ref, limit=limit)
+
+        self.jobs, self.failures = CountingJobs(database), CountingFailures(database)
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ def test_what_has_ended_is_not_read_again() -> None:
     assert ledger.asked == {JOB: 2, OTHER: 1, "failures": 1}
     assert [job.done for job in second.jobs] == [0, 5]
     assert {job.seen_at for job in second.jobs} == {ledger.now()}
-    ledger.start_job(OTHER)
+    ledger.jobs.start(OTHER)
     ledgers.complete(ledger, part, 1, failed=1)
     third = overview(ledger, second)
     assert ledger.asked == {JOB: 3, OTHER: 2, "failures": 2}
@@ -135,7 +142,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(folder: Path) -> None:
             assert "\x1b[?1049h" in said, "the screen is borrowed"
             with closing(_ledger(folder)) as ledger:
                 ledgers.register(ledger, ANN)
-                ledger.begin_job(JOB, ANN, {})
+                ledger.jobs.begin(JOB, ANN, {})
             _read_until(ours, "initializing")
             process.send_signal(signal.SIGINT)
             assert "\x1b[?1049l" in _read_until(ours, "\x1b[?1049l"), "and given back"

@@ -98,7 +98,7 @@ def test_a_want_says_what_is_lacking_and_what_happens_next(ledger: Ledger, capsy
     assert "is Idle" in text
     assert "Document: not built yet" in text
     assert "next `instep run` or worker builds it" in text
-    (want,) = ledger.wants()
+    (want,) = ledger.wants.newest()
     assert want.refs == ("Document@global",)
     assert " on " in want.by
     (part,) = ledgers.begin(ledger, slices=1)
@@ -183,7 +183,7 @@ def test_a_canceled_want_is_listed_with_all_and_says_why(ledger: Ledger, capsys:
 def test_a_want_that_waits_for_others_names_them(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     (part,) = ledgers.begin(ledger)
     missed = DependencyMissed(job=JOB, instances=(part.instance,), want="cccc3333-0", missing=("Ticket@global",))
-    ledger.append([missed])
+    ledger.events.append([missed])
     assert "want cccc3333" in said(capsys, "want", "Document")
     text = said(capsys, "wants")
     assert widest(text) <= 80
@@ -273,7 +273,7 @@ def test_history_shows_every_instance_how_it_was_made_and_how_it_ended(
     assert [each["previous"] for each in everything] == [second, first, None]
 
 
-# Through real runs.
+# through real runs.
 
 
 def test_a_want_a_taint_and_a_change_of_code_through_real_runs(

@@ -191,7 +191,7 @@ def test_a_real_worker_leaves_the_ledger_when_told_to_stop(folder: Path, signum:
         try:
             assert process.stderr is not None
             assert "is ready for jobs on Document" in process.stderr.readline()
-            (found,) = ledger.workers()
+            (found,) = ledger.workers.all()
             assert (found.kind, found.pid) == ("worker", process.pid)
             process.send_signal(signum)
             _, errors = process.communicate(timeout=60)
@@ -201,4 +201,4 @@ def test_a_real_worker_leaves_the_ledger_when_told_to_stop(folder: Path, signum:
         assert process.returncode == 0, errors
         assert "stopped" in errors
         assert "Traceback" not in errors
-        assert ledger.workers() == []
+        assert ledger.workers.all() == []

@@ -15,9 +15,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from instep.api.metrics import registry_of
 from instep.app import load
-from instep.ledger.dialects.server import server_at
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger
+from instep.ledger.open import open_ledger, server_at
 from instep.system import SystemClock
 from instep.telemetry.exposition import PrometheusCounters
 from tests.contracts.ledger.building import outcome, plans, running
@@ -86,11 +85,11 @@ def _queries(name: str) -> list[str]:
 def _ask(ledger: Ledger, engine: Engine, name: str) -> None:
     """A job with three slices: one is done, one is in the hands of a worker that is silent, one of one that lives."""
     part = running(ledger, plans(3))
-    first, second = ledger.claim("job", part.ref, "ann", work=20, limit=2)
-    ledger.complete(part, "ann", [outcome(first, fail=[0])], job_id="job")
-    ledger.register_worker("bob", kind="worker", host="there", pid=2)
-    ledger.join_job("job", "bob")
-    ledger.claim("job", part.ref, "bob", work=1, limit=1)
+    first, second = ledger.slices.claim("job", part.ref, "ann", work=20, limit=2)
+    ledger.slices.complete(part, "ann", [outcome(first, fail=[0])], job_id="job")
+    ledger.workers.register("bob", kind="worker", host="there", pid=2)
+    ledger.jobs.join("job", "bob")
+    ledger.slices.claim("job", part.ref, "bob", work=1, limit=1)
     how_far, who, stale = _queries(name)
     with engine.begin() as connection:
         silent = text("UPDATE workers SET heartbeat_at = heartbeat_at - 301000 WHERE id = 'ann'")

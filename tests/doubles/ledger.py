@@ -12,12 +12,12 @@ from sqlalchemy import Engine, update
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.refs import Naming
 from instep.ledger.dialects.sqlite import SqliteDialect, memory_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up
-from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import event_head
 
 
-class MemoryLedger(SqlLedger):
+class MemoryLedger(Ledger):
     """May be shared by threads. It ends with the last reference to it: a test hands the same one to several that close
     theirs.
     """

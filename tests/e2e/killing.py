@@ -36,7 +36,7 @@ setattr(place, name, last)
 instep.load(".").run()
 """
 
-LEDGER = "instep.ledger.sql_ledger:SqlLedger"
+PARTS = "instep.ledger.parts:Parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def steps_of(target: str) -> list[Step]:
         Step(target, "maintain", "after"),
         Step(target, "promote", "before"),
         Step(target, "promote", "after"),
-        Step(LEDGER, "finish_part", "after"),
+        Step(PARTS, "finish", "after"),
         Step(target, "drop", "before"),
     ]
 

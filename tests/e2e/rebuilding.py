@@ -11,7 +11,7 @@ import pytest
 import instep
 from instep.entities import setup as setups
 from instep.jobs import live_refresh
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.slices import Slices
 from tests.e2e import corpus, truth
 
 
@@ -22,7 +22,7 @@ def rebuilt_while_it_changes(
     monkeypatch.setattr(setups, "MOST_CLAIMS", 1)
     monkeypatch.setattr(live_refresh, "LOOK_SECONDS", 0.0)
     instep.load(root).run()
-    claim, promote = SqlLedger.claim, target.promote
+    claim, promote = Slices.claim, target.promote
     left, found = [1], list[str]()
 
     def changing(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +38,7 @@ def rebuilt_while_it_changes(
         promote(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqlLedger, "claim", changing)
+        patch.setattr(Slices, "claim", changing)
         patch.setattr(target, "promote", looking)
         (result,) = instep.load(root).run(full_refresh=True)
     assert result.promoted

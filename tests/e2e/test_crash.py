@@ -15,7 +15,7 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import UserError
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.jobs import Jobs
 
 from . import corpus
 from .conftest import Location
@@ -155,14 +155,14 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Location) -> No
 def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     large: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join = SqlLedger.join_job
+    join = Jobs.join
 
-    def joined(self: SqlLedger, job_id: str, worker_id: str) -> None:
+    def joined(self: Jobs, job_id: str, worker_id: str) -> None:
         join(self, job_id, worker_id)
         release(large)
 
     first = start_held(large)
-    monkeypatch.setattr(SqlLedger, "join_job", joined)
+    monkeypatch.setattr(Jobs, "join", joined)
     second = large.run(wait=0)
     assert first.wait(PATIENCE) == 0
     assert second.state is JobState.COMPLETED

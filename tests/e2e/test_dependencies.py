@@ -29,17 +29,19 @@ from instep.jobs.run import EntityResult, run_entities
 from instep.jobs.serve import serve
 from instep.jobs.want_scheduler import WantScheduler
 from instep.jobs.worker import Worker
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.planning.plan import plan_entity
 from instep.planning.planner import Planner
 from tests.doubles.clock import VirtualClock
 from tests.doubles.container import workshop_of
 from tests.doubles.ledger import MemoryLedger
+from tests.doubles.through import replaced
 
 from . import corpus
 from .test_faults import NoProof
-from .test_many_workers import Gone, Still, Through, Told, _gone, pausing
+from .test_many_workers import Gone, Still, Told, _gone, pausing
 
 SITE, PAGE, TOP = PartitionRef("Site"), PartitionRef("Page"), PartitionRef("Top")
 ENTITY = """\
@@ -114,16 +116,16 @@ class House:
 
     def dies_waiting(self) -> None:
         """A run of Page that is gone as soon as its job waits for Site."""
-        frozen = Through(self.ledger, open_parts=_gone, leave_job=_gone, retire_worker=_gone)
+        frozen = replaced(self.ledger, {"open_parts.on": _gone, "jobs.leave": _gone, "workers.retire": _gone})
         with pytest.raises(Gone):
             self.run("Page", ledger=frozen, background=Still())
 
     def want(self, name: str, ref: PartitionRef = PAGE, **values: Any) -> Want:
-        self.ledger.append([WantCreated(want=name, refs=(str(ref),), by="ann", **values)])
+        self.ledger.events.append([WantCreated(want=name, refs=(str(ref),), by="ann", **values)])
         return self.wanted(name)
 
     def wanted(self, name: str) -> Want:
-        found = self.ledger.want(name)
+        found = self.ledger.wants.get(name)
         assert found is not None
         return found
 
@@ -131,25 +133,25 @@ class House:
         return {self.wanted(name).state for name in names}
 
     def now(self, ref: PartitionRef) -> Instance:
-        found = self.ledger.canonical(ref)
+        found = self.ledger.instances.canonical(ref)
         assert found is not None
         return found
 
     def derivative(self) -> Want:
         """The one want that a job has made and that has not ended."""
-        (found,) = [each for each in self.ledger.wants(open_only=True) if each.derivative_of]
+        (found,) = [each for each in self.ledger.wants.newest(open_only=True) if each.derivative_of]
         return found
 
     def misses(self) -> int:
-        return sum(isinstance(each.event, DependencyMissed) for each in read(self.ledger.events()))
+        return sum(isinstance(each.event, DependencyMissed) for each in read(self.ledger.events.rows()))
 
     def intact(self) -> None:
-        assert self.ledger.verify().differences == ()
-        assert [each for each in self.ledger.jobs() if not each.state.ended] == []
+        assert self.ledger.events.verify().differences == ()
+        assert [each for each in self.ledger.jobs.newest() if not each.state.ended] == []
 
 
 def _broken(target: Any) -> Any:
-    return Through(target, rows=lambda real, *args: real(*args) + 1)
+    return replaced(target, {"rows": lambda real, *args: real(*args) + 1})
 
 
 @pytest.fixture
@@ -173,7 +175,7 @@ def test_a_run_of_all_builds_what_others_are_made_from_first_in_one_job(house: H
     site, page = house.now(SITE), house.now(PAGE)
     assert site.live_at is not None
     assert page.inputs == (site.uuid,)
-    assert len(house.ledger.jobs()) == 1
+    assert len(house.ledger.jobs.newest()) == 1
     assert [each.state for each in house.run()] == [None, None], "nothing is left to do"
     house.intact()
 
@@ -214,7 +216,7 @@ def test_a_refresh_of_all_refreshes_what_others_are_made_from_first(house: House
         claimed.extend(ref for _ in found[:1])
         return found
 
-    results = house.run("Page", "Site", ledger=Through(house.ledger, claim=claim))
+    results = house.run("Page", "Site", ledger=replaced(house.ledger, {"slices.claim": claim}))
     assert [each.state for each in results] == [JobState.COMPLETED] * 2
     assert claimed == sorted(claimed, key=[SITE, PAGE].index)
     assert house.now(PAGE).inputs == (house.now(SITE).uuid,)
@@ -245,7 +247,7 @@ def test_what_fails_upstream_fails_what_waits_with_the_chain_named(house: House)
     results = house.run("Top", breaks=[SITE])
     assert {each.plan.ref: each.state for each in results} == dict.fromkeys((SITE, PAGE, TOP), JobState.FAILED)
     error = f"{TOP} waits for {PAGE}, which failed: {FAILED}"
-    (status,) = [each for job in house.ledger.jobs() for each in job.parts if each.part.ref == TOP]
+    (status,) = [each for job in house.ledger.jobs.newest() for each in job.parts if each.part.ref == TOP]
     assert (status.error or "").startswith(error)
     assert any(note.startswith(error) for note in results[-1].notes)
     user = house.wanted("user")
@@ -261,7 +263,7 @@ def test_what_fails_upstream_fails_what_waits_with_the_chain_named(house: House)
 def test_parts_of_one_job_fail_with_each_other(house: House) -> None:
     results = house.run(breaks=[SITE])
     assert [each.state for each in results] == [JobState.FAILED] * 2
-    (job,) = house.ledger.jobs()
+    (job,) = house.ledger.jobs.newest()
     assert job.state is JobState.FAILED
     assert (job.part(PAGE).error or "").startswith(FAILED)
     house.intact()
@@ -281,10 +283,10 @@ def test_what_can_never_be_built_is_not_waited_for_for_ever(house: House) -> Non
 
 def test_who_cancels_the_derivative_want_ends_the_wait(house: House) -> None:
     house.dies_waiting()
-    house.ledger.append([WantCanceled(want=house.derivative().id, by="ann", why="not now")])
+    house.ledger.events.append([WantCanceled(want=house.derivative().id, by="ann", why="not now")])
     house.clock.sleep(3600)
     house.serve("Page")
-    (job,) = house.ledger.jobs()
+    (job,) = house.ledger.jobs.newest()
     assert job.part(PAGE).error == f"{PAGE} waits for {SITE}, and that wait was canceled by ann: not now"
     assert job.state is JobState.FAILED
     house.intact()
@@ -292,12 +294,12 @@ def test_who_cancels_the_derivative_want_ends_the_wait(house: House) -> None:
 
 def test_a_refresh_that_waits_leaves_what_is_served_when_its_upstream_fails(house: House) -> None:
     house.run()
-    served = house.ledger.checkpoint(PAGE)
-    house.ledger.append([InstanceTainted(instance=house.now(SITE).uuid)])
+    served = house.ledger.checkpoints.get(PAGE)
+    house.ledger.events.append([InstanceTainted(instance=house.now(SITE).uuid)])
     corpus.write(house.docs("Page"), range(6, 8))
     *_, page = house.run("Page", breaks=[SITE])
     assert page.state is JobState.FAILED
-    assert (house.now(PAGE).state, house.ledger.checkpoint(PAGE)) == (InstanceState.LIVE, served)
+    assert (house.now(PAGE).state, house.ledger.checkpoints.get(PAGE)) == (InstanceState.LIVE, served)
     house.clock.sleep(1)
     *_, page = house.run("Page")
     assert (page.state, page.counts.written) == (JobState.COMPLETED, 2)
@@ -314,20 +316,20 @@ def test_a_job_that_waits_is_gone_on_with_by_any_worker(house: House) -> None:
     house.clock.sleep(3600)
     house.serve()
     assert house.now(PAGE).inputs == (house.now(SITE).uuid,)
-    assert [job.state for job in house.ledger.jobs()] == [JobState.COMPLETED] * 2
+    assert [job.state for job in house.ledger.jobs.newest()] == [JobState.COMPLETED] * 2
     house.intact()
 
 
 def test_a_job_that_waits_is_resumed_by_the_next_run_and_so_is_what_it_waits_for(house: House) -> None:
     house.dies_waiting()
     house.clock.sleep(3600)
-    frozen = Through(house.ledger, claim=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(house.ledger, {"slices.claim": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         house.run("Site", ledger=frozen, background=Still())
     house.clock.sleep(3600)
     (page,) = house.run("Page")
     assert (page.plan.ref, page.state) == (PAGE, JobState.COMPLETED)
-    assert [job.state for job in house.ledger.jobs()] == [JobState.COMPLETED] * 2
+    assert [job.state for job in house.ledger.jobs.newest()] == [JobState.COMPLETED] * 2
     house.intact()
 
 
@@ -340,11 +342,11 @@ def test_slices_of_what_waits_are_claimed_by_nobody(house: House) -> None:
         claims.append(args)
         return real(*args, **options)
 
-    house.serve("Page", ledger=Through(house.ledger, claim=claim))
+    house.serve("Page", ledger=replaced(house.ledger, {"slices.claim": claim}))
     assert claims == [], "it has nothing to do, and leaves"
-    assert house.ledger.workers() == []
+    assert house.ledger.workers.all() == []
     house.run("Site")
-    house.serve("Page", ledger=Through(house.ledger, claim=claim))
+    house.serve("Page", ledger=replaced(house.ledger, {"slices.claim": claim}))
     assert claims
     assert house.now(PAGE).state is InstanceState.LIVE
     house.intact()
@@ -352,8 +354,8 @@ def test_slices_of_what_waits_are_claimed_by_nobody(house: House) -> None:
 
 def test_a_job_that_was_stopped_while_it_waited_goes_on_with_the_next_run(house: House) -> None:
     house.dies_waiting()
-    (job,) = house.ledger.jobs()
-    house.ledger.request_stop(job.id, "stopped by ann")
+    (job,) = house.ledger.jobs.newest()
+    house.ledger.jobs.request_stop(job.id, "stopped by ann")
     house.clock.sleep(3600)
     assert {each.state for each in house.run("Page")} == {JobState.COMPLETED}
     house.intact()
@@ -362,11 +364,11 @@ def test_a_job_that_was_stopped_while_it_waited_goes_on_with_the_next_run(house:
 def test_what_is_waited_for_and_was_stopped_stops_the_run_that_waits(house: House) -> None:
     def stop(real: Callable[..., Any], job_id: str, ref: PartitionRef, *args: Any, **options: Any) -> Any:
         if ref == SITE:
-            house.ledger.request_stop(job_id, "stopped by ann")
+            house.ledger.jobs.request_stop(job_id, "stopped by ann")
         return real(job_id, ref, *args, **options)
 
     with pytest.raises(UserError, match=r"Site@global, which is waited for: .* stopped by ann"):
-        house.run("Page", ledger=Through(house.ledger, claim=stop))
+        house.run("Page", ledger=replaced(house.ledger, {"slices.claim": stop}))
     assert {each.state for each in house.run("Page")} == {JobState.COMPLETED}
     house.intact()
 
@@ -374,12 +376,12 @@ def test_what_is_waited_for_and_was_stopped_stops_the_run_that_waits(house: Hous
 def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(house: House) -> None:
     """A want of the next instance is begun after the old part has ended, and not again and again meanwhile."""
     house.dies_waiting()
-    house.ledger.append([WantCanceled(want=house.derivative().id)])
+    house.ledger.events.append([WantCanceled(want=house.derivative().id)])
     house.want("user")
     house.clock.sleep(3600)
     house.serve()
     assert house.wanted("user").state is WantState.SUCCESSFUL
-    assert [job.state for job in reversed(house.ledger.jobs())] == [
+    assert [job.state for job in reversed(house.ledger.jobs.newest())] == [
         JobState.FAILED,
         JobState.COMPLETED,
         JobState.COMPLETED,
@@ -397,14 +399,14 @@ def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for
     first.get()
     job_id = first.taken[SITE]
     missed = DependencyMissed(job=job_id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
-    house.ledger.append([missed, WantCanceled(want="up")])
-    house.ledger.request_stop(job_id)
+    house.ledger.events.append([missed, WantCanceled(want="up")])
+    house.ledger.jobs.request_stop(job_id)
     planning.end()
-    lease = house.ledger.acquire_lease(SITE, job_id, resuming.id)
+    lease = house.ledger.leases.acquire(SITE, job_id, resuming.id)
     assert isinstance(lease, Lease)
-    house.ledger.adopt_part(lease)
+    house.ledger.parts.adopt(lease)
     assert house.want("user", SITE).state is WantState.IDLE
-    assert not house.ledger.open_parts({SITE})
+    assert not house.ledger.open_parts.on({SITE})
     fulfiller = WantScheduler(planner)
     assert [fulfiller.begin(idle.membership) for _ in range(3)] == [True, False, False]
 
@@ -414,9 +416,9 @@ def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_fa
     begun: list[bool] = []
 
     def meanwhile() -> None:
-        (job,) = house.ledger.jobs()
+        (job,) = house.ledger.jobs.newest()
         missed = DependencyMissed(job=job.id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
-        house.ledger.append([missed, WantCanceled(want="up")])
+        house.ledger.events.append([missed, WantCanceled(want="up")])
         assert house.want("user", SITE).state is WantState.IDLE
         container = house.container()
         setups = {each.ref: each for each in container.setups()}
@@ -476,14 +478,14 @@ def test_after_a_rebuild_the_next_build_is_made_from_the_new_instance(house: Hou
     house.run()
     first = house.now(SITE)
     assert house.now(PAGE).inputs == (first.uuid,)
-    house.ledger.append([InstanceTainted(instance=first.uuid, why="a bad batch", by="ann")])
+    house.ledger.events.append([InstanceTainted(instance=first.uuid, why="a bad batch", by="ann")])
     old = house.now(PAGE)
-    house.ledger.append([InstanceTainted(instance=old.uuid)])
+    house.ledger.events.append([InstanceTainted(instance=old.uuid)])
     house.want("user")
     house.serve()
     site, page = house.now(SITE), house.now(PAGE)
     assert (site.previous, site.reason, page.inputs) == (first.uuid, Reason.TAINT, (site.uuid,))
-    left = house.ledger.instance(old.uuid)
+    left = house.ledger.instances.get(old.uuid)
     assert left is not None
     assert (left.state, left.inputs) == (InstanceState.TAINTED, (first.uuid,)), "what was built from what stays known"
     assert house.wanted("user").state is WantState.SUCCESSFUL
@@ -512,7 +514,9 @@ def test_a_want_is_seen_behind_however_many_that_have_time(house: House) -> None
     house.want("now", fresh_within=0)
     house.want("there", SITE, fresh_within=0)
     later = house.clock.now() + 3_600_000
-    house.ledger.append([WantCreated(want=f"later {each}", refs=(str(SITE),), as_of=later) for each in range(150)])
+    house.ledger.events.append(
+        [WantCreated(want=f"later {each}", refs=(str(SITE),), as_of=later) for each in range(150)]
+    )
     house.serve()
     assert house.states("now", "there") == {WantState.SUCCESSFUL}
     assert house.states(*(f"later {each}" for each in range(150))) == {WantState.IDLE}

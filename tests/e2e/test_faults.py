@@ -24,6 +24,7 @@ from instep.errors import Unknown
 from instep.jobs.run import EntityResult, run_entities
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
+from tests.doubles.through import through
 
 from . import corpus
 from .conftest import Location
@@ -74,20 +75,6 @@ class LostReply:
         return result
 
 
-class Faulty:
-    """Stands in front of a ledger or target, and passes every call through the fault."""
-
-    def __init__(self, inner: Any, fault: Fault | LostReply) -> None:
-        self._inner = inner
-        self._fault = fault
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if not callable(value) or name == "close":
-            return value
-        return lambda *args, **kwargs: self._fault.call(name, value, *args, **kwargs)
-
-
 class NoProof:
     """Nobody is proved dead, as on another host: only silence tells."""
 
@@ -110,9 +97,9 @@ def run(place: Location, clock: VirtualClock, fault: Fault | LostReply | None = 
     with closing(container), closing(container.ledger()) as ledger:
         (setup,) = container.setups()
         if fault:
-            setup = replace(setup, target=Faulty(setup.target, fault))
+            setup = replace(setup, target=through(setup.target, fault.call))
         context = replace(
-            container.context(Faulty(ledger, fault) if fault else ledger, Silent()),
+            container.context(through(ledger, fault.call) if fault else ledger, Silent()),
             liveness=NoProof(),
             background=clock,
         )
@@ -170,7 +157,15 @@ def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Location, tmp_path
         # Nothing of the dead process runs on: a clock of its own, at the same time.
         _mend_and_check(small, VirtualClock(clock.milliseconds), job, fault)
     # The sweep really met what it is about.
-    assert {"acquire_lease", "plan_job", "claim", "commit", "complete", "promote", "finish_part"} <= set(crashed)
+    assert {
+        "leases.acquire",
+        "parts.plan",
+        "slices.claim",
+        "commit",
+        "slices.complete",
+        "promote",
+        "parts.finish",
+    } <= set(crashed)
 
 
 def _mend_and_check(place: Location, clock: VirtualClock, job: str, fault: Fault) -> None:
@@ -191,7 +186,9 @@ def _mend_and_check(place: Location, clock: VirtualClock, job: str, fault: Fault
         assert (counts.read, counts.written, counts.deleted, counts.skipped) == (4, 3, 1, 0), where
 
 
-@pytest.mark.parametrize("call", ["claim", "complete", "begin_finish", "transfer_lease", "adopt_part", "finish_part"])
+@pytest.mark.parametrize(
+    "call", ["slices.claim", "slices.complete", "parts.begin_finish", "leases.transfer", "parts.adopt", "parts.finish"]
+)
 def test_a_reply_that_is_lost_is_looked_up_and_no_lease_is_waited_for(small: Location, call: str) -> None:
     clock, fault = VirtualClock(), LostReply(call)
     began = clock.monotonic()

@@ -26,10 +26,11 @@ from instep.jobs.acquisition import Busy
 from instep.jobs.promote import Promotion, promote
 from instep.targets.lance.target import LanceTarget
 from tests.doubles.container import workshop_of
+from tests.doubles.through import replaced
 
 from . import corpus, truth
 from .conftest import Location
-from .test_many_workers import Gone, Site, Still, Through, _gone
+from .test_many_workers import Gone, Site, Still, _gone
 
 REF = PartitionRef("Document")
 V2 = PlanOptions(generation="v2")
@@ -58,14 +59,14 @@ def built(site: Site, generation: str) -> truth.Truth:
     """What is in the index of a generation, read with the bare client."""
     import lance
 
-    checkpoint = site.ledger.checkpoint(REF, generation)
+    checkpoint = site.ledger.checkpoints.get(REF, generation)
     assert checkpoint is not None
     table = lance.dataset(site.place.index / f"{checkpoint.physical}.lance").to_table(columns=["document_id", "text"])
     return truth.Truth(zip(table["document_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 def physical(site: Site, generation: str) -> str:
-    checkpoint = site.ledger.checkpoint(REF, generation)
+    checkpoint = site.ledger.checkpoints.get(REF, generation)
     assert checkpoint is not None
     return checkpoint.physical
 
@@ -83,7 +84,7 @@ def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_pr
     assert truth.stored(site.place.index) == built(site, "") == before, "nobody reads it yet"
     assert built(site, "v2") == truth.expected(site.place.docs, size=300)
     assert served(site, "Document@v2") == physical(site, "v2"), "but who asks for it"
-    current = site.ledger.canonical(REF, "v2")
+    current = site.ledger.instances.canonical(REF, "v2")
     assert current is not None
     assert (current.state, current.generation, current.previous) == (InstanceState.LIVE, "v2", None)
 
@@ -97,12 +98,12 @@ def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_pr
     assert (result.plan.generation, result.counts.read) == ("v2", 3), "a run is for what is read"
     assert site.place.wrong() == ""
     assert built(site, "") == before, "and for nothing else"
-    assert site.ledger.verify().differences == ()
+    assert site.ledger.events.verify().differences == ()
 
 
 def test_the_first_build_is_served_whatever_its_generation(site: Site) -> None:
     site.run(options=V2)
-    assert site.ledger.promoted(REF) == "v2"
+    assert site.ledger.partitions.promoted(REF) == "v2"
     assert site.place.wrong() == ""
     assert [each.state for each in site.run()] == [None], "there is nothing left to do"
     redeclare(site)
@@ -115,12 +116,12 @@ def test_a_promotion_changes_nothing_the_second_time_and_can_be_taken_back(site:
     redeclare(site)
     site.run(options=V2)
     promoted(site, "v2")
-    events, jobs = site.ledger.events(), site.ledger.jobs()
+    events, jobs = site.ledger.events.rows(), site.ledger.jobs.newest()
     assert not promoted(site, "v2").changed
-    assert (site.ledger.events(), site.ledger.jobs(), site.ledger.workers()) == (events, jobs, [])
+    assert (site.ledger.events.rows(), site.ledger.jobs.newest(), site.ledger.workers.all()) == (events, jobs, [])
     assert promoted(site, "").changed
     assert served(site) == physical(site, "")
-    assert site.ledger.promoted(REF) == ""
+    assert site.ledger.partitions.promoted(REF) == ""
     redeclare(site, chunk=800)
     assert site.place.wrong() == ""
 
@@ -147,18 +148,18 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
     site.run()
     redeclare(site)
     site.run(options=V2)
-    calls = {"append": _gone} if dies == "after" else {"acquire_lease": _gone}
-    frozen = Through(site.ledger, discard_job=_gone, leave_job=_gone, retire_worker=_gone, **calls)
+    calls = {"events.append": _gone} if dies == "after" else {"leases.acquire": _gone}
+    frozen = replaced(site.ledger, {"jobs.discard": _gone, "jobs.leave": _gone, "workers.retire": _gone, **calls})
     with pytest.raises(Gone):
         promoted(site, "v2", ledger=frozen, background=Still())
-    assert site.ledger.promoted(REF) == ""
+    assert site.ledger.partitions.promoted(REF) == ""
     assert served(site) == physical(site, "v2" if dies == "after" else "")
     site.clock.sleep(site.clock.now() / 1000)
     redeclare(site, chunk=300 if dies == "after" else 800)
     site.run()
-    assert site.ledger.promoted(REF) == ("v2" if dies == "after" else "")
+    assert site.ledger.partitions.promoted(REF) == ("v2" if dies == "after" else "")
     assert site.place.wrong() == ""
-    assert site.ledger.verify().differences == ()
+    assert site.ledger.events.verify().differences == ()
     if dies == "before":
         redeclare(site)
     assert promoted(site, "v2").generation == "v2"
@@ -172,20 +173,22 @@ def test_a_promotion_that_was_decided_is_made_again_before_it_is_recorded(
     site.run()
     redeclare(site)
     site.run(options=V2)
-    frozen = Through(site.ledger, append=_gone, discard_job=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(
+        site.ledger, {"events.append": _gone, "jobs.discard": _gone, "jobs.leave": _gone, "workers.retire": _gone}
+    )
     with pytest.raises(Gone):
         promoted(site, "v2", ledger=frozen, background=Still())
     site.clock.sleep(site.clock.now() / 1000)
     made, promote = [], LanceTarget.promote
 
     def noted(target: LanceTarget, alias: str, index: str | None, epoch: int) -> None:
-        made.append((alias, index, site.ledger.promoted(REF)))
+        made.append((alias, index, site.ledger.partitions.promoted(REF)))
         promote(target, alias, index, epoch)
 
     monkeypatch.setattr(LanceTarget, "promote", noted)
     site.run()
     assert made == [("Document", physical(site, "v2"), "")]
-    assert site.ledger.promoted(REF) == "v2"
+    assert site.ledger.partitions.promoted(REF) == "v2"
 
 
 @pytest.mark.parametrize("again", ["as it was", "otherwise"])
@@ -193,10 +196,10 @@ def test_a_build_that_died_before_it_was_recorded_is_done(site: Site, again: str
     """Its own alias serves it already. The other one has nothing to do with it."""
     site.run()
     redeclare(site)
-    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(options=V2, ledger=frozen, background=Still())
-    assert site.ledger.checkpoint(REF, "v2") is None
+    assert site.ledger.checkpoints.get(REF, "v2") is None
     begun = served(site, "Document@v2")
     site.clock.sleep(3600)
     redeclare(site, chunk=300 if again == "as it was" else 500)
@@ -205,7 +208,7 @@ def test_a_build_that_died_before_it_was_recorded_is_done(site: Site, again: str
     assert served(site, "Document@v2") == physical(site, "v2")
     assert built(site, "v2") == truth.expected(site.place.docs, size=site.place.chunk)
     assert served(site) == physical(site, "")
-    assert {each.state for each in site.ledger.jobs()} == {JobState.COMPLETED}
+    assert {each.state for each in site.ledger.jobs.newest()} == {JobState.COMPLETED}
 
 
 def test_what_is_not_good_enough_is_not_promoted(site: Site) -> None:
@@ -214,12 +217,12 @@ def test_what_is_not_good_enough_is_not_promoted(site: Site) -> None:
     with pytest.raises(UserError, match="nothing is built of generation 'v2'"):
         promoted(site, "v2")
     site.run(options=V2)
-    current = site.ledger.canonical(REF, "v2")
+    current = site.ledger.instances.canonical(REF, "v2")
     assert current is not None
-    site.ledger.append([InstanceTainted(instance=current.uuid, why="a bad model")])
+    site.ledger.events.append([InstanceTainted(instance=current.uuid, why="a bad model")])
     with pytest.raises(UserError, match="tainted: a bad model"):
         promoted(site, "v2")
-    assert (served(site), site.ledger.promoted(REF)) == (physical(site, ""), "")
+    assert (served(site), site.ledger.partitions.promoted(REF)) == (physical(site, ""), "")
     site.run(options=V2)
     assert promoted(site, "v2").changed
 
@@ -236,8 +239,8 @@ def test_a_generation_in_which_documents_failed_is_not_promoted(site: Site) -> N
     with pytest.raises(UserError, match="6 of 12 documents"):
         promoted(site, "v2")
     assert served(site) == physical(site, "")
-    assert site.ledger.count_failures(REF) == 0, "they are failures of that generation"
-    assert site.ledger.count_failures(REF, "v2") == 6
+    assert site.ledger.failures.count(REF) == 0, "they are failures of that generation"
+    assert site.ledger.failures.count(REF, "v2") == 6
 
 
 def test_an_index_that_lost_rows_is_not_promoted(site: Site) -> None:
@@ -263,12 +266,12 @@ def test_an_index_that_holds_other_chunks_than_were_recorded_is_not_promoted(sit
     site.run(options=V2)
     table = lance.dataset(site.place.index / f"{physical(site, 'v2')}.lance")
     table.update({"chunk_hash": "'of another text'"})
-    events = site.ledger.events()
+    events = site.ledger.events.rows()
     with pytest.raises(UserError, match=r"not promoted: the target holds other chunks of file://.* not served") as said:
         promoted(site, "v2")
     assert said.value.exit_code == 1
     assert served(site) == physical(site, "")
-    assert [each for each in site.ledger.events() if each not in events] == []
+    assert [each for each in site.ledger.events.rows() if each not in events] == []
     site.run(options=PlanOptions(generation="v2", full_refresh=True))
     assert promoted(site, "v2").changed
 
@@ -287,9 +290,9 @@ def test_a_partition_in_work_is_not_promoted(site: Site) -> None:
         return real(*args, **kwargs)
 
     corpus.write(site.place.docs, range(12, 15))
-    site.run(options=V2, ledger=Through(site.ledger, complete=meanwhile))
+    site.run(options=V2, ledger=replaced(site.ledger, {"slices.complete": meanwhile}))
     assert asked
-    assert site.ledger.promoted(REF) == ""
+    assert site.ledger.partitions.promoted(REF) == ""
     assert promoted(site, "v2").changed
 
 
@@ -300,10 +303,10 @@ def test_a_job_of_one_generation_is_not_gone_on_with_for_another(site: Site) -> 
     redeclare(site)
     (result,) = site.run(options=V2)
     assert result.job_id != left
-    unfinished = site.ledger.unfinished_job(REF)
+    unfinished = site.ledger.jobs.unfinished(REF)
     assert unfinished is not None
     assert unfinished.id == left
-    assert site.ledger.promoted(REF) == "v2", "it was served first"
+    assert site.ledger.partitions.promoted(REF) == "v2", "it was served first"
     redeclare(site, chunk=800)
     (result,) = site.run(options=PlanOptions(generation=""))
     assert (result.job_id, result.state) == (left, JobState.COMPLETED)
@@ -325,8 +328,8 @@ def test_nothing_that_any_generation_needs_is_dropped(site: Site, monkeypatch: p
         raise UserError("stopped half-way")
 
     with pytest.raises(UserError, match="half-way"):
-        site.run(options=PlanOptions(generation="v3"), ledger=Through(site.ledger, begin_finish=stops))
-    left = site.ledger.unfinished_job(REF, "v3")
+        site.run(options=PlanOptions(generation="v3"), ledger=replaced(site.ledger, {"parts.begin_finish": stops}))
+    left = site.ledger.jobs.unfinished(REF, "v3")
     assert left is not None
     begun = left.part(REF).part.physical
     redeclare(site)
@@ -346,16 +349,16 @@ def test_workers_build_the_generation_that_is_wanted(site: Site) -> None:
     redeclare(site)
     for name, generation in (("old", ""), ("new", "v2")):
         event = WantCreated(want=name, refs=(str(REF),), generation=generation, as_of=site.clock.now() + 5)
-        site.ledger.append([event])
+        site.ledger.events.append([event])
     site.clock.sleep(60)
     site.serve()
     for name in ("old", "new"):
-        want = site.ledger.want(name)
+        want = site.ledger.wants.get(name)
         assert want is not None
         assert want.state is WantState.SUCCESSFUL
-    assert {each.part.generation for job in site.ledger.jobs() for each in job.parts} == {"", "v2"}
+    assert {each.part.generation for job in site.ledger.jobs.newest() for each in job.parts} == {"", "v2"}
     assert built(site, "v2") == truth.expected(site.place.docs, size=300)
-    assert site.ledger.promoted(REF) == ""
+    assert site.ledger.partitions.promoted(REF) == ""
 
 
 def test_a_generation_that_cannot_be_begun_keeps_no_other_from_being_built(site: Site) -> None:
@@ -365,9 +368,9 @@ def test_a_generation_that_cannot_be_begun_keeps_no_other_from_being_built(site:
     site.place.declare(entity="buckets: 5")
     for name, generation in (("old", ""), ("new", "v2")):
         event = WantCreated(want=name, refs=(str(REF),), generation=generation, fresh_within=0)
-        site.ledger.append([event])
+        site.ledger.events.append([event])
     site.serve()
-    states = {each.id: each.state for each in site.ledger.wants()}
+    states = {each.id: each.state for each in site.ledger.wants.newest()}
     assert states == {"old": WantState.IDLE, "new": WantState.SUCCESSFUL}
 
 
@@ -381,7 +384,7 @@ def test_an_alias_that_was_lost_is_made_anew_by_promoting_again(site: Site) -> N
     assert site.place.wrong() == ""
 
 
-# Through the command line, on SQLite.
+# through the command line, on SQLite.
 
 
 @pytest.fixture

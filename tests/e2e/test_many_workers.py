@@ -36,6 +36,7 @@ from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.doubles.container import workshop_of
 from tests.doubles.ledger import MemoryLedger
+from tests.doubles.through import replaced
 
 from . import corpus
 from .conftest import Location
@@ -80,21 +81,6 @@ class LiveRefresh(InlineEngine):
         return done
 
 
-class Through:
-    """Stands in front of a port; `calls` maps methods to what is done instead, given the real one."""
-
-    def __init__(self, inner: Any, **calls: Callable[..., Any]) -> None:
-        self._inner = inner
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._inner, name)
-        if name not in self._calls:
-            return real
-        instead = self._calls[name]
-        return lambda *args, **kwargs: instead(real, *args, **kwargs)
-
-
 class Site:
     """One project, one ledger, one clock; any number of servers."""
 
@@ -136,12 +122,12 @@ class Site:
         def engine(_: object) -> Engine:
             return LiveRefresh(dies)
 
-        frozen = Through(self.ledger, leave_job=_gone, retire_worker=_gone)
+        frozen = replaced(self.ledger, {"jobs.leave": _gone, "workers.retire": _gone})
         with pytest.raises(Gone):
             self.run(target=target, engine=engine, ledger=frozen, background=Still())
 
     def only_job(self) -> Any:
-        (job,) = self.ledger.jobs()
+        (job,) = self.ledger.jobs.newest()
         return job
 
 
@@ -183,8 +169,8 @@ def test_scenario_1_what_a_crashed_server_had_in_work_is_done_by_another_one(sit
     exact(site, site.run())
     # It had to wait until the silence was long enough, and no longer than a sweep more.
     assert TIMING.stale <= site.clock.now() - before <= TIMING.stale + TIMING.sweep + TIMING.poll
-    assert len(site.ledger.jobs()) == 1
-    assert all(worker.slices == 0 for worker in site.ledger.workers())
+    assert len(site.ledger.jobs.newest()) == 1
+    assert all(worker.slices == 0 for worker in site.ledger.workers.all())
 
 
 @pytest.mark.usefixtures("small_claims")
@@ -198,7 +184,7 @@ def test_scenario_2_who_was_cut_off_for_longer_than_its_lease_is_refused_and_the
     results = site.run(engine=pausing(the_others_take_over), background=Still())
     exact(site, [*results, *others])
     assert any("lease lost to another worker" in said for said in site.told.said)
-    assert len(site.ledger.jobs()) == 1
+    assert len(site.ledger.jobs.newest()) == 1
 
 
 @pytest.mark.usefixtures("small_claims")
@@ -220,9 +206,9 @@ def test_a_worker_that_does_not_know_how_late_it_is_is_refused_by_ledger_and_tar
         site.clock.sleep(TIMING.lease / 1000)
         site.run()
 
-    blind = Through(site.ledger, holds=lambda _real, *_args: True)
+    blind = replaced(site.ledger, {"slices.holds": lambda _real, *_args: True})
     results = site.run(
-        target=lambda real: Through(real, commit=committed),
+        target=lambda real: replaced(real, {"commit": committed}),
         engine=pausing(the_others_take_over),
         background=Still(),
         ledger=blind,
@@ -239,8 +225,8 @@ def test_scenario_3_a_target_that_is_down_for_a_while_costs_no_attempt(site: Sit
             raise Transient("the target is overloaded")
         return real(*args, **kwargs)
 
-    exact(site, site.run(target=lambda real: Through(real, commit=commit)))
-    assert not site.ledger.failures()
+    exact(site, site.run(target=lambda real: replaced(real, {"commit": commit})))
+    assert not site.ledger.failures.newest()
 
 
 def test_a_target_that_stays_down_stops_a_run_soon_and_a_workers_job_in_bounded_time(site: Site) -> None:
@@ -248,7 +234,7 @@ def test_a_target_that_stays_down_stops_a_run_soon_and_a_workers_job_in_bounded_
         raise Transient("the target is away")
 
     with pytest.raises(UserError, match="the target is away"):
-        site.run(target=lambda real: Through(real, commit=down))
+        site.run(target=lambda real: replaced(real, {"commit": down}))
     job = site.only_job()
     assert job.state is JobState.STOPPED
     assert "the target is away" in (job.error or "")
@@ -267,7 +253,7 @@ def test_the_ledger_being_away_between_both_commits_counts_nothing_twice(site: S
         if len(tried) < 4:
             raise Transient("the reply was lost")
 
-    exact(site, site.run(ledger=Through(site.ledger, complete=complete)))
+    exact(site, site.run(ledger=replaced(site.ledger, {"slices.complete": complete})))
     assert len(tried) >= 3
 
 
@@ -277,7 +263,16 @@ def test_what_was_committed_but_never_recorded_is_found_by_the_next_one_and_coun
     def away(_: Any, *args: Any, **kwargs: Any) -> None:
         raise Transient("the ledger is away")
 
-    frozen = Through(site.ledger, complete=away, heartbeat=away, leave_job=_gone, retire_worker=_gone, workers=_gone)
+    frozen = replaced(
+        site.ledger,
+        {
+            "slices.complete": away,
+            "workers.heartbeat": away,
+            "jobs.leave": _gone,
+            "workers.retire": _gone,
+            "workers.all": _gone,
+        },
+    )
     with pytest.raises((UserError, Gone)):
         site.run(ledger=frozen)
     exact(site, site.run())
@@ -287,7 +282,7 @@ def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site)
     """The served index has its rows: unless the ledger knows, it could never be trusted again."""
     site.run()
     corpus.path(site.place.docs, 1).unlink()
-    frozen = Through(site.ledger, complete=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(site.ledger, {"slices.complete": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still())
     site.clock.sleep(TIMING.lease / 1000)
@@ -296,41 +291,41 @@ def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site)
         raise UserError("the alias cannot be written")
 
     with pytest.raises(UserError, match="alias"):
-        site.run(options=PlanOptions(full_refresh=True), target=lambda real: Through(real, promote=broken))
-    served = site.ledger.checkpoint(PartitionRef("Document"))
+        site.run(options=PlanOptions(full_refresh=True), target=lambda real: replaced(real, {"promote": broken}))
+    served = site.ledger.checkpoints.get(PartitionRef("Document"))
     assert served is not None
     target = LanceTarget(str(site.place.index))
-    assert target.rows(served.physical) == site.ledger.totals(served.instance)[1]
+    assert target.rows(served.physical) == site.ledger.documents.totals(served.instance)[1]
     assert site.place.wrong() == ""
 
 
 def _a_finisher_dies(site: Site) -> None:
     """It has got a new lease for its last steps, and the part is still of the one before."""
-    frozen = Through(site.ledger, adopt_part=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(site.ledger, {"parts.adopt": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still())
 
 
 def _bury_all_but(site: Site, living: set[str]) -> None:
-    for each in site.ledger.workers():
+    for each in site.ledger.workers.all():
         if each.id not in living:
-            site.ledger.bury_worker(each.id)
+            site.ledger.workers.bury(each.id)
 
 
 def test_who_joins_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: Site) -> None:
     _a_finisher_dies(site)
-    (dead,) = site.ledger.workers()
+    (dead,) = site.ledger.workers.all()
     began, tries = site.clock.monotonic(), list[int]()
 
     def acquire_lease(real: Callable[..., Any], *args: Any) -> Any:
         tries.append(1)
         if len(tries) == 3:
-            site.ledger.bury_worker(dead.id)
+            site.ledger.workers.bury(dead.id)
         return real(*args)
 
-    exact(site, site.run(ledger=Through(site.ledger, acquire_lease=acquire_lease)))
+    exact(site, site.run(ledger=replaced(site.ledger, {"leases.acquire": acquire_lease})))
     assert site.clock.monotonic() - began < TIMING.heartbeat / 1000
-    assert len(site.ledger.jobs()) == 1
+    assert len(site.ledger.jobs.newest()) == 1
 
 
 def test_who_works_beside_a_finisher_that_dies_waits_for_no_lease(site: Site) -> None:
@@ -339,17 +334,17 @@ def test_who_works_beside_a_finisher_that_dies_waits_for_no_lease(site: Site) ->
 
     def begin_finish(real: Callable[..., Any], *args: Any) -> Any:
         if not first:
-            first.extend(each.id for each in site.ledger.workers())
+            first.extend(each.id for each in site.ledger.workers.all())
             _a_finisher_dies(site)
             _bury_all_but(site, set(first))
         return real(*args)
 
-    exact(site, site.run(ledger=Through(site.ledger, begin_finish=begin_finish)))
+    exact(site, site.run(ledger=replaced(site.ledger, {"parts.begin_finish": begin_finish})))
     assert site.clock.monotonic() - began < TIMING.heartbeat / 1000
-    assert len(site.ledger.jobs()) == 1
+    assert len(site.ledger.jobs.newest()) == 1
 
 
-@pytest.mark.parametrize("call", ["begin_job", "acquire_lease", "plan_job"])
+@pytest.mark.parametrize("call", ["jobs.begin", "leases.acquire", "parts.plan"])
 def test_a_run_that_was_silent_for_too_long_while_it_planned_begins_anew(site: Site, call: str) -> None:
     late: list[int] = []
 
@@ -360,7 +355,7 @@ def test_a_run_that_was_silent_for_too_long_while_it_planned_begins_anew(site: S
             site.ledger.sweep()
         return real(*args, **kwargs)
 
-    exact(site, site.run(ledger=Through(site.ledger, **{call: slow}), background=Still()))
+    exact(site, site.run(ledger=replaced(site.ledger, {call: slow}), background=Still()))
     assert any("it registers again" in said for said in site.told.said)
 
 
@@ -374,19 +369,19 @@ def test_a_run_that_was_silent_while_others_did_its_work_has_nothing_to_do(site:
             exact(site, site.run())
         return real(*args, **kwargs)
 
-    results = site.run(ledger=Through(site.ledger, plan_job=slow), background=Still())
+    results = site.run(ledger=replaced(site.ledger, {"parts.plan": slow}), background=Still())
     assert [each.state for each in results] == [None]
     assert site.place.wrong() == ""
 
 
 def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
     """Its finisher died between the alias and the ledger; then somebody asked for a full refresh."""
-    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still())
     site.clock.sleep(TIMING.lease / 1000)
     exact(site, site.run(options=PlanOptions(full_refresh=True)))
-    rebuilt, first = site.ledger.jobs()
+    rebuilt, first = site.ledger.jobs.newest()
     assert (rebuilt.state, first.state) == (JobState.COMPLETED, JobState.COMPLETED)
 
 
@@ -406,7 +401,7 @@ def test_what_a_stopped_process_has_in_work_is_waited_for_as_long_as_is_said(sit
 
 def test_who_is_elected_to_finish_is_waited_for_as_long_as_is_said(site: Site) -> None:
     """All slices are done; the one that has the last step is stopped there."""
-    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    frozen = replaced(site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still())
     before = site.clock.now()
@@ -421,12 +416,12 @@ def test_a_run_does_not_wait_longer_for_a_stop_than_is_said(site: Site) -> None:
     job = site.only_job()
 
     def stop(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        site.ledger.request_stop(job.id, "enough for today")
+        site.ledger.jobs.request_stop(job.id, "enough for today")
         return real(*args, **kwargs)
 
     before = site.clock.now()
     with pytest.raises(Busy):
-        site.run(wait=5.0, ledger=Through(site.ledger, renew_lease=stop))
+        site.run(wait=5.0, ledger=replaced(site.ledger, {"leases.renew": stop}))
     assert site.clock.now() - before < 10_000
 
 
@@ -466,7 +461,7 @@ def test_ctrl_c_on_one_of_two_leaves_the_job_to_the_other(site: Site) -> None:
 @pytest.mark.usefixtures("small_claims")
 def test_a_job_that_is_stopped_from_outside_ends_its_runs_and_is_resumed_by_the_next(site: Site) -> None:
     def stop() -> None:
-        site.ledger.request_stop(site.only_job().id, "enough for today")
+        site.ledger.jobs.request_stop(site.only_job().id, "enough for today")
 
     with pytest.raises(UserError, match="enough for today"):
         site.run(engine=pausing(stop))
@@ -474,12 +469,12 @@ def test_a_job_that_is_stopped_from_outside_ends_its_runs_and_is_resumed_by_the_
     assert job.state is JobState.STOPPED
     assert job.slices[SliceState.COMPLETED] == 2, "what was in work is finished first"
     exact(site, site.run())
-    assert len(site.ledger.jobs()) == 1
+    assert len(site.ledger.jobs.newest()) == 1
 
 
 def test_a_stopping_job_does_not_wait_for_ever_for_who_is_stuck(site: Site) -> None:
     site.leave_behind()
-    site.ledger.request_stop(site.only_job().id)
+    site.ledger.jobs.request_stop(site.only_job().id)
     site.clock.sleep(TIMING.grace / 1000)
     site.ledger.sweep()
     assert site.only_job().state is JobState.STOPPED
@@ -501,9 +496,11 @@ def test_slices_that_prove_too_long_are_split_and_the_split_is_recorded(
         return done
 
     monkeypatch.setattr(waves, "too_long", thrice)
-    results = site.run(ledger=Through(site.ledger, split=split))
+    results = site.run(ledger=replaced(site.ledger, {"slices.split": split}))
     exact(site, results)
-    buckets = len({each.bucket for each in site.ledger.manifest(site.only_job().parts[0].part.instance).values()})
+    buckets = len(
+        {each.bucket for each in site.ledger.documents.entries(site.only_job().parts[0].part.instance).values()}
+    )
     assert len(cut) == 3
     assert sum(site.only_job().slices.values()) == buckets + 3
 
@@ -523,7 +520,7 @@ def test_entities_of_one_run_are_one_job_and_each_is_served_when_it_is_done(tmp_
         order.append("others pending" if pending else "nothing pending")
         real(alias, *args)
 
-    results = site.run(target=lambda real: Through(real, promote=promoted))
+    results = site.run(target=lambda real: replaced(real, {"promote": promoted}))
     assert [str(each.plan.ref) for each in results] == ["Document@global", "Other@global"]
     exact(site, results)
     assert order == ["Document", "others pending", "Other", "nothing pending"]

@@ -22,10 +22,11 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.entities import setup
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.pipeline.engine.inline import InlineEngine
+from tests.doubles.through import replaced
 
 from . import truth
 from .conftest import Location
-from .test_many_workers import Gone, Site, Still, Through
+from .test_many_workers import Gone, Site, Still
 
 BUCKETS = 8
 PROJECT = f"""\
@@ -125,7 +126,7 @@ def test_a_restart_assigns_the_same_documents_and_delete_markers_to_the_same_buc
     def lost(*_: object, **__: object) -> None:
         raise Gone
 
-    frozen = Through(site.ledger, leave_job=lost, retire_worker=lost)
+    frozen = replaced(site.ledger, {"jobs.leave": lost, "workers.retire": lost})
     with pytest.raises(Gone):
         site.run(engine=lambda _: gone, ledger=frozen, background=Still())
     assert 0 < gone.splits.total() < len(changed) + len(deleted)

@@ -12,10 +12,11 @@ from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.entities.plan_request import PlanOptions
+from tests.doubles.through import replaced
 
 from . import corpus
 from .conftest import Location
-from .test_many_workers import Gone, Site, Still, Through, _gone
+from .test_many_workers import Gone, Site, Still, _gone
 
 REF = PartitionRef("Document")
 
@@ -29,26 +30,26 @@ def site(tmp_path: Path) -> Site:
 
 
 def want(site: Site, name: str, *, fresh_within: int | None = None) -> None:
-    site.ledger.append([WantCreated(want=name, refs=(str(REF),), fresh_within=fresh_within, by="ann")])
+    site.ledger.events.append([WantCreated(want=name, refs=(str(REF),), fresh_within=fresh_within, by="ann")])
 
 
 def state(site: Site, name: str) -> WantState:
-    found = site.ledger.want(name)
+    found = site.ledger.wants.get(name)
     assert found is not None
     return found.state
 
 
 def taint(site: Site) -> str:
-    current = site.ledger.canonical(REF)
+    current = site.ledger.instances.canonical(REF)
     assert current is not None
-    site.ledger.append([InstanceTainted(instance=current.uuid, why="a bad batch", by="ann")])
+    site.ledger.events.append([InstanceTainted(instance=current.uuid, why="a bad batch", by="ann")])
     return current.uuid
 
 
 def intact(site: Site) -> None:
     """The index is right, and so are the ledger's books."""
     assert site.place.wrong() == ""
-    assert site.ledger.verify().differences == ()
+    assert site.ledger.events.verify().differences == ()
 
 
 def test_wants_of_many_are_one_build_by_whatever_worker_is_there(site: Site) -> None:
@@ -57,8 +58,8 @@ def test_wants_of_many_are_one_build_by_whatever_worker_is_there(site: Site) -> 
         assert state(site, name) is WantState.IDLE
     site.serve()
     assert {state(site, name) for name in ("w1", "w2", "w3", "w4")} == {WantState.SUCCESSFUL}
-    assert len(site.ledger.jobs()) == 1
-    current = site.ledger.canonical(REF)
+    assert len(site.ledger.jobs.newest()) == 1
+    current = site.ledger.instances.canonical(REF)
     assert current is not None
     assert (current.state, current.reason, current.job) == (InstanceState.LIVE, Reason.FIRST, site.only_job().id)
     intact(site)
@@ -84,17 +85,17 @@ def test_a_taint_is_built_anew_beside_what_is_served_and_wants_follow(site: Site
     before = taint(site)
     want(site, "w")
     assert state(site, "w") is WantState.IDLE
-    served = site.ledger.checkpoint(REF)
+    served = site.ledger.checkpoints.get(REF)
     assert served is not None
     assert served.instance == before, "readers keep what there is until there is something better"
     (result,) = site.run()
     assert result.plan.found.why == ["what is served was tainted"]
     assert result.counts.written == 12
-    old, new = site.ledger.instance(before), site.ledger.canonical(REF)
+    old, new = site.ledger.instances.get(before), site.ledger.instances.canonical(REF)
     assert old is not None
     assert new is not None
     assert (old.state, new.previous, new.reason) == (InstanceState.TAINTED, before, Reason.TAINT)
-    served = site.ledger.checkpoint(REF)
+    served = site.ledger.checkpoints.get(REF)
     assert served is not None
     assert served.instance == new.uuid
     assert state(site, "w") is WantState.SUCCESSFUL
@@ -104,16 +105,16 @@ def test_a_taint_is_built_anew_beside_what_is_served_and_wants_follow(site: Site
 def test_past_its_time_to_live_an_instance_is_built_anew(site: Site) -> None:
     site.place.declare(entity="buckets: 3\nttl: 1h")
     site.run()
-    first = site.ledger.canonical(REF)
+    first = site.ledger.instances.canonical(REF)
     site.clock.sleep(3599)
     assert [each.state for each in site.run()] == [None]
     site.clock.sleep(1)
     (result,) = site.run()
     assert result.plan.found.why == ["its time to live is over"]
-    second = site.ledger.canonical(REF)
+    second = site.ledger.instances.canonical(REF)
     assert first is not None
     assert second is not None
-    expired = site.ledger.instance(first.uuid)
+    expired = site.ledger.instances.get(first.uuid)
     assert expired is not None
     assert (expired.state, second.reason) == (InstanceState.EXPIRED, Reason.EXPIRY)
     intact(site)
@@ -121,14 +122,16 @@ def test_past_its_time_to_live_an_instance_is_built_anew(site: Site) -> None:
 
 def test_a_failed_rebuild_leaves_what_is_served_and_the_next_run_tries_again(site: Site) -> None:
     site.run()
-    served = site.ledger.checkpoint(REF)
-    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone, claim=_gone)
+    served = site.ledger.checkpoints.get(REF)
+    frozen = replaced(
+        site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone, "slices.claim": _gone}
+    )
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still(), options=PlanOptions(full_refresh=True))
-    assert site.ledger.checkpoint(REF) == served
+    assert site.ledger.checkpoints.get(REF) == served
     site.clock.sleep(600)
     (result,) = site.run(options=PlanOptions(full_refresh=True))
     assert result.state is JobState.COMPLETED
-    states = [each.state for each in site.ledger.instances(REF)]
+    states = [each.state for each in site.ledger.instances.newest(REF)]
     assert states == [InstanceState.LIVE, InstanceState.FAILED, InstanceState.LIVE]
     intact(site)

@@ -23,10 +23,11 @@ from instep.pipeline.engine.spark_engine import SparkEngine
 from instep.sources.document_source import DocumentSource, Listing
 from tests.doubles.clock import VirtualClock
 from tests.doubles.container import workshop_of
+from tests.doubles.through import replaced
 
 from . import corpus
 from .conftest import Location
-from .test_many_workers import LiveRefresh, Site, Through
+from .test_many_workers import LiveRefresh, Site
 
 EVERY = 2.0
 REF = PartitionRef("Document")
@@ -106,9 +107,9 @@ def test_what_changes_lands_and_what_does_not_makes_no_job(site: Site, clock: St
     clock.steps = [change, remove, lambda: None, lambda: None]
     watch(site)
     assert site.place.wrong() == ""
-    effects = [(each.written, each.deleted) for each in (job.part(REF).counts for job in site.ledger.jobs())]
+    effects = [(each.written, each.deleted) for each in (job.part(REF).counts for job in site.ledger.jobs.newest())]
     assert effects == [(0, 1), (2, 0), (12, 0)]
-    assert site.ledger.workers() == []
+    assert site.ledger.workers.all() == []
 
 
 @pytest.mark.spark
@@ -124,7 +125,7 @@ def test_changes_land_in_the_session_that_is_there(site: Site, clock: Steps, mon
     clock.steps = [lambda: corpus.write(site.place.docs, range(12, 13)), lambda: None]
     watch(site, engine="spark")
     assert site.place.wrong() == ""
-    assert [job.part(REF).counts.written for job in site.ledger.jobs()] == [1, 12]
+    assert [job.part(REF).counts.written for job in site.ledger.jobs.newest()] == [1, 12]
     assert sessions == sessions[:1] * 2
 
 
@@ -135,7 +136,7 @@ def test_what_needs_a_person_is_said_and_nothing_is_deleted(site: Site, clock: S
 
     clock.steps = [lose_nearly_all, lambda: None]
     watch(site)
-    assert len(site.ledger.jobs()) == 1
+    assert len(site.ledger.jobs.newest()) == 1
     assert [each for each in site.told.said if "is not deleted unasked" in each]
 
 
@@ -162,12 +163,12 @@ def said(site: Site, text: str) -> int:
 
 def miscounted(real: Any) -> Any:
     """A target that holds more than was written: whatever is built in it is refused."""
-    return Through(real, rows=lambda rows, physical: rows(physical) + 1)
+    return replaced(real, {"rows": lambda rows, physical: rows(physical) + 1})
 
 
 def jobs(site: Site) -> list[Job]:
     """The oldest first."""
-    return list(reversed(site.ledger.jobs(100)))
+    return list(reversed(site.ledger.jobs.newest(100)))
 
 
 def test_a_build_that_was_refused_is_tried_again_after_pauses_that_grow(site: Site, clock: Steps) -> None:
@@ -236,7 +237,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> 
     assert site.only_job().state is JobState.STOPPED
     assert said(site, "was stopped by request: enough, and stays so") == 1
     assert any("enough" in note and f"instep job resume {id[:8]}" in note for note in status(site).notes)
-    site.ledger.start_job(id)
+    site.ledger.jobs.start(id)
     clock.quiet = 30.0
     watch(site)
     assert site.only_job().state is JobState.COMPLETED

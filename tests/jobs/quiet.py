@@ -75,17 +75,17 @@ class Quiet(Simulation):
         assert not process.dead
 
     def taint(self) -> None:
-        self.ledger.append([InstanceTainted(instance=self.current.uuid)])
+        self.ledger.events.append([InstanceTainted(instance=self.current.uuid)])
 
     def want(self, id: str) -> None:
-        self.ledger.append([WantCreated(want=id, refs=(str(REF),))])
+        self.ledger.events.append([WantCreated(want=id, refs=(str(REF),))])
 
     def upstream_fails(self) -> None:
         """What the job needs, which is at work just now, cannot be had."""
         job = self.current.worked_on_by
         assert job is not None
         missed = DependencyMissed(job=job, instances=(self.current.uuid,), want="up", missing=("Upstream@global",))
-        self.ledger.append([missed, WantCanceled(want="up")])
+        self.ledger.events.append([missed, WantCanceled(want="up")])
 
     def transform(self, number: int, *, wrong: bool = False) -> None:
         """Another one; a wrong one fails on every third document."""
@@ -109,6 +109,9 @@ class Quiet(Simulation):
         self._hook(store, name, act, times, first=False)
 
     def _hook(self, store: object, name: str, act: Callable[[], None], times: int, *, first: bool) -> None:
+        *stores, name = name.split(".")
+        for each in stores:
+            store = getattr(store, each)
         real, left = getattr(store, name), times
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,14 +142,14 @@ class Quiet(Simulation):
 
     @property
     def current(self) -> Instance:
-        found = self.ledger.canonical(REF)
+        found = self.ledger.instances.canonical(REF)
         assert found is not None
         return found
 
     @property
     def served(self) -> str | None:
         """The instance that the ledger says is served; readers find the same."""
-        checkpoint = self.ledger.checkpoint(REF)
+        checkpoint = self.ledger.checkpoints.get(REF)
         assert self.target.served(REF.entity) == (checkpoint.physical if checkpoint else None)
         assert checkpoint is None or checkpoint.physical in self.target.indexes
         return checkpoint.instance if checkpoint else None
@@ -159,17 +162,17 @@ class Quiet(Simulation):
         return found.value
 
     def wanted(self, id: str) -> Want:
-        found = self.ledger.want(id)
+        found = self.ledger.wants.get(id)
         assert found is not None
         return found
 
     def parts(self) -> list[PartStatus]:
         """Of all jobs, the newest last."""
-        return [part for job in reversed(self.ledger.jobs(100)) for part in job.parts]
+        return [part for job in reversed(self.ledger.jobs.newest(100)) for part in job.parts]
 
     def sound(self) -> Self:
         """The log leads to what is stored, and what is served is what its manifest says."""
-        verified = self.ledger.verify()
+        verified = self.ledger.events.verify()
         assert (verified.differences, dict(verified.skipped)) == ((), {})
         self._checker.histories(self.processes)
         assert not self.world.broken, self.world.broken
@@ -193,4 +196,4 @@ def indexed(world: Quiet) -> set[int]:
     """Documents of what is served, by their numbers."""
     instance = world.served
     assert instance is not None
-    return {int(uri.rsplit("/", 1)[1]) for uri in world.ledger.manifest(instance)}
+    return {int(uri.rsplit("/", 1)[1]) for uri in world.ledger.documents.entries(instance)}

@@ -25,8 +25,8 @@ class Tamperer:
     def __init__(self, place: Home, ref: str = "Document") -> None:
         container = Container(place.open().project)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            checkpoint = ledger.checkpoint(PartitionRef(ref))
-            job = ledger.job(checkpoint.job_id) if checkpoint else None
+            checkpoint = ledger.checkpoints.get(PartitionRef(ref))
+            job = ledger.jobs.get(checkpoint.job_id) if checkpoint else None
             assert checkpoint is not None
             assert job is not None
             (setup,) = container.documents([ref])

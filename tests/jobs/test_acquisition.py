@@ -17,16 +17,16 @@ from tests.jobs.quiet import REF, Quiet, built
 from tests.simulator.scheduler import Process
 
 #: Calls between planning and the stored job.
-BETWEEN = ["begin_job", "acquire_lease", "plan_job"]
+BETWEEN = ["jobs.begin", "leases.acquire", "parts.plan"]
 
 
 def leave(world: Quiet, how: str) -> None:
     if how == "taint":
         world.taint()
     elif how == "expire":
-        world.ledger.append([InstanceExpired(instance=world.current.uuid)])
+        world.ledger.events.append([InstanceExpired(instance=world.current.uuid)])
     else:
-        world.ledger.append([InstanceCreated(ref=str(REF), reason=Reason.REBUILD)])
+        world.ledger.events.append([InstanceCreated(ref=str(REF), reason=Reason.REBUILD)])
 
 
 @pytest.mark.parametrize("how", ["taint", "expire", "rebuild"])
@@ -42,7 +42,7 @@ def test_what_is_left_between_plan_and_job_is_built_anew(call: str, how: str) ->
     world.sound()
 
 
-@pytest.mark.parametrize("call", ["acquire_lease", "new_instance", "plan_job"])
+@pytest.mark.parametrize("call", ["leases.acquire", "instances.new", "parts.plan"])
 def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: str) -> None:
     world = built()
     world.transform(2)
@@ -60,13 +60,13 @@ def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: 
 def test_what_was_cut_short_is_gone_on_with_unless_all_is_asked_for_anew() -> None:
     world = built()
     world.edit(1)
-    world.before(world.ledger, "complete", world.kill)
+    world.before(world.ledger, "slices.complete", world.kill)
     world.crashes()
     resumed = world.run_once()
-    assert (resumed.plan.kind, resumed.job_id) == (Kind.RESUME, world.ledger.jobs(1)[0].id)
+    assert (resumed.plan.kind, resumed.job_id) == (Kind.RESUME, world.ledger.jobs.newest(1)[0].id)
     assert len(world.parts()) == 2
     world.edit(2)
-    world.before(world.ledger, "complete", world.kill)
+    world.before(world.ledger, "slices.complete", world.kill)
     world.crashes()
     assert world.run_once(PlanOptions(full_refresh=True)).plan.kind is Kind.REBUILD
     world.sound()
@@ -87,12 +87,12 @@ def test_who_is_disturbed_each_time_is_told_so() -> None:
         else:
             build_elsewhere(world)
 
-    world.before(world.ledger, "plan_job", taint_or_mend, times=100)
+    world.before(world.ledger, "parts.plan", taint_or_mend, times=100)
     with pytest.raises(UserError, match="has changed 5 times") as caught:
         world.run_once()
     assert caught.value.hint
     assert tries == 5
-    assert world.ledger.unfinished_job(REF) is None
+    assert world.ledger.jobs.unfinished(REF) is None
     world.sound()
 
 
@@ -100,7 +100,7 @@ def build_elsewhere(world: Quiet) -> None:
     """As if another run had done it: the events alone."""
     uuid, job = world.current.uuid, f"job of {world.current.sequence}"
     counts = Counts()
-    world.ledger.append(
+    world.ledger.events.append(
         [
             InstanceBuilding(instance=uuid, job=job, target=1, fingerprint={}),
             InstanceLive(instance=uuid, job=job, watermark=1, physical="elsewhere", counts=counts),
@@ -127,7 +127,7 @@ def test_a_full_refresh_joins_nobody() -> None:
     options = PlanOptions(full_refresh=True)
     world.after(
         world.ledger,
-        "plan_job",
+        "parts.plan",
         lambda: others.append(world.start_run([REF.entity], wait=3_600.0, options=options, exact=True)),
     )
     assert world.run_once().promoted
@@ -146,7 +146,7 @@ def test_a_run_of_another_generation_joins_nobody() -> None:
     options = PlanOptions(generation="v2")
     world.after(
         world.ledger,
-        "plan_job",
+        "parts.plan",
         lambda: others.append(world.start_run([REF.entity], wait=3_600.0, options=options, exact=True)),
     )
     assert world.run_once().promoted
@@ -154,14 +154,14 @@ def test_a_run_of_another_generation_joins_nobody() -> None:
     world.to_the_end(other)
     result: Any = other.result
     assert result[0].counts.read == 12, "it has built its own, and has taken no part in the refresh"
-    assert world.ledger.checkpoint(REF, "v2") is not None
+    assert world.ledger.checkpoints.get(REF, "v2") is not None
 
 
 def test_what_was_begun_under_another_declaration_is_left_alone_for_the_orphan_time() -> None:
     """Somebody who has that declaration still may come back for it."""
     world = built()
     world.edit()
-    world.after(world.ledger, "plan_job", world.kill)
+    world.after(world.ledger, "parts.plan", world.kill)
     world.crashes()
     world.transform(2)
     began = world.now

@@ -15,7 +15,7 @@ from instep.domain.buckets import BucketLoad, skewed
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.jobs.wave import WaveRunner
-from instep.ledger.ledger import Checkpoint
+from instep.ledger.checkpoints import Checkpoint
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 
 from .projects import Home, home
@@ -31,7 +31,7 @@ def declare(place: Home, buckets: int) -> None:
 def checkpoint(place: Home) -> Checkpoint:
     container = Container(place.open().project)
     with closing(container), closing(container.ledger(read_only=True)) as ledger:
-        found = ledger.checkpoint(PartitionRef("Document"))
+        found = ledger.checkpoints.get(PartitionRef("Document"))
     assert found is not None
     return found
 

@@ -43,13 +43,13 @@ def history(ledger: Ledger, builds: int, entity: str = "Document") -> list[str]:
     """Instances of a partition, each tainted but the last."""
     made = [built(ledger, entity)]
     for _ in range(builds - 1):
-        ledger.append([InstanceTainted(instance=made[-1])])
+        ledger.events.append([InstanceTainted(instance=made[-1])])
         made.append(built(ledger, entity))
     return made
 
 
 def collections(ledger: Ledger) -> list[Collected]:
-    return [each.event for each in read(ledger.events()) if isinstance(each.event, Collected)]
+    return [each.event for each in read(ledger.events.rows()) if isinstance(each.event, Collected)]
 
 
 def test_old_ones_go_but_the_canonical_one_and_the_one_before_it(ledger: Ledger, clock: VirtualClock) -> None:
@@ -58,17 +58,17 @@ def test_old_ones_go_but_the_canonical_one_and_the_one_before_it(ledger: Ledger,
     clock.sleep(DAY / 1000)
     found = collect(ledger, keep=DAY)
     assert (found.instances, found.by_ref) == (tuple(made[:3]), {"Document@global": 3})
-    assert set(ledger.state().instances) == set(made[3:])
+    assert set(ledger.events.state().instances) == set(made[3:])
     assert collect(ledger, keep=DAY).empty
-    assert ledger.verify().differences == ()
+    assert ledger.events.verify().differences == ()
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(ledger: Ledger, clock: VirtualClock) -> None:
     history(ledger, 4)
     clock.sleep(DAY / 1000)
-    before = ledger.events()
+    before = ledger.events.rows()
     looked = collect(ledger, keep=DAY, dry_run=True)
-    assert ledger.events() == before
+    assert ledger.events.rows() == before
     done = collect(ledger, keep=DAY)
     assert (looked.instances, looked.collected, done.instances, done.collected) == (
         done.instances,
@@ -93,12 +93,12 @@ def test_batches_leave_nothing_that_refers_to_what_is_gone(
 
 
 def test_wants_that_have_ended_go_too_and_open_ones_stay(ledger: Ledger, clock: VirtualClock) -> None:
-    ledger.append([WantCreated(want=each, refs=("Document@global",)) for each in ("kept", "gone")])
-    ledger.append([WantCanceled(want="gone")])
+    ledger.events.append([WantCreated(want=each, refs=("Document@global",)) for each in ("kept", "gone")])
+    ledger.events.append([WantCanceled(want="gone")])
     clock.sleep(DAY / 1000)
     assert collect(ledger, keep=DAY).wants == ("gone",)
-    assert ledger.want("gone") is None
-    assert ledger.want("kept") is not None
+    assert ledger.wants.get("gone") is None
+    assert ledger.wants.get("kept") is not None
 
 
 def test_inputs_of_what_stays_stay(ledger: Ledger, clock: VirtualClock) -> None:
@@ -106,19 +106,19 @@ def test_inputs_of_what_stays_stay(ledger: Ledger, clock: VirtualClock) -> None:
     built(ledger, "Document", inputs=(raw[0],))
     clock.sleep(DAY / 1000)
     assert collect(ledger, keep=DAY).empty
-    assert ledger.instance(raw[0]) is not None
+    assert ledger.instances.get(raw[0]) is not None
 
 
 def test_what_a_job_has_in_work_stays_though_it_was_left(ledger: Ledger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger)
     missing = DependencyMissed(job=ledgers.JOB, instances=(part.instance,), want="derived", missing=("Raw@global",))
-    ledger.append([missing])
-    ledger.append([WantCanceled(want="derived")])
-    left = ledger.instance(part.instance)
+    ledger.events.append([missing])
+    ledger.events.append([WantCanceled(want="derived")])
+    left = ledger.instances.get(part.instance)
     assert left is not None
     assert left.state is InstanceState.FAILED
     # The next one, and the one after that, so that no link leads to it any more.
-    ledger.append([InstanceTainted(instance=built(ledger, "Document"))])
+    ledger.events.append([InstanceTainted(instance=built(ledger, "Document"))])
     built(ledger, "Document")
     clock.sleep(DAY / 1000)
     assert part.instance not in collect(ledger, keep=DAY).instances

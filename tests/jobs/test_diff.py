@@ -121,16 +121,16 @@ def test_an_alias_that_leads_elsewhere_is_moved_back(tmp_path: Path) -> None:
 def test_documents_of_an_older_ledger_are_compared_by_their_number_of_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from instep.ledger.sql_ledger import SqlLedger
+    from instep.ledger.documents import Documents
 
     place = home(tmp_path)
     place.run()
-    manifest = SqlLedger.manifest
+    entries = Documents.entries
 
-    def without_digests(self: SqlLedger, instance: str) -> object:
-        return {uri: entry._replace(digest=None) for uri, entry in manifest(self, instance).items()}
+    def without_digests(self: Documents, instance: str) -> object:
+        return {uri: entry._replace(digest=None) for uri, entry in entries(self, instance).items()}
 
-    monkeypatch.setattr(SqlLedger, "manifest", without_digests)
+    monkeypatch.setattr(Documents, "entries", without_digests)
     Tamperer(place).change(identity(place, 1), lambda row: [row | {"chunk_hash": "0" * 64}])
     Tamperer(place).change(identity(place, 2), lambda row: [row] if row["chunk_index"] else [])
     assert seen(place).counts == {**CLEAN, "missing": 1}

@@ -52,7 +52,7 @@ def test_one_that_wrote_nothing_is_not_served(made: Callable[[], Quiet], why: st
     result = world.run_once(PlanOptions(generation=generation))
     assert (result.state, result.promoted) == (JobState.FAILED, False)
     assert any(why in note for note in result.notes)
-    assert world.ledger.checkpoint(REF, generation or "") is None
+    assert world.ledger.checkpoints.get(REF, generation or "") is None
     assert world.served is None
     assert world.target.indexes == {}, "what it had begun is dropped"
     if generation is None:

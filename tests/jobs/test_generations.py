@@ -21,7 +21,7 @@ def ledger() -> MemoryLedger:
     ledger = MemoryLedger(VirtualClock())
     for generation in ("", "v2"):
         built(ledger, "Document", generation=generation)
-    ledger.append([GenerationPromoted(ref=str(DOCUMENT), generation="v2")])
+    ledger.events.append([GenerationPromoted(ref=str(DOCUMENT), generation="v2")])
     return ledger
 
 

@@ -10,7 +10,7 @@ from instep.domain.clock import TIMING
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced, Transient
 from instep.jobs.heartbeat import Heartbeat
-from instep.ledger.ledger import Lease
+from instep.ledger.leases import Lease
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 
@@ -24,9 +24,9 @@ class Kept:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.ledger = MemoryLedger(self.clock)
-        self.ledger.register_worker("w1", kind="run", host="h", pid=1)
-        self.ledger.begin_job("job", "w1", {})
-        lease = self.ledger.acquire_lease(REF, "job", "w1")
+        self.ledger.workers.register("w1", kind="run", host="h", pid=1)
+        self.ledger.jobs.begin("job", "w1", {})
+        lease = self.ledger.leases.acquire(REF, "job", "w1")
         assert isinstance(lease, Lease)
         self.lease = lease
         self.heartbeat = Heartbeat(self.ledger, "w1", self.clock, TIMING)
@@ -43,7 +43,7 @@ def test_beats_keep_lease_and_worker_for_ever(kept: Kept) -> None:
         kept.clock.sleep(TIMING.heartbeat / 1000)
         assert kept.heartbeat.beat()
         kept.heartbeat.require(REF)
-    assert kept.ledger.renew_lease(kept.lease).epoch == kept.lease.epoch
+    assert kept.ledger.leases.renew(kept.lease).epoch == kept.lease.epoch
     assert kept.ledger.sweep().workers == ()
 
 
@@ -57,7 +57,7 @@ def test_without_renewal_the_worker_stops_a_margin_before_the_lease_expires(kept
 
 
 def test_a_lost_lease_is_noticed_at_the_next_renewal(kept: Kept) -> None:
-    kept.ledger.transfer_lease(kept.lease, "job")
+    kept.ledger.leases.transfer(kept.lease, "job")
     kept.clock.sleep(TIMING.renew / 1000)
     assert kept.heartbeat.beat()
     with pytest.raises(Fenced, match="lease"):
@@ -65,7 +65,7 @@ def test_a_lost_lease_is_noticed_at_the_next_renewal(kept: Kept) -> None:
 
 
 def test_a_worker_that_others_buried_stops_at_its_next_beat(kept: Kept) -> None:
-    kept.ledger.bury_worker("w1")
+    kept.ledger.workers.bury("w1")
     assert not kept.heartbeat.beat()
     assert kept.heartbeat.lost
     with pytest.raises(Fenced, match="lives"):
@@ -82,7 +82,7 @@ def test_a_partition_that_was_never_leased_or_was_dropped_is_not_ours(kept: Kept
 
 def test_the_heartbeat_says_what_really_runs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[set[str]] = []
-    monkeypatch.setattr(kept.ledger, "heartbeat", lambda _, running: said.append(set(running)))
+    monkeypatch.setattr(kept.ledger.workers, "heartbeat", lambda _, running: said.append(set(running)))
     kept.heartbeat.begin(["a", "b"])
     kept.heartbeat.beat()
     kept.heartbeat.end(["a"])
@@ -93,8 +93,8 @@ def test_the_heartbeat_says_what_really_runs(kept: Kept, monkeypatch: pytest.Mon
 def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renew: Callable[[Lease], Lease] = kept.ledger.renew_lease
-    beat: Callable[[str, Collection[str]], int] = kept.ledger.heartbeat
+    renew: Callable[[Lease], Lease] = kept.ledger.leases.renew
+    beat: Callable[[str, Collection[str]], int] = kept.ledger.workers.heartbeat
     outage = True
 
     def unreliable(held: Lease) -> Lease:
@@ -107,8 +107,8 @@ def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
             raise Transient("the ledger is away")
         return beat(worker_id, running)
 
-    monkeypatch.setattr(kept.ledger, "renew_lease", unreliable)
-    monkeypatch.setattr(kept.ledger, "heartbeat", heartbeat)
+    monkeypatch.setattr(kept.ledger.leases, "renew", unreliable)
+    monkeypatch.setattr(kept.ledger.workers, "heartbeat", heartbeat)
     kept.clock.sleep(100)
     assert kept.heartbeat.beat()
     kept.heartbeat.require(REF)
@@ -125,8 +125,8 @@ def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
 def test_an_error_that_nobody_thought_of_keeps_no_other_lease_from_being_renewed(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renew, other = kept.ledger.renew_lease, PartitionRef("Other")
-    lease = kept.ledger.acquire_lease(other, "job", "w1")
+    renew, other = kept.ledger.leases.renew, PartitionRef("Other")
+    lease = kept.ledger.leases.acquire(other, "job", "w1")
     assert isinstance(lease, Lease)
     kept.heartbeat.keep(lease, since=kept.clock.monotonic())
 
@@ -141,7 +141,7 @@ def test_an_error_that_nobody_thought_of_keeps_no_other_lease_from_being_renewed
     for _ in range(6):
         kept.clock.sleep(TIMING.renew / 1000)
         with monkeypatch.context() as patch:
-            patch.setattr(kept.ledger, "renew_lease", fails)
+            patch.setattr(kept.ledger.leases, "renew", fails)
             with pytest.raises(RuntimeError, match="WSREP"):
                 kept.heartbeat.beat()
     with pytest.raises(Fenced):
@@ -149,7 +149,7 @@ def test_an_error_that_nobody_thought_of_keeps_no_other_lease_from_being_renewed
     kept.heartbeat.require(other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(kept.ledger, "heartbeat", fails_too)
+        patch.setattr(kept.ledger.workers, "heartbeat", fails_too)
         with pytest.raises(RuntimeError, match="the same"):
             kept.heartbeat.beat()
     assert not kept.heartbeat.lost

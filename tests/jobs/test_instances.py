@@ -16,8 +16,10 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.entities.instances import Left, ending, expire, expire_overdue, overdue, rebuild, taint
 from instep.errors import UserError
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
+from instep.ledger.parts import NewPart
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
@@ -48,7 +50,7 @@ def build(ledger: Ledger, *entities: str) -> list[Instance]:
 
 
 def current(ledger: Ledger, ref: PartitionRef = REF) -> Instance:
-    found = ledger.canonical(ref)
+    found = ledger.instances.canonical(ref)
     assert found is not None
     return found
 
@@ -82,7 +84,7 @@ def test_what_is_live_is_left_and_the_next_one_is_to_be_built(
     assert words in str(ending(left.old))
     assert ending(left.new) is None
     assert current(ledger) == left.new
-    served = ledger.checkpoint(REF)
+    served = ledger.checkpoints.get(REF)
     assert served is not None
     assert served.instance == before.uuid, "readers keep what there is"
 
@@ -92,10 +94,10 @@ def test_nothing_that_is_not_there_is_tainted_or_expires(ledger: Ledger) -> None
         assert "is not there" in refusal(partial(act, ledger, REF))
     build(ledger)
     taint(ledger, REF)
-    events = len(ledger.events())
+    events = len(ledger.events.rows())
     for act in (taint, expire):
         assert "next `instep run`" in refusal(partial(act, ledger, REF))
-    assert len(ledger.events()) == events
+    assert len(ledger.events.rows()) == events
 
 
 def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger) -> None:
@@ -108,11 +110,11 @@ def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger) -> None:
 
 def test_a_refresh_is_waited_for(ledger: Ledger) -> None:
     (live,) = build(ledger)
-    ledger.begin_job("job-2", ANN, {})
-    lease = ledger.acquire_lease(REF, "job-2", ANN)
+    ledger.jobs.begin("job-2", ANN, {})
+    lease = ledger.leases.acquire(REF, "job-2", ANN)
     assert isinstance(lease, Lease)
     part = JobPart(REF, live.uuid, f"{live.uuid}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh=False)
-    ledger.plan_job("job-2", [NewPart(part, [ledgers.a_slice(0)])])
+    ledger.parts.plan("job-2", [NewPart(part, [ledgers.a_slice(0)])])
     assert current(ledger).state is InstanceState.REFRESHING
     for act in (taint, expire, rebuild):
         assert "job job-2 refreshes it" in refusal(partial(act, ledger, REF))
@@ -162,7 +164,7 @@ def test_what_is_in_work_does_not_expire_by_itself(ledger: Ledger, clock: Virtua
 def test_all_that_is_known_of_an_instance_is_plain_data(ledger: Ledger) -> None:
     (built,) = build(ledger)
     taint(ledger, REF, why="broken")
-    new, old = (as_json(instance_answer(each)) for each in ledger.instances(REF))
+    new, old = (as_json(instance_answer(each)) for each in ledger.instances.newest(REF))
     assert (old["uuid"], old["canonical"], old["ended"]) == (built.uuid, False, "tainted: broken")
     assert (old["job"], old["fingerprint"], old["counts"]["read"]) == (JOB, {"chunker": "c1"}, ledgers.UNITS)
     assert old["window"] == {"floor": 0, "target": built.target}

@@ -7,7 +7,7 @@ import pytest
 from instep.answers.job_feed import JobWatch, to_read
 from instep.domain.jobs import JobState
 from instep.errors import Transient
-from instep.ledger.ledger import JobMark
+from instep.ledger.jobs import JobMark
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
@@ -65,9 +65,9 @@ def test_what_a_look_missed_the_next_one_sees() -> None:
     ledger = Trouble(VirtualClock())
     watch = JobWatch(lambda: ledger)
     ledgers.register(ledger, ANN)
-    ledger.begin_job(JOB, ANN, {})
+    ledger.jobs.begin(JOB, ANN, {})
     assert [each.state for each in watch.look(progress=False).seen] == [INITIALIZING]
-    ledger.discard_job(JOB)
+    ledger.jobs.discard(JOB)
     ledger.away = True
     with pytest.raises(Transient):
         watch.look(progress=False)

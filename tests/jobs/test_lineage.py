@@ -42,14 +42,16 @@ def ledger(tmp_path: Path, clock: VirtualClock) -> Iterator[Ledger]:
 def built(ledger: Ledger, entity: str, *, inputs: tuple[str, ...] = (), generation: str = "") -> str:
     """UUID of the canonical instance, built by a job of its own."""
     ref = PartitionRef(entity)
-    if ledger.canonical(ref, generation) is None:
-        ledger.append([InstanceCreated(ref=str(ref), reason=Reason.FIRST, generation=generation)])
-    made = ledger.canonical(ref, generation)
+    if ledger.instances.canonical(ref, generation) is None:
+        ledger.events.append([InstanceCreated(ref=str(ref), reason=Reason.FIRST, generation=generation)])
+    made = ledger.instances.canonical(ref, generation)
     assert made is not None
     job, now = f"job of {made.uuid}", ledger.now()
-    ledger.append([InstanceBuilding(instance=made.uuid, job=job, target=now, fingerprint={"c": "1"}, inputs=inputs)])
+    ledger.events.append(
+        [InstanceBuilding(instance=made.uuid, job=job, target=now, fingerprint={"c": "1"}, inputs=inputs)]
+    )
     live = InstanceLive(instance=made.uuid, job=job, watermark=now, physical=f"{entity}__1", counts=Counts())
-    ledger.append([live, InstanceServed(instance=made.uuid)])
+    ledger.events.append([live, InstanceServed(instance=made.uuid)])
     return made.uuid
 
 
@@ -75,7 +77,7 @@ def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: Virtual
     clock.sleep(10)
     then = clock.now()
     clock.sleep(10)
-    ledger.append([InstanceTainted(instance=first, why="wrong")])
+    ledger.events.append([InstanceTainted(instance=first, why="wrong")])
     second = built(ledger, "Document")
     now = lineage(ledger, "Document")
     assert [each.uuid for each in now.nodes] == [second, first]
@@ -142,11 +144,11 @@ def test_status_of_a_time_tells_state_and_what_was_served(ledger: Ledger, clock:
         clock.sleep(5)
 
     clock.sleep(1)
-    ledger.append([WantCreated(want="w", refs=("Document@global",))])
+    ledger.events.append([WantCreated(want="w", refs=("Document@global",))])
     later()
     first = built(ledger, "Document")
     later()
-    ledger.append([InstanceTainted(instance=first)])
+    ledger.events.append([InstanceTainted(instance=first)])
     later()
     second = built(ledger, "Document")
     later()
@@ -172,7 +174,7 @@ def _seen(each: Moment) -> tuple[str | None, str | None, str | None, int]:
 def test_lineage_is_that_of_the_promoted_generation(ledger: Ledger) -> None:
     old, new = built(ledger, "Document"), built(ledger, "Document", generation="v2")
     assert lineage(ledger, "Document").nodes[0].uuid == old
-    ledger.append([GenerationPromoted(ref="Document@global", generation="v2")])
+    ledger.events.append([GenerationPromoted(ref="Document@global", generation="v2")])
     assert lineage(ledger, "Document").nodes[0].uuid == new
 
 
@@ -185,7 +187,7 @@ def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, c
         ("Gone@global", "", True),
     ]
     assert [each.promoted for each in found] == [True, True]
-    ledger.append([InstanceCreated(ref="Document@global", reason=Reason.FIRST)])
+    ledger.events.append([InstanceCreated(ref="Document@global", reason=Reason.FIRST)])
     found = moments(ledger, ["Empty", "Document"], at=clock.now())
     assert [(each.ref, each.generation, each.promoted) for each in found] == [
         ("Empty@global", "", False),

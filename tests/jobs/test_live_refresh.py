@@ -42,7 +42,7 @@ def watched(world: Quiet) -> list[Rows]:
 def test_what_changes_while_it_is_built_is_served_before_and_after() -> None:
     world = built()
     world.taint()
-    world.after(world.ledger, "claim", lambda: change(world))
+    world.after(world.ledger, "slices.claim", lambda: change(world))
     seen = watched(world)
     result = world.run_once()
     assert result.promoted
@@ -57,10 +57,10 @@ def test_what_changes_while_it_is_built_is_served_before_and_after() -> None:
 def test_what_changes_after_the_last_wave_is_in_it_when_it_is_served() -> None:
     world = built()
     world.taint()
-    world.before(world.ledger, "begin_finish", lambda: change(world))
+    world.before(world.ledger, "parts.begin_finish", lambda: change(world))
     served = world.target.indexes[str(world.target.served("Document"))]
     epochs: list[tuple[int, int]] = []
-    world.before(world.ledger, "extend_part", lambda: epochs.append((served.epoch, world.parts()[-1].part.epoch)))
+    world.before(world.ledger, "parts.extend", lambda: epochs.append((served.epoch, world.parts()[-1].part.epoch)))
     seen: list[Rows] = []
     world.after(world.target, "promote", lambda: seen.append(readable(world)))
     result = world.run_once()
@@ -74,7 +74,7 @@ def test_what_another_transform_has_made_is_left_as_it_is() -> None:
     world = built()
     before = readable(world)
     world.transform(2)
-    world.after(world.ledger, "claim", lambda: change(world))
+    world.after(world.ledger, "slices.claim", lambda: change(world))
     seen = watched(world)
     assert world.run_once().promoted
     assert seen == [before]
@@ -86,7 +86,7 @@ def test_what_another_transform_has_made_is_left_as_it_is() -> None:
 def test_what_a_crash_left_in_what_is_served_is_found_though_the_source_has_it_no_more(absorbed: int) -> None:
     """What is served is of another generation, which the next run brings up to date."""
     world = built()
-    world.after(world.ledger, "claim", lambda: change(world))
+    world.after(world.ledger, "slices.claim", lambda: change(world))
     left = [absorbed]
 
     def kill() -> None:
@@ -94,8 +94,8 @@ def test_what_a_crash_left_in_what_is_served_is_found_though_the_source_has_it_n
         if left[0] < 0:
             world.kill()
 
-    world.before(world.ledger, "absorb", kill, times=absorbed + 1)
-    world.after(world.ledger, "absorb", kill, times=absorbed)
+    world.before(world.ledger, "documents.absorb", kill, times=absorbed + 1)
+    world.after(world.ledger, "documents.absorb", kill, times=absorbed)
     world.crashes(PlanOptions(generation="v2"))
     missing(world, 13)
     world.run_once()
@@ -107,7 +107,7 @@ def test_what_a_crash_left_in_what_is_served_is_found_though_the_source_has_it_n
 def test_a_source_that_never_stands_still_keeps_nothing_from_being_served() -> None:
     world = built()
     world.taint()
-    world.before(world.ledger, "begin_finish", lambda: world.edit(2), times=1_000)
+    world.before(world.ledger, "parts.begin_finish", lambda: world.edit(2), times=1_000)
     assert world.run_once().promoted
     world.sound()
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_done_meanwhile_does_not_hold_up_the_build() -> None:
         change(world)
         del world.target.indexes[str(world.target.served("Document"))]
 
-    world.after(world.ledger, "claim", change_and_lose_the_index)
+    world.after(world.ledger, "slices.claim", change_and_lose_the_index)
     assert world.run_once().promoted
     assert readable(world) == world.source.truth()
 
@@ -139,7 +139,7 @@ def test_a_source_that_empties_before_the_last_look_takes_nothing_from_what_was_
     world = many()
     whole = readable(world)
     world.taint()
-    world.before(world.ledger, "begin_finish", lambda: missing(world, *range(2, 151)))
+    world.before(world.ledger, "parts.begin_finish", lambda: missing(world, *range(2, 151)))
     seen = watched(world)
     assert world.run_once().promoted
     assert seen == [whole]
@@ -154,7 +154,7 @@ def test_a_source_that_empties_before_it_is_read_empties_neither_what_is_served_
     world = many()
     whole, before = readable(world), world.served
     world.taint()
-    world.after(world.ledger, "claim", lambda: missing(world, *range(2, 151)))
+    world.after(world.ledger, "slices.claim", lambda: missing(world, *range(2, 151)))
     result = world.run_once()
     assert not result.promoted
     assert any("149 of 150 documents that are served were gone" in note for note in result.notes), result.notes
@@ -170,8 +170,8 @@ def test_documents_that_vanish_for_a_moment_are_in_what_is_served_at_last() -> N
     world = many()
     whole, there = readable(world), dict(world.source.documents)
     world.taint()
-    world.after(world.ledger, "claim", lambda: missing(world, *range(2, 151)))
-    world.before(world.ledger, "begin_finish", lambda: world.source.documents.update(there))
+    world.after(world.ledger, "slices.claim", lambda: missing(world, *range(2, 151)))
+    world.before(world.ledger, "parts.begin_finish", lambda: world.source.documents.update(there))
     assert world.run_once().promoted
     assert readable(world) == whole
     world.sound()

@@ -25,8 +25,10 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
 from instep.jobs.acquisition import Busy
 from instep.jobs.namespaces import delete_namespace, deletion_of, namespaces_of
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
+from instep.ledger.parts import NewPart
 from instep.planning.context import Context
 from instep.targets.table_target import TableTarget
 from tests.doubles.clock import VirtualClock
@@ -87,20 +89,20 @@ class World:
     def index(self, ref: PartitionRef) -> None:
         """It has a row, a checkpoint, a status key and a dead letter."""
         job = worker = f"{ref}#{next(_numbers)}"
-        self.ledger.register_worker(worker, kind="run", host="elsewhere", pid=1)
-        self.ledger.begin_job(job, worker, {})
-        lease = self.ledger.acquire_lease(ref, job, worker)
+        self.ledger.workers.register(worker, kind="run", host="elsewhere", pid=1)
+        self.ledger.jobs.begin(job, worker, {})
+        lease = self.ledger.leases.acquire(ref, job, worker)
         assert isinstance(lease, Lease)
-        instance = self.ledger.new_instance(lease, Reason.FIRST)
+        instance = self.ledger.instances.new(lease, Reason.FIRST)
         part = JobPart(ref, instance, f"{ref.entity}__f1", {}, 1, lease.epoch, 0, True)
-        self.ledger.plan_job(job, [NewPart(part, [SlicePlan(0, 0, "", "", 1, 1, 1, b"")])])
-        self.ledger.start_job(job)
-        claims = self.ledger.claim(job, ref, worker, work=9, limit=9)
+        self.ledger.parts.plan(job, [NewPart(part, [SlicePlan(0, 0, "", "", 1, 1, 1, b"")])])
+        self.ledger.jobs.start(job)
+        claims = self.ledger.slices.claim(job, ref, worker, work=9, limit=9)
         done = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
-        self.ledger.complete(part, worker, done, job_id=job)
-        assert self.ledger.begin_finish(job, ref, worker)
-        self.ledger.finish_part(job, part, JobState.COMPLETED, worker_id=worker, promote=True)
-        self.ledger.retire_worker(worker)
+        self.ledger.slices.complete(part, worker, done, job_id=job)
+        assert self.ledger.parts.begin_finish(job, ref, worker)
+        self.ledger.parts.finish(job, part, JobState.COMPLETED, worker_id=worker, promote=True)
+        self.ledger.workers.retire(worker)
         self.targets[ref.entity].rows[f"{ref.entity}__f1"].add(ref.scope.path)
         self.bus.status.put(status_key(ref), {"state": "Indexed", "epoch": lease.epoch})
         consumer = self.bus.consumer(ref.entity, Kind.NAMESPACE, Policy())
@@ -110,7 +112,9 @@ class World:
 
     def delete(self, scope: Scope = SCOPE) -> None:
         """Every step is counted: those of targets, ledger and bus that change something."""
-        ledger = cast("Ledger", Stepped(self, self.ledger, "drop_partition"))
+        ledger = cast(
+            "Ledger", Stepped(self, self.ledger, "", partitions=Stepped(self, self.ledger.partitions, "drop"))
+        )
         bus = cast("Bus", Stepped(self, self.bus, "forget", status=Stepped(self, self.bus.status, "delete")))
         targets = {
             name: cast("TableTarget", Stepped(self, rows, "delete_scope")) for name, rows in self.targets.items()
@@ -122,7 +126,7 @@ class World:
         return context(Told(), clock=self.clock, background=self.clock, ledger=ledger, status_reporter=status_reporter)
 
     def left(self) -> dict[str, Any]:
-        refs = {each.ref for entity in self.targets for each in self.ledger.entity_checkpoints(entity)}
+        refs = {each.ref for entity in self.targets for each in self.ledger.checkpoints.of_entity(entity)}
         return {
             "rows": {name: set(paths) for rows in self.targets.values() for name, paths in rows.rows.items()},
             "checkpoints": {str(ref) for ref in refs},
@@ -187,7 +191,7 @@ def test_all_of_a_namespace_goes_and_nothing_else(world: World) -> None:
     assert rest(world) == WANTED
     assert set(world.targets["Issue"].epochs) == {"42/", "42/9970/"}  # whoever writes there late is refused
     assert deletion_of(SCOPE, world.targets, world.ledger, world.bus).empty
-    assert world.ledger.verify().differences == ()
+    assert world.ledger.events.verify().differences == ()
 
 
 def in_memory() -> World:
@@ -210,7 +214,7 @@ def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
         world.clock.sleep(10 * 60)  # The lease of who is dead runs out.
         world.delete()
         assert rest(world) == WANTED, step
-        assert world.ledger.verify().differences == ()
+        assert world.ledger.events.verify().differences == ()
 
 
 def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_last() -> None:
@@ -218,8 +222,8 @@ def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_la
     world.delete()
     calls = [each.partition(" ")[0] for each in world.steps]
     assert calls[0] == "forget"
-    assert calls.index("drop_partition") > calls.index("delete_scope")
-    assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop_partition")
+    assert calls.index("drop") > calls.index("delete_scope")
+    assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop")
 
 
 def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
@@ -256,25 +260,25 @@ def test_what_was_asked_before_is_done_by_nobody_and_what_is_asked_after_is(worl
 def test_nothing_is_forgotten_while_a_job_works_on_a_part_of_it(world: World) -> None:
     issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
     world.bus.publish(NamespaceRequest("42/9970/", 2))
-    world.ledger.register_worker("busy", kind="run", host="elsewhere", pid=1)
-    world.ledger.begin_job("at-it", "busy", {})
-    assert isinstance(world.ledger.acquire_lease(PartitionRef.parse("Note@42"), "at-it", "busy"), Lease)
+    world.ledger.workers.register("busy", kind="run", host="elsewhere", pid=1)
+    world.ledger.jobs.begin("at-it", "busy", {})
+    assert isinstance(world.ledger.leases.acquire(PartitionRef.parse("Note@42"), "at-it", "busy"), Lease)
     with pytest.raises(Busy):
         world.delete()
     assert issues.next() is not None
 
 
 def test_nothing_is_deleted_while_a_job_works_on_a_part_of_it(world: World) -> None:
-    world.ledger.register_worker("busy", kind="run", host="elsewhere", pid=1)
-    world.ledger.begin_job("at-it", "busy", {})
-    assert isinstance(world.ledger.acquire_lease(PartitionRef.parse(INSIDE), "at-it", "busy"), Lease)
+    world.ledger.workers.register("busy", kind="run", host="elsewhere", pid=1)
+    world.ledger.jobs.begin("at-it", "busy", {})
+    assert isinstance(world.ledger.leases.acquire(PartitionRef.parse(INSIDE), "at-it", "busy"), Lease)
     before = world.left()
     with pytest.raises(Busy) as refused:
         world.delete()
     assert refused.value.exit_code == 75
     assert world.left() == before
     assert world.steps == []
-    world.ledger.retire_worker("busy")
+    world.ledger.workers.retire("busy")
     world.delete()
     assert rest(world) == WANTED
 

@@ -27,11 +27,11 @@ class Watched:
         self.clock = VirtualClock()
         site = context(Told(), clock=self.clock)
         self.ledger: Ledger = site.ledger
-        self.ledger.register_worker("ours", kind="run", host="alpha", pid=1)
-        self.ledger.begin_job("job", "ours", {})
+        self.ledger.workers.register("ours", kind="run", host="alpha", pid=1)
+        self.ledger.jobs.begin("job", "ours", {})
         if not alone:
-            self.ledger.register_worker("other", kind="run", host="beta", pid=42)
-            self.ledger.join_job("job", "other")
+            self.ledger.workers.register("other", kind="run", host="beta", pid=42)
+            self.ledger.jobs.join("job", "other")
         self.others = OtherJobs(site, Waiting(site), 10.0)
 
     def after(self, seconds: float, seen: OpenPart) -> str | None:

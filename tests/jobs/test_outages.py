@@ -21,6 +21,7 @@ from instep.errors import Away, Transient
 from instep.jobs.acquisition import Stopped
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
+from instep.ledger.jobs import Jobs
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent
@@ -101,9 +102,9 @@ def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(
             patched.setattr(InlineEngine, "ready", away)
             with pytest.raises(Away, match="nobody answers"):
                 run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
-        (job,) = ledger.jobs(limit=10)
+        (job,) = ledger.jobs.newest(limit=10)
         assert job.state is JobState.STOPPED
-        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}
+        assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}
         (result,) = run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
     assert result.state is JobState.COMPLETED
     assert result.job_id == job.id
@@ -123,9 +124,9 @@ def test_a_worker_waits_for_an_engine_that_is_away_and_goes_on(tmp_path: Path, m
         monkeypatch.setattr(InlineEngine, "ready", ready)
         telling = Telling()
         serve(container.setups(), container.context(ledger, telling), until_idle=True)
-        (job,) = ledger.jobs(limit=10)
+        (job,) = ledger.jobs.newest(limit=10)
         assert job.state is JobState.COMPLETED
-        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+        assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}, "an outage spends none"
     assert telling.said.count("waiting: nobody answers") == 8
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert max(pauses) >= 9, "the breaker opens"
@@ -154,30 +155,30 @@ def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_
     container = Container(project.project, engine="inline", clock=clock)
     with closing(container), closing(container.ledger()) as ledger:
         stopped: list[tuple[str, str]] = []
-        stop = type(ledger).request_stop
+        stop = Jobs.request_stop
 
-        def told(self: Ledger, job_id: str, reason: str) -> JobState:
+        def told(self: Jobs, job_id: str, reason: str) -> JobState:
             stopped.append((job_id, reason))
             return stop(self, job_id, reason)
 
         def over() -> bool:
-            return any(each.state is JobState.COMPLETED for each in ledger.jobs(limit=10))
+            return any(each.state is JobState.COMPLETED for each in ledger.jobs.newest(limit=10))
 
         def ready(_: InlineEngine) -> None:
             if clock.monotonic() - began < 1.5 * TIMING.orphan / 1000:
                 raise Away("nobody answers")
 
         clock.come_about, began = over, clock.monotonic()
-        monkeypatch.setattr(type(ledger), "request_stop", told)
+        monkeypatch.setattr(Jobs, "request_stop", told)
         monkeypatch.setattr(InlineEngine, "ready", ready)
         # Threads of its own would each move the clock on.
         context = replace(container.context(ledger, Silent()), background=clock)
         with pytest.raises(KeyboardInterrupt):
             serve(container.setups(), context, watch=watch)
-        (job,) = ledger.jobs(limit=10)
+        (job,) = ledger.jobs.newest(limit=10)
         assert set(stopped) == {(job.id, "Document@global: nobody answers")}, "it was stopped, after ten minutes"
         assert job.state is JobState.COMPLETED
-        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+        assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}, "an outage spends none"
 
 
 def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_it(
@@ -196,13 +197,13 @@ def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_i
             patched.setattr(InlineEngine, "ready", away)
             with pytest.raises(Away):
                 run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
-        (job,) = ledger.jobs(limit=10)
-        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        (job,) = ledger.jobs.newest(limit=10)
+        ledger.jobs.request_stop(job.id, f"{STOPPED_BY}ann")
         until = clock.milliseconds + 3 * TIMING.orphan
         clock.come_about = lambda: clock.milliseconds > until
         with pytest.raises(KeyboardInterrupt):
             serve(container.setups(), context)
-        (job,) = ledger.jobs(limit=10)
+        (job,) = ledger.jobs.newest(limit=10)
         assert (job.state, job.error) == (JobState.STOPPED, "stopped by ann")
     assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
 
@@ -217,13 +218,13 @@ def test_a_handler_leaves_alone_what_a_person_has_stopped(tmp_path: Path, monkey
             patched.setattr(InlineEngine, "ready", away)
             with pytest.raises(Away):
                 run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
-        (job,) = ledger.jobs(limit=10)
-        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        (job,) = ledger.jobs.newest(limit=10)
+        ledger.jobs.request_stop(job.id, f"{STOPPED_BY}ann")
         indexer, watermark = container.indexer(context, wait_seconds=0.0), clock.now() * 1_000
         with pytest.raises(Stopped, match="stopped by ann"):
             indexer.index(DOCUMENT, watermark, lambda: None)
-        (job,) = ledger.jobs(limit=10)
+        (job,) = ledger.jobs.newest(limit=10)
         assert (job.state, sum(job.counts.as_dict().values())) == (JobState.STOPPED, 0)
         run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)  # A person goes on with it.
         assert indexer.index(DOCUMENT, watermark, lambda: None).state is IndexState.INDEXED
-        assert [each.state for each in ledger.jobs(limit=10)] == [JobState.COMPLETED]
+        assert [each.state for each in ledger.jobs.newest(limit=10)] == [JobState.COMPLETED]

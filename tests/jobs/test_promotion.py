@@ -14,11 +14,11 @@ from tests.jobs.quiet import REF, Quiet, built
 #: Where the job is when what it needs turns out not to be had: the call, of which store, and whether just before it.
 MOMENTS = [
     ("target", "commit", True),
-    ("ledger", "begin_finish", True),
+    ("ledger", "parts.begin_finish", True),
     ("target", "maintain", True),
     ("target", "promote", True),
     ("target", "promote", False),
-    ("ledger", "finish_part", True),
+    ("ledger", "parts.finish", True),
 ]
 
 
@@ -57,7 +57,7 @@ def test_what_the_ledger_does_not_take_is_not_served(moment: tuple[str, str, boo
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
 @pytest.mark.parametrize(
     "moment",
-    [("target", "promote", False), ("ledger", "finish_part", True), ("ledger", "finish_part", False)],
+    [("target", "promote", False), ("ledger", "parts.finish", True), ("ledger", "parts.finish", False)],
     ids=str,
 )
 def test_a_crash_between_alias_and_ledger_is_made_good(moment: tuple[str, str, bool], before: bool) -> None:
@@ -99,7 +99,7 @@ def test_what_is_done_though_it_is_given_up_is_shown_to_readers_before_the_ledge
     done, said = world.current.uuid, list[tuple[str | None, str | None]]()
 
     def saying(alias: str, physical: str | None, epoch: int) -> None:
-        checkpoint = world.ledger.checkpoint(REF)
+        checkpoint = world.ledger.checkpoints.get(REF)
         said.append((physical, checkpoint.instance if checkpoint else None))
         promote(alias, physical, epoch)
 
@@ -113,7 +113,7 @@ def test_what_is_done_though_it_is_given_up_is_shown_to_readers_before_the_ledge
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
-@pytest.mark.parametrize("call", ["finish_part", "transfer_lease", "checkpoint", "promote", "drop"])
+@pytest.mark.parametrize("call", ["parts.finish", "leases.transfer", "checkpoints.get", "promote", "drop"])
 def test_a_crash_while_the_alias_is_put_back_is_made_good(call: str, before: bool) -> None:
     world = built() if before else Quiet()
     served = world.served
@@ -132,14 +132,14 @@ def test_a_crash_while_the_alias_is_put_back_is_made_good(call: str, before: boo
 
     world.after(world.target, "promote", refused)
     store = world.target if call in ("promote", "drop") else world.ledger
-    hook = world.after if call == "finish_part" else world.before
+    hook = world.after if call == "parts.finish" else world.before
     hook(store, call, kill, times=100)
     world.crashes()
     armed = False
     world.run_once()
     assert world.served not in (served, None)
     assert world.served == world.current.uuid
-    assert world.ledger.unfinished_job(REF) is None
+    assert world.ledger.jobs.unfinished(REF) is None
     world.sound()
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_is_stopped_at_the_last_moment_is_resumed() -> None:
     world.taint()
 
     def stop() -> None:
-        world.ledger.request_stop(world.current.job or "")
+        world.ledger.jobs.request_stop(world.current.job or "")
 
     world.after(world.target, "promote", stop)
     with pytest.raises(UserError, match="stopped"):

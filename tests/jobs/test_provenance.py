@@ -124,9 +124,9 @@ def test_the_first_event_of_a_time_is_found_in_a_log_of_any_length() -> None:
     began = clock.now()
     for number in range(23):
         for twice in range(1 + number % 3):
-            ledger.append([WantCreated(want=f"w{number}-{twice}", refs=("Document@global",))])
+            ledger.events.append([WantCreated(want=f"w{number}-{twice}", refs=("Document@global",))])
         clock.sleep(2)
-    times = [at for _, at, *_ in ledger.events()]
+    times = [at for _, at, *_ in ledger.events.rows()]
     for time in range(began - 1, clock.now() + 2_000, 500):
         assert provenance._events_before(ledger, time) == sum(at < time for at in times)
     assert provenance._events_before(MemoryLedger(clock), began) == 0

@@ -52,6 +52,6 @@ def test_eight_consumers_share_no_key_and_leave_none(database: LedgerDatabase) -
     assert sum(map(bool, handed)) > 1, "they were at it at once"
     assert store.confirm(range(1, KEYS + 1)) == set(range(5, KEYS + 1, 5))
     with closing(database.open()) as ledger:
-        assert ledger.count_key_leases(store.spec.name).keys() == {KeyLeaseState.WAITING}
+        assert ledger.key_leases.count(store.spec.name).keys() == {KeyLeaseState.WAITING}
     store.close()
     tables.drop()

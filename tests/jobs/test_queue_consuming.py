@@ -21,6 +21,7 @@ from instep.queues.consumers import Ack, Answer, Effect, Given, Wanted, acknowle
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.engines.sqlite import SqlitePending
 from tests.contracts.ledger import VirtualClock
+from tests.doubles.through import through
 
 SPEC = QueueSpec(
     "salts",
@@ -108,7 +109,7 @@ def test_a_key_is_given_once_newest_first_until_it_is_acknowledged(site: Site) -
     assert site.take(10, "cid") == []
     assert {each.effect for each in site.acknowledge(*mine, *theirs)} == {Effect.ACKED}
     assert site.store.confirm(range(8)) == set()
-    assert site.ledger.count_key_leases(SPEC.name) == {}
+    assert site.ledger.key_leases.count(SPEC.name) == {}
 
 
 def test_a_key_that_is_dealt_with_between_its_reading_and_its_lease_is_not_given(site: Site) -> None:
@@ -122,7 +123,7 @@ def test_a_key_that_is_dealt_with_between_its_reading_and_its_lease_is_not_given
     site.insert(4, 5, 6)
     site.store = Late(site.folder / "tables.db", SPEC)
     assert keys_of(site.take()) == [6, 4]
-    assert site.ledger.held_keys(SPEC.name, [5]) == {}
+    assert site.ledger.key_leases.held(SPEC.name, [5]) == {}
 
 
 def test_a_hundred_keys_that_always_fail_starve_nobody(site: Site) -> None:
@@ -163,7 +164,7 @@ def test_one_at_a_time_every_tenth_is_a_retry_and_neither_starves(site: Site) ->
 def test_reading_without_leases_leaves_no_trace_but_failures(site: Site) -> None:
     site.insert(1, 2, 3)
     assert site.take(2, None) == [Given(3), Given(2)] == site.take(2, None)
-    assert site.ledger.count_key_leases(SPEC.name) == {}
+    assert site.ledger.key_leases.count(SPEC.name) == {}
     mine = site.take(1)
     assert keys_of(site.take(5, None)) == [2, 1]
     assert (
@@ -179,7 +180,7 @@ def test_reading_without_leases_leaves_no_trace_but_failures(site: Site) -> None
     assert site.take(5, None) == [Given(2, attempts=1, error="no luck")]
     site.cover(2)
     assert site.take(5, None) == []
-    assert site.ledger.held_keys(SPEC.name, [2]) == {}
+    assert site.ledger.key_leases.held(SPEC.name, [2]) == {}
 
 
 def test_the_anti_join_is_read_with_leases_and_pauses_too(site: Site) -> None:
@@ -221,7 +222,7 @@ def test_who_comes_late_is_refused_key_by_key(site: Site) -> None:
     ]
     assert site.store.confirm([1, 2]) == {2}
     assert [each.effect for each in site.fail(*late, outside)] == [Effect.REFUSED, Effect.UNKNOWN, Effect.UNKNOWN]
-    assert site.ledger.held_keys(SPEC.name, [1, 2])[2].fence == taken.fence
+    assert site.ledger.key_leases.held(SPEC.name, [1, 2])[2].fence == taken.fence
     assert [each.effect for each in site.acknowledge(taken)] == [Effect.ACKED]
 
 
@@ -232,7 +233,7 @@ def test_parked_keys_wait_for_a_word_unless_they_are_covered(site: Site) -> None
     site.cover(2)
     assert {key: each.attempts for key, each in parked(site.store, site.ledger).items()} == {1: 12, 3: 12}
     assert list(parked(site.store, site.ledger, after=1)) == [3]
-    assert site.ledger.held_keys(SPEC.name, [2]) == {}
+    assert site.ledger.key_leases.held(SPEC.name, [2]) == {}
     assert unpark(site.store, site.ledger, [1, 2, 9]) == {1}
     site.uncover(2)
     (one,) = site.take(1, draw=0.9)
@@ -249,25 +250,16 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-class Mortal:
+def mortal(inner: object, left: list[int]) -> Any:
     """Dies after so many calls, of all that share `left`, have had their effect."""
 
-    def __init__(self, inner: object, left: list[int]) -> None:
-        self._inner = inner
-        self._left = left
+    def call(_: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not left[0]:
+            raise Crash
+        left[0] -= 1
+        return real(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not self._left[0]:
-                raise Crash
-            self._left[0] -= 1
-            return found(*args, **kwargs)
-
-        return call
+    return through(inner, call)
 
 
 def _take(store: Any, ledger: Any, given: list[Given]) -> object:
@@ -305,7 +297,7 @@ def test_a_crash_at_any_step_loses_nothing(act: Callable[[Any, Any, list[Given]]
         site.insert(base + 20, base + 21)
         left = [steps]
         try:
-            act(Mortal(site.store, left), Mortal(site.ledger, left), given[1:])
+            act(mortal(site.store, left), mortal(site.ledger, left), given[1:])
         except Crash:
             steps += 1
         else:
@@ -324,9 +316,9 @@ def _finish(site: Site) -> list[int]:
         given = site.take(500, "last")
         site.acknowledge(*given)
         done += keys_of(given)
-        if not given and not site.ledger.count_key_leases(SPEC.name):
+        if not given and not site.ledger.key_leases.count(SPEC.name):
             break
         site.clock.advance(DAY)
     assert site.store.confirm(range(5_000)) == set(), "a key was lost"
-    assert site.ledger.count_key_leases(SPEC.name).get(KeyLeaseState.LEASED) is None
+    assert site.ledger.key_leases.count(SPEC.name).get(KeyLeaseState.LEASED) is None
     return done

@@ -35,7 +35,7 @@ def test_a_transform_that_now_fails_on_a_third_of_the_documents_replaces_nothing
     world = refused()
     assert indexed(world) == ALL
     assert (world.current.state, world.current.reason) == (InstanceState.MISSING, Reason.FAILURE)
-    failed = world.ledger.instance(world.current.previous or "")
+    failed = world.ledger.instances.get(world.current.previous or "")
     assert failed is not None
     assert failed.state is InstanceState.FAILED
     assert "4 of 12 documents" in (failed.error or "")
@@ -65,7 +65,7 @@ def test_what_was_refused_is_held_back_until_something_changes() -> None:
     world.edit(1)  # Nothing that would turn the scale.
     assert world.run_once().state is None
     assert len(world.parts()) == jobs, "it was not built again"
-    assert world.ledger.count_failures(REF) == 4
+    assert world.ledger.failures.count(REF) == 4
 
 
 def test_a_transform_that_is_mended_is_tried_at_once() -> None:
@@ -120,11 +120,11 @@ def test_a_job_that_waits_for_it_does_not_have_it_tried() -> None:
     """Nobody has asked: each run of what is made from it would build it again, in vain. It is told why, and fails."""
     world = refused()
     jobs = len(world.parts())
-    world.ledger.append([InstanceCreated(ref="Page@global", reason=Reason.FIRST)])
-    page = world.ledger.canonical(PartitionRef("Page"))
+    world.ledger.events.append([InstanceCreated(ref="Page@global", reason=Reason.FIRST)])
+    page = world.ledger.instances.canonical(PartitionRef("Page"))
     assert page is not None
     missed = DependencyMissed(job="of Page", instances=(page.uuid,), want="a", missing=(str(REF),))
-    world.ledger.append([missed])
+    world.ledger.events.append([missed])
     assert world.run_once().as_dict()["state"] == "HELD_BACK"
     world.work()
     assert len(world.parts()) == jobs
@@ -148,7 +148,7 @@ def test_documents_that_are_known_to_fail_hold_no_rebuild_off(change: str) -> No
     assert (result.state, result.promoted) == (JobState.COMPLETED_WITH_ERRORS, True)
     assert world.served != before
     assert indexed(world) == ALL - THIRD
-    assert world.ledger.count_failures(REF) == 4
+    assert world.ledger.failures.count(REF) == 4
     assert world.run_once().as_dict()["state"] == "UP_TO_DATE"
     world.sound()
 

@@ -26,10 +26,10 @@ def test_only_workers_of_this_host_are_proved_dead() -> None:
     world, liveness = Quiet(), AllDead()
     context = world.context(world.process("run", []))
     context = replace(context, ledger=world.ledger, liveness=liveness)  # type: ignore[arg-type]  # as much as is used
-    world.ledger.register_worker("near", kind="run", host=socket.gethostname(), pid=1)
-    world.ledger.register_worker("far", kind="run", host=f"not-{socket.gethostname()}", pid=1)
+    world.ledger.workers.register("near", kind="run", host=socket.gethostname(), pid=1)
+    world.ledger.workers.register("far", kind="run", host=f"not-{socket.gethostname()}", pid=1)
     bury_the_dead(context)
-    assert [each.id for each in world.ledger.workers()] == ["far"]
+    assert [each.id for each in world.ledger.workers.all()] == ["far"]
     assert liveness.forgotten == ["near"]
 
 

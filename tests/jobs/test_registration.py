@@ -20,13 +20,13 @@ def test_a_worker_that_fails_to_register_anew_tries_again(error: type[InstepErro
     world.world.watch = lambda _: None  # It would miss the registration that came through.
     world.start_worker([REF.entity])
     scheduler, ledger = world._scheduler, world.ledger
-    scheduler.run(lambda: bool(ledger.workers()))
-    (first,) = ledger.workers()
-    (world.before if error is Transient else world.after)(ledger, "register_worker", fail)
-    ledger.bury_worker(first.id)
+    scheduler.run(lambda: bool(ledger.workers.all()))
+    (first,) = ledger.workers.all()
+    (world.before if error is Transient else world.after)(ledger, "workers.register", fail)
+    ledger.workers.bury(first.id)
     end = scheduler.now + 3 * TIMING.stale
     scheduler.run(lambda: scheduler.now > end)
-    (again,) = ledger.workers()
+    (again,) = ledger.workers.all()
     assert again.id != first.id
     assert ledger.now() - again.heartbeat_at <= 2 * TIMING.heartbeat
     scheduler.close()

@@ -116,7 +116,7 @@ def test_a_worker_goes_on_with_the_target_that_is_there(tmp_path: Path, away: Ca
         worker = threading.Thread(target=lambda: serve(container.setups(), context, until_idle=True))
         worker.start()
         try:
-            until(lambda: ledger.checkpoint(OTHER) is not None)
+            until(lambda: ledger.checkpoints.get(OTHER) is not None)
         finally:
             away(None)
             worker.join()

@@ -110,7 +110,7 @@ def test_a_canceled_want_stays_so_and_one_that_ended_otherwise_is_not_canceled(l
 def test_what_cannot_be_wanted_is_refused_in_words(ledger: Ledger, options: dict[str, int], words: str) -> None:
     refused = refusal(lambda: make_want(ledger, "w1", [REF], **options))  # type: ignore[arg-type]  # on purpose
     assert words in str(refused)
-    assert ledger.events() == []
+    assert ledger.events.rows() == []
     assert "at least one" in str(refusal(lambda: make_want(ledger, "w1", [])))
 
 

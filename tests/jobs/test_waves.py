@@ -60,8 +60,8 @@ def test_each_slice_of_a_wave_has_one_outcome(how: str, monkeypatch: pytest.Monk
 
 def attempts(world: Quiet) -> list[int]:
     """Tries that ended badly, of the slices of the newest job."""
-    (job, *_) = world.ledger.jobs(1)
-    return [each.attempts for each in world.ledger.slices(job.id, REF, limit=100)]
+    (job, *_) = world.ledger.jobs.newest(1)
+    return [each.attempts for each in world.ledger.slices.of_part(job.id, REF, limit=100)]
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Wave], Exception | None]) -> list[Wave]:

@@ -22,10 +22,10 @@ def test_a_worker_leaves_only_jobs_that_it_takes_part_in(monkeypatch: pytest.Mon
     ledger = MemoryLedger(clock)
     worker = Worker(NOTHING, context(Told(), clock=clock, ledger=ledger), "worker")
     for number in range(20):
-        ledger.begin_job(str(number), worker.id, {})
+        ledger.jobs.begin(str(number), worker.id, {})
         worker.membership._jobs.add(str(number))
     for number in range(19):
-        ledger.request_stop(str(number))
+        ledger.jobs.request_stop(str(number))
     worker.serve(lambda: False, until_idle=True)
     assert worker.membership.jobs == {"19"}
     left: list[str] = []
@@ -34,6 +34,6 @@ def test_a_worker_leaves_only_jobs_that_it_takes_part_in(monkeypatch: pytest.Mon
         left.append(job_id)
         return None
 
-    monkeypatch.setattr(ledger, "leave_job", leave)
+    monkeypatch.setattr(ledger.jobs, "leave", leave)
     worker.end()
     assert left == ["19"]

@@ -27,7 +27,7 @@ def _batch(writer: int, number: int) -> list[Event]:
 def _append(url: str, writer: int) -> list[int]:
     """As a process of its own: sequences of what it appended."""
     ledger = open_ledger(url, clock=SystemClock())
-    recorded = [each for number in range(_BATCHES) for each in ledger.append(_batch(writer, number))]
+    recorded = [each for number in range(_BATCHES) for each in ledger.events.append(_batch(writer, number))]
     ledger.close()
     return [each.sequence for each in recorded]
 
@@ -44,8 +44,8 @@ def check_appenders(url: str) -> None:
         assert sequences == sorted(sequences)
         expected = [event for number in range(_BATCHES) for event in _batch(writer, number)]
         assert [seen[sequence - 1] for sequence in sequences] == expected
-    assert ledger.verify().differences == ()
-    assert ledger.verify().skipped == {}
+    assert ledger.events.verify().differences == ()
+    assert ledger.events.verify().skipped == {}
     ledger.close()
 
 
@@ -54,7 +54,7 @@ def _followed(ledger: Ledger, writers: list[Future[list[int]]]) -> list[object]:
     while True:
         # Asked first: what they have appended when they are done is there to be read.
         ended = all(writer.done() for writer in writers)
-        rows = ledger.events(len(seen), 7)
+        rows = ledger.events.rows(len(seen), 7)
         assert [row[0] for row in rows] == list(range(len(seen) + 1, len(seen) + 1 + len(rows))), "no gap"
         seen += [each.event for each in read(rows)]
         if ended and not rows:

@@ -31,7 +31,9 @@ def fill_log(ledger: Ledger) -> None:
     """So many instances and wants in a ledger without events."""
     naming = ledger.naming()
     for start in range(0, _MANY, 200):
-        ledger.append([each for number in range(start, start + 200) for each in _life(number, 5 * number + 1, naming)])
+        ledger.events.append(
+            [each for number in range(start, start + 200) for each in _life(number, 5 * number + 1, naming)]
+        )
 
 
 def _life(number: int, sequence: int, naming: Naming) -> list[Event]:
@@ -57,15 +59,15 @@ def log_statements(ledger: Ledger, engine: Engine) -> list[tuple[str, Any]]:
 
     event.listen(engine, "before_cursor_execute", record)
     live = canonical_of(ledger, _REF)
-    ledger.append([InstanceTainted(instance=live.uuid), WantCanceled(want="7")])
-    ledger.append([WantCreated(want="again", refs=(str(_REF),))])
-    ledger.collect([], ["7"])
-    ledger.events(4 * _MANY, 10)
-    ledger.instances(_REF)
+    ledger.events.append([InstanceTainted(instance=live.uuid), WantCanceled(want="7")])
+    ledger.events.append([WantCreated(want="again", refs=(str(_REF),))])
+    ledger.events.collect([], ["7"])
+    ledger.events.rows(4 * _MANY, 10)
+    ledger.instances.newest(_REF)
     for open_only in (False, True):
-        ledger.wants(open_only=open_only, limit=5)
-        ledger.wants(ref=_REF, open_only=open_only, limit=5)
-    ledger.part_of_epoch(_REF, 1)
-    ledger.part_reaching(_REF, live.uuid, 1)
+        ledger.wants.newest(open_only=open_only, limit=5)
+        ledger.wants.newest(ref=_REF, open_only=open_only, limit=5)
+    ledger.parts.of_epoch(_REF, 1)
+    ledger.parts.reaching(_REF, live.uuid, 1)
     event.remove(engine, "before_cursor_execute", record)
     return said

@@ -11,7 +11,8 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.manifest import encode_changes
 from instep.domain.refs import event_instance_id, instance_id
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import upgrade
 from tests.contracts.ledger.building import (
     OTHER,
@@ -144,33 +145,35 @@ def check_migrated(ledger: Ledger) -> None:
     assert {(part.state, part.finished_at, part.error) for part in failed.parts} == {
         (JobState.FAILED, START + 25, "no luck")
     }
-    assert [each.id for each in ledger.workers()] == ["old"]
-    assert list(ledger.manifest(_SERVED)) == [change(1).uri]
+    assert [each.id for each in ledger.workers.all()] == ["old"]
+    assert list(ledger.documents.entries(_SERVED)) == [change(1).uri]
     _check_instances(ledger)
-    assert ledger.count_failures(REF) == 1
+    assert ledger.failures.count(REF) == 1
     assert (
-        {each.generation for each in ledger.checkpoints(REF)} == {each.generation for each in ledger.failures()} == {""}
+        {each.generation for each in ledger.checkpoints.of_partition(REF)}
+        == {each.generation for each in ledger.failures.newest()}
+        == {""}
     )
-    assert (ledger.promoted(REF), ledger.promoted(OTHER)) == ("", None)
+    assert (ledger.partitions.promoted(REF), ledger.partitions.promoted(OTHER)) == ("", None)
 
-    unfinished = ledger.unfinished_job(REF)
+    unfinished = ledger.jobs.unfinished(REF)
     assert unfinished is not None
     assert (unfinished.id, unfinished.state, unfinished.updated_at) == ("job-3", JobState.RUNNING, START + 31)
     register(ledger, "new")
-    lease = ledger.acquire_lease(REF, "job-3", "new")
+    lease = ledger.leases.acquire(REF, "job-3", "new")
     assert isinstance(lease, Lease)
     assert lease.epoch == 4
-    part = ledger.adopt_part(lease)
-    claims = ledger.claim("job-3", REF, "new", work=1_000, limit=10)
+    part = ledger.parts.adopt(lease)
+    claims = ledger.slices.claim("job-3", REF, "new", work=1_000, limit=10)
     assert [each.index for each in claims] == [2, 1, 3, 0], "by priority, then the largest, then by number"
     assert [each.fence for each in claims] == [1, 1, 2, 1]
-    ledger.complete(part, "new", list(map(outcome, claims)), job_id="job-3")
+    ledger.slices.complete(part, "new", list(map(outcome, claims)), job_id="job-3")
     assert end(ledger, part, "job-3", "new") is JobState.RUNNING, "the other part is open"
     assert status_of(ledger, REF, "job-3").slices == {SliceState.COMPLETED: 5}
     served = canonical_of(ledger)
     assert (served.uuid, served.state, served.watermark) == (_SERVED, InstanceState.LIVE, START + 30)
     _finish_other(ledger)
-    assert ledger.verify().differences == ()
+    assert ledger.events.verify().differences == ()
 
 
 def _check_instances(ledger: Ledger) -> None:
@@ -183,25 +186,25 @@ def _check_instances(ledger: Ledger) -> None:
         InstanceBuilding(instance=built, job="job-3", target=target, fingerprint={"chunker": "c1"}),
         InstanceRefreshing(instance=_SERVED, job="job-3", floor=START + 10, target=target),
     ]
-    assert [row[1] - START for row in ledger.events()] == [15, 30, 30, 30]
+    assert [row[1] - START for row in ledger.events.rows()] == [15, 30, 30, 30]
     assert (canonical_of(ledger).uuid, canonical_of(ledger).state) == (_SERVED, InstanceState.REFRESHING)
     assert (canonical_of(ledger, OTHER).uuid, canonical_of(ledger, OTHER).state) == (built, InstanceState.BUILDING)
     assert status_of(ledger, OTHER, "job-3").part.instance == built
-    assert list(ledger.manifest(built)) == [change(1).uri]
-    assert list(ledger.manifest(_BEGUN)) == []
-    assert ledger.verify().differences == ()
+    assert list(ledger.documents.entries(built)) == [change(1).uri]
+    assert list(ledger.documents.entries(_BEGUN)) == []
+    assert ledger.events.verify().differences == ()
     naming = ledger.naming()
     assert (str(UUID(naming.ledger)), naming.since) == (naming.ledger, 4), "those that there were keep their names"
-    assert ledger.all_indexes() == {"index-0", "index-1"}
+    assert ledger.partitions.all_indexes() == {"index-0", "index-1"}
 
 
 def _finish_other(ledger: Ledger) -> None:
-    lease = ledger.acquire_lease(OTHER, "job-3", "new")
+    lease = ledger.leases.acquire(OTHER, "job-3", "new")
     assert isinstance(lease, Lease)
-    part = ledger.adopt_part(lease)
+    part = ledger.parts.adopt(lease)
     assert (part.revision, part.inputs) == ("", ())
     assert end(ledger, part, "job-3", "new") is JobState.COMPLETED
     assert canonical_of(ledger, OTHER).state is InstanceState.LIVE
-    checkpoint = ledger.checkpoint(OTHER)
+    checkpoint = ledger.checkpoints.get(OTHER)
     assert checkpoint is not None
     assert checkpoint.instance == part.instance == canonical_of(ledger, OTHER).uuid

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from instep.ledger.dialects.server import Server as LedgerServer
-from instep.ledger.dialects.server import server_at
 from instep.ledger.ledger import Ledger
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.open import server_at
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.process import Server
 
@@ -65,11 +64,11 @@ class ServerFixtures:
         opened.close()
 
     @pytest.fixture
-    def watched(self, database: LedgerDatabase) -> Iterator[tuple[SqlLedger, Engine]]:
+    def watched(self, database: LedgerDatabase) -> Iterator[tuple[Ledger, Engine]]:
         """A ledger and the engine below it."""
         server = server_at(database.address)
         engine = server.engine(read_only=False)
-        yield SqlLedger(engine, server.dialect(None)), engine
+        yield Ledger(engine, server.dialect(None)), engine
         engine.dispose()
 
     def impatient(self, database: LedgerDatabase) -> LedgerServer:

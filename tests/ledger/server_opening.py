@@ -12,10 +12,9 @@ import pytest
 from sqlalchemy import Engine, Text, TypeDecorator, inspect, text
 
 from instep.errors import InstepError, UserError
-from instep.ledger.dialects.server import server_at
-from instep.ledger.open import open_ledger
+from instep.ledger.ledger import Ledger
+from instep.ledger.open import open_ledger, server_at
 from instep.ledger.schema import upgrade, version_of
-from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import HEAD, metadata
 from instep.servers.address import server_address
 from instep.system import SystemClock
@@ -43,15 +42,15 @@ class ServerOpening(ServerFixtures):
     ) -> None:
         url = database.server.url(fresh())
         absent = [open_ledger(url, clock=VirtualClock(), read_only=True) for _ in range(2)]
-        assert [each.jobs() for each in absent] == [[], []]
+        assert [each.jobs.newest() for each in absent] == [[], []]
         assert absent[0].naming() != absent[1].naming(), "the first one was kept"
         open_ledger(url, clock=VirtualClock()).close()
         reader = open_ledger(url, clock=VirtualClock(), read_only=True)
-        assert isinstance(reader, SqlLedger)
-        assert reader.jobs() == []
+        assert isinstance(reader, Ledger)
+        assert reader.jobs.newest() == []
         with pytest.raises(InstepError):
             register(reader, "ann")
-        assert reader.workers() == []
+        assert reader.workers.all() == []
         reader.close()
 
     def test_a_database_of_something_else_is_refused_and_left_alone(
@@ -109,7 +108,7 @@ class ServerOpening(ServerFixtures):
         engine = server.engine(read_only=False)
         make_old_ledger(engine)
         open_ledger(database.server.url(address.database), clock=VirtualClock()).close()
-        check_migrated(SqlLedger(engine, server.dialect(VirtualClock(START + 40))))
+        check_migrated(Ledger(engine, server.dialect(VirtualClock(START + 40))))
         self._check_texts(engine)
         engine.dispose()
 
@@ -121,7 +120,7 @@ class ServerOpening(ServerFixtures):
         upgrade(engine, "0001")
         engine.dispose()
         ledger = open_ledger(database.server.url(address.database), clock=VirtualClock())
-        assert ledger.jobs() == []
+        assert ledger.jobs.newest() == []
         ledger.close()
         versions = database.server.execute("SELECT version_num FROM alembic_version", database=address.database)
         assert list(versions) == [(HEAD,)]

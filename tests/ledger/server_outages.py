@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Engine, event
 from instep.domain.jobs import SliceState
 from instep.errors import Transient, Unknown
 from instep.ledger.ledger import Ledger
-from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger import (
     claim_all,
     complete_all,
@@ -33,9 +32,9 @@ class ServerOutages(ServerFixtures):
         part = running(ledger, plans(4))
         claims = claim_all(ledger)
         server.restart()
-        assert ledger.holds(claims, "ann")
+        assert ledger.slices.holds(claims, "ann")
         server.restart()
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         server.restart()
         end(ledger, part)
 
@@ -46,10 +45,10 @@ class ServerOutages(ServerFixtures):
         server.kill()
         calls: list[Callable[[], object]] = [
             ledger.now,
-            ledger.jobs,
+            ledger.jobs.newest,
             lambda: claim_all(ledger),
-            lambda: ledger.heartbeat("ann", []),
-            lambda: ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job"),
+            lambda: ledger.workers.heartbeat("ann", []),
+            lambda: ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job"),
             ledger.sweep,
         ]
         for call in calls:
@@ -60,26 +59,24 @@ class ServerOutages(ServerFixtures):
             assert server.password not in str(error.value)
         server.restart()
         assert state_of_everything(ledger, part) == before
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         end(ledger, part)
 
-    def test_a_kill_in_mid_transaction_undoes_all_of_it(
-        self, server: Server, watched: tuple[SqlLedger, Engine]
-    ) -> None:
+    def test_a_kill_in_mid_transaction_undoes_all_of_it(self, server: Server, watched: tuple[Ledger, Engine]) -> None:
         ledger, engine = watched
         part = running(ledger, plans(4))
         claims = claim_all(ledger)
         before = state_of_everything(ledger, part)
         for statement in ("'COMPLETED'", "INSERT INTO documents"):
             with _killed_at(engine, statement, server), pytest.raises(Transient, match=r"connection .* was lost"):
-                ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+                ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
             server.restart()
             assert state_of_everything(ledger, part) == before
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         end(ledger, part)
 
     def test_a_kill_at_the_commit_is_unknown_and_the_call_can_be_repeated(
-        self, server: Server, watched: tuple[SqlLedger, Engine]
+        self, server: Server, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         part = running(ledger, plans(4))
@@ -90,14 +87,14 @@ class ServerOutages(ServerFixtures):
             server.kill()
 
         with pytest.raises(Unknown) as error:
-            ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+            ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert server.password not in str(error.value)
         server.restart()
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert job_of(ledger).slices == {SliceState.COMPLETED: 4}
         end(ledger, part)
 
-    def test_a_kill_during_a_claim_loses_no_slice(self, server: Server, watched: tuple[SqlLedger, Engine]) -> None:
+    def test_a_kill_during_a_claim_loses_no_slice(self, server: Server, watched: tuple[Ledger, Engine]) -> None:
         ledger, engine = watched
         part = running(ledger, plans(4))
         with (
@@ -114,7 +111,7 @@ class ServerOutages(ServerFixtures):
         part = running(ledger, plans(2))
         server.pause()
         with pytest.raises(Transient):
-            ledger.jobs()
+            ledger.jobs.newest()
         server.resume()
         complete_all(ledger, part)
         end(ledger, part)

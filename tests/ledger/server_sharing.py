@@ -24,10 +24,10 @@ from instep.domain.wants import WantState
 from instep.errors import Fenced, Transient
 from instep.ledger import job_moves, workers
 from instep.ledger.dialects.dialect import ClaimRequest, Collision
-from instep.ledger.dialects.server import server_at
-from instep.ledger.ledger import Lease, Ledger, NewPart
-from instep.ledger.open import open_ledger
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.open import open_ledger, server_at
+from instep.ledger.parts import NewPart
 from instep.ledger.transaction import IN_TRANSACTION, Transaction
 from instep.system import SystemClock
 from tests.contracts.ledger import (
@@ -52,14 +52,14 @@ from tests.servers.ledgers import LedgerDatabase
 def _claim_and_complete(url: str, worker: str) -> list[str]:
     """As a worker on a server of its own would."""
     ledger = open_ledger(url, clock=SystemClock())
-    ledger.register_worker(worker, kind="worker", host=worker, pid=1)
-    ledger.join_job("job", worker)
+    ledger.workers.register(worker, kind="worker", host=worker, pid=1)
+    ledger.jobs.join("job", worker)
     part = job_of(ledger).part(REF).part
     done: list[str] = []
-    while claims := ledger.claim("job", REF, worker, work=30, limit=10):
-        ledger.heartbeat(worker, [claim.slice_id for claim in claims])
+    while claims := ledger.slices.claim("job", REF, worker, work=30, limit=10):
+        ledger.workers.heartbeat(worker, [claim.slice_id for claim in claims])
         ledger.sweep()
-        ledger.complete(part, worker, list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, worker, list(map(outcome, claims)), job_id="job")
         done += [claim.slice_id for claim in claims]
     ledger.close()
     return done
@@ -69,10 +69,10 @@ def _build_thrice(ledger: Ledger, ref: PartitionRef, wanted: Sequence[PartitionR
     """A first build, a refresh and a rebuild, each of which is wanted, and so is everything else."""
     for number in range(3):
         job_id, worker = f"{ref} {number}", f"worker of {ref}"
-        ledger.append([WantCreated(want=job_id, refs=tuple(map(str, wanted)))])
+        ledger.events.append([WantCreated(want=job_id, refs=tuple(map(str, wanted)))])
         part = new_part(ledger, lease_of(ledger, worker, ref, job_id=job_id), fresh=number != 1)
-        ledger.plan_job(job_id, [NewPart(part, plans(2))])
-        ledger.start_job(job_id)
+        ledger.parts.plan(job_id, [NewPart(part, plans(2))])
+        ledger.jobs.start(job_id)
         complete_all(ledger, part, worker, job_id)
         state = end(ledger, part, job_id, worker)
     return state
@@ -85,18 +85,18 @@ class ServerSharing(ServerFixtures):
     ) -> None:
         part = running(ledger, plans(2))
         register(ledger, "bob", "zed")
-        ledger.join_job("job", "bob")
+        ledger.jobs.join("job", "bob")
         other = database.open()
         asked = job_moves.demand
 
         def waits(tx: Transaction, job_id: str) -> JobState:
             """For the job's row, that somebody else has; meanwhile others find that it is silent."""
-            other.bury_worker("zed")
+            other.workers.bury("zed")
             return asked(tx, job_id)
 
         calls: dict[str, Callable[[], object]] = {
-            "join": partial(ledger.join_job, "job", "zed"),
-            "acquire": partial(ledger.acquire_lease, OTHER, "job", "zed"),
+            "join": partial(ledger.jobs.join, "job", "zed"),
+            "acquire": partial(ledger.leases.acquire, OTHER, "job", "zed"),
         }
         with monkeypatch.context() as patch:
             patch.setattr(job_moves, "demand", waits)
@@ -118,12 +118,12 @@ class ServerSharing(ServerFixtures):
 
             def takes_part(tx: Transaction, job_id: str, worker_id: str) -> None:
                 taken(tx, job_id, worker_id)
-                burials.append(pool.submit(other.bury_worker, "zed"))
+                burials.append(pool.submit(other.workers.bury, "zed"))
                 with pytest.raises(TimeoutError):  # It has to wait for the end of this.
                     burials[0].result(timeout=0.2)
 
             patch.setattr(workers, "take_part", takes_part)
-            ledger.join_job("job", "zed")
+            ledger.jobs.join("job", "zed")
             assert burials[0].result() == 0
         other.close()
         assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
@@ -136,10 +136,10 @@ class ServerSharing(ServerFixtures):
         complete_all(ledger, part)
         database.execute("INSERT INTO job_workers (job_id, worker_id) VALUES ('job', 'zed')")
         database.execute("UPDATE job_parts SET finisher = 'zed'")
-        assert ledger.begin_finish("job", REF, "ann")
+        assert ledger.parts.begin_finish("job", REF, "ann")
         ledger.sweep()
         assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
-        ledger.leave_job("job", "ann", stop="gone")
+        ledger.jobs.leave("job", "ann", stop="gone")
         assert job_of(ledger).state is JobState.STOPPED
 
     def test_what_processes_append_is_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
@@ -149,11 +149,11 @@ class ServerSharing(ServerFixtures):
         ledger = open_ledger(database.url, clock=VirtualClock())  # far in the past
         before = time.time_ns() // 1_000_000
         part = running(ledger, plans(1))
-        lease = ledger.acquire_lease(REF, "job", "ann")
+        lease = ledger.leases.acquire(REF, "job", "ann")
         [claim] = claim_all(ledger)
-        ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(claim)], job_id="job")
         job = job_of(ledger)
-        [worker] = ledger.workers()
+        [worker] = ledger.workers.all()
         [stamps] = database.execute("SELECT claimed_at, finished_at FROM slices")
         now = ledger.now()
         after = time.time_ns() // 1_000_000
@@ -165,7 +165,7 @@ class ServerSharing(ServerFixtures):
 
     # Others on the same rows.
 
-    def test_a_deadlock_is_a_collision(self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]) -> None:
+    def test_a_deadlock_is_a_collision(self, database: LedgerDatabase, watched: tuple[Ledger, Engine]) -> None:
         ledger, engine = watched
         register(ledger, "ann", "bob")
         met = threading.Barrier(2)
@@ -189,7 +189,7 @@ class ServerSharing(ServerFixtures):
         assert isinstance(server_at(database.address).dialect(None).explain(error, committing=False), Collision)
 
     def test_a_lock_that_is_not_given_back_is_transient(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         lease = lease_of(ledger, "ann")
@@ -203,13 +203,13 @@ class ServerSharing(ServerFixtures):
         with other.connect().execution_options(**IN_TRANSACTION) as connection:
             connection.execute(text("SELECT 1 FROM leases FOR UPDATE"))
             with pytest.raises(Transient) as error:
-                ledger.renew_lease(lease)
+                ledger.leases.renew(lease)
             assert not isinstance(error.value, Collision)
         other.dispose()
-        assert isinstance(ledger.renew_lease(lease), Lease)
+        assert isinstance(ledger.leases.renew(lease), Lease)
 
     def test_a_claim_locks_no_more_than_it_takes(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, _ = watched
         running(ledger, plans(100))
@@ -219,9 +219,9 @@ class ServerSharing(ServerFixtures):
         with other.connect().execution_options(**IN_TRANSACTION) as connection:
             assert len(server.dialect(None).claim(connection, request)) == 3
             # Not committed; the next ones are free all the same, and nobody waits.
-            assert [each.rank for each in ledger.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]
+            assert [each.rank for each in ledger.slices.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]
         other.dispose()
-        assert [each.rank for each in ledger.claim("job", REF, "ann", work=20, limit=1_000)] == [0, 1]
+        assert [each.rank for each in ledger.slices.claim("job", REF, "ann", work=20, limit=1_000)] == [0, 1]
 
     def test_servers_share_a_job_and_do_every_slice_once(self, database: LedgerDatabase, ledger: Ledger) -> None:
         part = running(ledger, plans(60))
@@ -229,7 +229,7 @@ class ServerSharing(ServerFixtures):
             done = list(pool.map(_claim_and_complete, [database.url] * 3, ["bob", "cid", "dan"]))
         assert sorted(itertools.chain(*done)) == sorted(f"job.0.{number}" for number in range(60))
         assert job_of(ledger).slices == {SliceState.COMPLETED: 60}
-        assert len(ledger.manifest(part.instance)) == 120
+        assert len(ledger.documents.entries(part.instance)) == 120
         end(ledger, part)
 
     def test_jobs_that_build_at_once_leave_a_log_that_leads_to_what_is_stored(self, ledger: Ledger) -> None:
@@ -239,11 +239,11 @@ class ServerSharing(ServerFixtures):
                 refs
             )
         for ref in refs:
-            newest, oldest = ledger.instances(ref)
+            newest, oldest = ledger.instances.newest(ref)
             assert (newest.state, newest.refreshes, newest.previous) == (InstanceState.LIVE, 0, oldest.uuid)
             assert (oldest.refreshes, oldest.left) == (1, True)
-        assert {want.state for want in ledger.wants()} == {WantState.SUCCESSFUL}
-        assert ledger.verify().differences == ()
+        assert {want.state for want in ledger.wants.newest()} == {WantState.SUCCESSFUL}
+        assert ledger.events.verify().differences == ()
 
     # Text.
 
@@ -251,7 +251,7 @@ class ServerSharing(ServerFixtures):
         upper, lower = PartitionRef.parse("Document@global"), PartitionRef.parse("document@global")
         first, second = (lease_of(ledger, "ann", ref, job_id=str(ref)) for ref in (upper, lower))
         assert (first.epoch, second.epoch) == (1, 1)
-        assert ledger.renew_lease(second).job_id == "document@global"
+        assert ledger.leases.renew(second).job_id == "document@global"
 
     def test_text_comes_back_as_it_was(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
@@ -259,5 +259,5 @@ class ServerSharing(ServerFixtures):
         odd = "żółw 🦊 'quoted' \"twice\" back\\slash %s :name {x} \t ~ " + "long " * 2_000
         done = outcome(claim, fail=[0])
         done = replace(done, failures=[each._replace(reason=odd) for each in done.failures])
-        ledger.complete(part, "ann", [done], job_id="job")
-        assert [each.reason for each in ledger.failures()] == [odd]
+        ledger.slices.complete(part, "ann", [done], job_id="job")
+        assert [each.reason for each in ledger.failures.newest()] == [odd]

@@ -11,8 +11,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up, upgrade
-from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import HEAD, metadata
 from tests.contracts.ledger.building import START, VirtualClock
 from tests.ledger.old_ledger import check_migrated, make_old_ledger
@@ -68,7 +68,7 @@ def test_a_ledger_of_the_first_schema_comes_over_with_its_data(tmp_path: Path) -
     engine = sqlite_engine(tmp_path / "ledger.db")
     make_old_ledger(engine)
     bring_up(engine, "here")
-    check_migrated(SqlLedger(engine, SqliteDialect(VirtualClock(START + 40), "here")))
+    check_migrated(Ledger(engine, SqliteDialect(VirtualClock(START + 40), "here")))
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1

@@ -13,11 +13,9 @@ from sqlalchemy import Engine, RowMapping
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import UserError
 from instep.ledger.dialects.mysql import Mysql
-from instep.ledger.dialects.server import server_at
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger
+from instep.ledger.open import open_ledger, server_at
 from instep.ledger.schema import upgrade
-from instep.ledger.sql_ledger import SqlLedger
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.contracts.ledger.claims import Claims
@@ -100,7 +98,7 @@ class TestMariadbServer(ServerLedger):
             for statement in torn.split("; "):
                 database.server.execute(statement, database=name)
             ledger = open_ledger(database.server.url(name), clock=VirtualClock())
-            assert ledger.failures() == []
+            assert ledger.failures.newest() == []
             ledger.close()
 
     def test_an_upgrade_that_was_interrupted_among_its_texts_is_taken_up(
@@ -132,13 +130,13 @@ class TestMariadbServer(ServerLedger):
         assert database.server.execute("SELECT COUNT(*) FROM jobs", database=name) == [(3,)]
 
     def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         running(ledger, plans(1))
         store_slices(database)
         for work, limit in ((10, 1), (300, 1_000), (10**9, 1_000)):
-            sent = statements_of(engine, partial(ledger.claim, "job", REF, "ann", work=work, limit=limit))
+            sent = statements_of(engine, partial(ledger.slices.claim, "job", REF, "ann", work=work, limit=limit))
             assert len(sent) >= 4
             for statement, parameters in sent:
                 for row in _explained(engine, statement, parameters):
@@ -147,7 +145,7 @@ class TestMariadbServer(ServerLedger):
                         assert "filesort" not in (row["Extra"] or ""), row
 
     def test_appending_and_reading_find_everything_by_index(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         fill_log(ledger)
@@ -160,11 +158,11 @@ class TestMariadbServer(ServerLedger):
                 assert row["type"] != "ALL" or int(row["rows"]) < 10, (statement, dict(row))
 
     def test_statistics_read_the_slices_of_their_job_only_as_the_table_has_them(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         running(ledger, plans(2))
-        [(statement, parameters)] = statements_of(engine, partial(ledger.job, "job"))
+        [(statement, parameters)] = statements_of(engine, partial(ledger.jobs.get, "job"))
         rows = _explained(engine, statement, parameters)
         assert [(row["type"], row["key"]) for row in rows if row["table"] == "slices"] == [("range", "PRIMARY")]
 
@@ -172,8 +170,8 @@ class TestMariadbServer(ServerLedger):
         jobs = {"job": plans(2), "job.0": plans(3), "job/": plans(4)}
         for job_id, each in jobs.items():
             part = running(ledger, each, job_id=job_id)
-            ledger.finish_part(job_id, part, JobState.FAILED, worker_id="ann")
-        found = {job.id: job.slices for job in ledger.jobs()}
+            ledger.parts.finish(job_id, part, JobState.FAILED, worker_id="ann")
+        found = {job.id: job.slices for job in ledger.jobs.newest()}
         assert found == {job_id: {SliceState.CANCELLED: len(each)} for job_id, each in jobs.items()}
 
 

@@ -12,10 +12,8 @@ from sqlalchemy import Engine, inspect
 
 from instep.errors import UserError
 from instep.ledger.dialects.postgres import Postgres
-from instep.ledger.dialects.server import server_at
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.open import open_ledger, server_at
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder
@@ -63,7 +61,7 @@ class TestPostgresServer(ServerLedger):
         return Postgres(database.address, answer_seconds=2)
 
     def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing_else(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         running(ledger, plans(1))
@@ -105,12 +103,12 @@ class TestPostgresServer(ServerLedger):
     ) -> None:
         monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
         ledger = open_ledger(database.url, clock=VirtualClock())
-        ledger.register_worker("日本語 🎉", kind="run", host="here", pid=1)
-        assert [each.id for each in ledger.workers()] == ["日本語 🎉"]
+        ledger.workers.register("日本語 🎉", kind="run", host="here", pid=1)
+        assert [each.id for each in ledger.workers.all()] == ["日本語 🎉"]
         ledger.close()
 
     def test_a_large_job_is_in_the_statistics_as_soon_as_it_is_planned(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, _ = watched
         database.execute("ANALYZE slices")
@@ -118,7 +116,7 @@ class TestPostgresServer(ServerLedger):
         assert database.execute("SELECT reltuples FROM pg_class WHERE relname = 'slices'") == [(600.0,)]
 
     def test_appending_and_reading_find_everything_by_index(
-        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+        self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
         fill_log(ledger)
@@ -135,7 +133,7 @@ class TestPostgresServer(ServerLedger):
 
 
 def _claim(ledger: Ledger, work: int, limit: int) -> None:
-    assert ledger.claim("job", REF, "ann", work=work, limit=limit)
+    assert ledger.slices.claim("job", REF, "ann", work=work, limit=limit)
 
 
 def _numbered(statement: str) -> tuple[str, list[str]]:

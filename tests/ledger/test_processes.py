@@ -40,7 +40,7 @@ def _make_several(paths: list[Path]) -> int:
 def _claim_one_by_one(path: Path, worker: str) -> list[tuple[str, int]]:
     ledger = _open(path)
     claimed: list[tuple[str, int]] = []
-    while claims := ledger.claim("job", REF, worker, work=1, limit=1):
+    while claims := ledger.slices.claim("job", REF, worker, work=1, limit=1):
         claimed += [(claim.slice_id, claim.fence) for claim in claims]
     ledger.close()
     return claimed
@@ -71,7 +71,7 @@ def _die_after_completing(path: Path) -> None:
     ledger = _open(path)
     part = running(ledger, plans(4))
     claims = claim_all(ledger)
-    ledger.complete(part, "ann", list(map(outcome, claims[:2])), job_id="job")
+    ledger.slices.complete(part, "ann", list(map(outcome, claims[:2])), job_id="job")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -84,7 +84,7 @@ def test_what_was_completed_survives_a_kill(tmp_path: Path) -> None:
     job = job_of(ledger, "job")
     assert job.slices == {SliceState.COMPLETED: 2, SliceState.PROCESSING: 2}
     assert job.counts.written == 4
-    assert len(ledger.manifest(job.part(REF).part.instance)) == 4
+    assert len(ledger.documents.entries(job.part(REF).part.instance)) == 4
     ledger.close()
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from instep.errors import InstepError, Transient, Unknown
 from instep.ledger.dialects.dialect import ClaimRequest, Collision
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up
-from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger.building import VirtualClock, claim_all, job_of, plans, running
 
 
@@ -58,21 +58,21 @@ def engine(tmp_path: Path) -> Engine:
 
 
 @pytest.fixture
-def ledger(engine: Engine, dialect: _Faulty) -> Iterator[SqlLedger]:
-    ledger = SqlLedger(engine, dialect)
+def ledger(engine: Engine, dialect: _Faulty) -> Iterator[Ledger]:
+    ledger = Ledger(engine, dialect)
     running(ledger, plans(2))
     yield ledger
     ledger.close()
 
 
 @pytest.mark.parametrize("error", [_error("deadlock"), _error("same key", IntegrityError)])
-def test_a_transaction_that_collided_is_tried_again(ledger: SqlLedger, dialect: _Faulty, error: DBAPIError) -> None:
+def test_a_transaction_that_collided_is_tried_again(ledger: Ledger, dialect: _Faulty, error: DBAPIError) -> None:
     dialect.faults = [error] * 3
     assert [each.fence for each in claim_all(ledger)] == [1, 1], "what was tried before had no effect"
     assert dialect.faults == []
 
 
-def test_it_is_not_tried_for_ever(ledger: SqlLedger, dialect: _Faulty) -> None:
+def test_it_is_not_tried_for_ever(ledger: Ledger, dialect: _Faulty) -> None:
     before = job_of(ledger)
     dialect.faults = [_error("deadlock")] * 100
     with pytest.raises(Transient):
@@ -81,7 +81,7 @@ def test_it_is_not_tried_for_ever(ledger: SqlLedger, dialect: _Faulty) -> None:
     assert job_of(ledger) == before
 
 
-def test_a_fault_of_our_own_is_raised_as_it_is(ledger: SqlLedger, dialect: _Faulty) -> None:
+def test_a_fault_of_our_own_is_raised_as_it_is(ledger: Ledger, dialect: _Faulty) -> None:
     dialect.faults = [_error("what is this?")]
     with pytest.raises(OperationalError):
         claim_all(ledger)
@@ -90,7 +90,7 @@ def test_a_fault_of_our_own_is_raised_as_it_is(ledger: SqlLedger, dialect: _Faul
         claim_all(ledger)
 
 
-def test_a_connection_lost_before_the_commit_had_no_effect(ledger: SqlLedger, dialect: _Faulty) -> None:
+def test_a_connection_lost_before_the_commit_had_no_effect(ledger: Ledger, dialect: _Faulty) -> None:
     dialect.faults = [_error("lost")]
     with pytest.raises(Transient):
         claim_all(ledger)
@@ -98,12 +98,12 @@ def test_a_connection_lost_before_the_commit_had_no_effect(ledger: SqlLedger, di
     assert len(claim_all(ledger)) == 2
 
 
-def test_of_a_connection_lost_during_the_commit_nothing_is_known(ledger: SqlLedger, engine: Engine) -> None:
+def test_of_a_connection_lost_during_the_commit_nothing_is_known(ledger: Ledger, engine: Engine) -> None:
     @event.listens_for(engine, "commit")
     def lose(_: Connection) -> None:
         raise _error("lost")
 
     with pytest.raises(Unknown):
-        ledger.register_worker("bob", kind="run", host="here", pid=1)
+        ledger.workers.register("bob", kind="run", host="here", pid=1)
     with pytest.raises(Transient):
         ledger.now()

@@ -13,10 +13,10 @@ from sqlalchemy import event, literal, select
 from instep.domain.jobs import MAX_ATTEMPTS, SliceState
 from instep.errors import Transient, UserError
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
-from instep.ledger.ledger import Ledger, Swept
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.ledger.schema import bring_up
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.sweep import Swept
 from tests.contracts.ledger import (
     REF,
     VirtualClock,
@@ -68,7 +68,7 @@ def test_the_folder_is_made_and_the_path_taken_literally(tmp_path: Path) -> None
 
 def test_what_was_written_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
     part = running(ledger, plans(3))
-    ledger.complete(part, "ann", [outcome(claim, fail=[1]) for claim in claim_all(ledger)], job_id="job")
+    ledger.slices.complete(part, "ann", [outcome(claim, fail=[1]) for claim in claim_all(ledger)], job_id="job")
     end(ledger, part)
     before = state_of_everything(ledger, part)
     ledger.close()
@@ -91,7 +91,7 @@ def test_a_statement_is_compiled_once_for_all_ledgers_of_a_process(tmp_path: Pat
 
 def test_reading_a_ledger_that_does_not_exist_makes_nothing(tmp_path: Path) -> None:
     ledger = _open(tmp_path / "state" / "ledger.db", read_only=True)
-    assert ledger.unfinished_job(REF) is None
+    assert ledger.jobs.unfinished(REF) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,25 +103,25 @@ def test_reading_a_ledger_leaves_its_file_as_it_was(path: Path, ledger: Ledger) 
     reader = _open(path, read_only=True)
     assert state_of_everything(reader, part) == before
     with pytest.raises(UserError, match="cannot be opened or written"):
-        reader.register_worker("bob", kind="run", host="here", pid=1)
+        reader.workers.register("bob", kind="run", host="here", pid=1)
     reader.close()
     assert (path.read_bytes(), sorted(path.parent.iterdir())) == (content, files)
 
 
 def test_a_reader_sees_what_a_writer_commits_meanwhile(path: Path, ledger: Ledger) -> None:
     reader = _open(path, read_only=True)
-    assert reader.jobs() == []
+    assert reader.jobs.newest() == []
     running(ledger, plans(1))
-    assert [job.id for job in reader.jobs()] == ["job"]
+    assert [job.id for job in reader.jobs.newest()] == ["job"]
     reader.close()
 
 
 def test_an_empty_file_is_an_empty_ledger(path: Path) -> None:
     path.touch()
-    assert _open(path, read_only=True).jobs() == []
+    assert _open(path, read_only=True).jobs.newest() == []
     assert path.stat().st_size == 0
     ledger = _open(path)
-    assert ledger.jobs() == []
+    assert ledger.jobs.newest() == []
     ledger.close()
 
 
@@ -171,7 +171,7 @@ def test_damage_found_later_is_said_so(path: Path, ledger: Ledger) -> None:
         file.write(b"\xa5" * size)
     damaged = _open(path)
     with pytest.raises(UserError, match="damaged"):
-        damaged.jobs()
+        damaged.jobs.newest()
     damaged.close()
 
 
@@ -187,7 +187,7 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path: Path, read_only: bool)
     (tmp_path / "state").write_text("a file")
     path = tmp_path / "state" / "ledger.db"
     if read_only:
-        assert _open(path, read_only=True).jobs() == []
+        assert _open(path, read_only=True).jobs.newest() == []
         return
     with pytest.raises(UserError, match="folder cannot be made"):
         _open(path)
@@ -255,7 +255,7 @@ def test_a_full_disk_undoes_the_whole_write_and_says_what_to_do(path: Path) -> N
             connection.execute(f"PRAGMA max_page_count = {pages['max']}")
 
     bring_up(engine, str(path))
-    ledger = SqlLedger(engine, SqliteDialect(VirtualClock(), str(path)))
+    ledger = Ledger(engine, SqliteDialect(VirtualClock(), str(path)))
     part = running(ledger, [plan(0, range(2_000))])
     claims = claim_all(ledger)
     before = state_of_everything(ledger, part)
@@ -263,14 +263,14 @@ def test_a_full_disk_undoes_the_whole_write_and_says_what_to_do(path: Path) -> N
         pages["max"] = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one()) + 5
     engine.dispose()
     with pytest.raises(UserError, match="disk is full") as full:
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
     assert "Free some space" in str(full.value)
     assert state_of_everything(ledger, part) == before
-    assert ledger.holds(claims, "ann")
+    assert ledger.slices.holds(claims, "ann")
     pages["max"] = 0
     engine.dispose()
-    ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
-    assert len(ledger.manifest(part.instance)) == 2_000
+    ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+    assert len(ledger.documents.entries(part.instance)) == 2_000
     ledger.close()
 
 
@@ -280,8 +280,8 @@ def test_a_full_disk_undoes_the_whole_write_and_says_what_to_do(path: Path) -> N
 def test_a_split_slice_leaves_no_row_behind_and_its_halves_name_it(path: Path, ledger: Ledger) -> None:
     running(ledger, [plan(0, range(5))])
     for _ in range(MAX_ATTEMPTS):
-        ledger.give_back(claim_all(ledger), "ann", error="died", spent=True)
-    ledger.give_back(claim_all(ledger), "ann", spent=True)
+        ledger.slices.give_back(claim_all(ledger), "ann", error="died", spent=True)
+    ledger.slices.give_back(claim_all(ledger), "ann", spent=True)
     assert job_of(ledger, "job").slices == {SliceState.PENDING: 2}
     connection = sqlite3.connect(path)
     rows = connection.execute(
@@ -307,7 +307,7 @@ def test_a_sweep_ends_slices_whose_worker_is_not_registered(path: Path, ledger: 
     register(ledger, "bob")
     again = claim_all(ledger, "bob")
     assert [(each.attempts, each.fence) for each in again] == [(1, 2), (1, 2)]
-    assert not ledger.holds(claims, "ann")
+    assert not ledger.slices.holds(claims, "ann")
 
 
 def test_the_database_itself_refuses_unknown_states_and_unbalanced_counts(path: Path, ledger: Ledger) -> None:

@@ -13,7 +13,6 @@ from sqlalchemy import Engine, event
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up
-from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger.building import REF, VirtualClock, claim_all, job_of, plan, running
 
 _SLICES = 50_000
@@ -42,7 +41,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Large]:
     path: Path = tmp_path_factory.mktemp("large") / "ledger.db"
     engine = sqlite_engine(path)
     bring_up(engine, str(path))
-    large = _Large(engine, SqlLedger(engine, SqliteDialect(VirtualClock(), str(path))))
+    large = _Large(engine, Ledger(engine, SqliteDialect(VirtualClock(), str(path))))
     running(large.ledger, [plan(index, [], work=index % 977 + 1) for index in range(_SLICES)])
 
     @event.listens_for(engine, "before_cursor_execute")
@@ -75,14 +74,14 @@ def test_statistics_come_in_the_order_of_their_index(large: _Large) -> None:
 
 
 def test_looking_for_work_counts_in_indexes(large: _Large) -> None:
-    steps = _details(large.plan_of("AS pending", lambda: large.ledger.open_parts([REF])))
+    steps = _details(large.plan_of("AS pending", lambda: large.ledger.open_parts.on([REF])))
     assert "SCAN slices" not in steps
     assert steps.count("USING COVERING INDEX slices_job (job_id=? AND ref=? AND state=?)") == 2
     assert steps.count("B-TREE") == 1, "only where everything has to wait"
 
 
 def test_a_heartbeat_reads_only_what_its_worker_has_in_work(large: _Large) -> None:
-    steps = _details(large.plan_of("UPDATE slices", lambda: large.ledger.heartbeat("ann", ["job.0.1"])))
+    steps = _details(large.plan_of("UPDATE slices", lambda: large.ledger.workers.heartbeat("ann", ["job.0.1"])))
     assert steps.startswith("SEARCH slices USING INDEX slices_processing (worker_id=?)")
 
 
@@ -92,7 +91,7 @@ def test_a_sweep_reads_only_what_is_in_work(large: _Large) -> None:
 
 
 def test_marks_of_jobs_are_looked_up_in_indexes(large: _Large) -> None:
-    steps = _details(large.plan_of("UNION", lambda: large.ledger.job_marks(20)))
+    steps = _details(large.plan_of("UNION", lambda: large.ledger.jobs.marks(20)))
     assert "SEARCH jobs USING INDEX jobs_state (state=?)" in steps
     assert "SCAN jobs USING COVERING INDEX jobs_created" in steps
     assert "slices" not in steps

@@ -12,10 +12,12 @@ from instep.domain.instances import InstanceState
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef, generation_text
+from instep.domain.slice_retries import SUSPECT_ATTEMPTS
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError, UserError
-from instep.ledger.ledger import Checkpoint, FailureRecord, Ledger
-from instep.ledger.slice_retries import SUSPECT_ATTEMPTS
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.failures import FailureRecord
+from instep.ledger.ledger import Ledger
 from instep.pipeline.outcomes import decode_outcome
 
 from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
@@ -152,7 +154,7 @@ class Checker:
 
     def _demand_not_given_up(self, job_id: str, part: JobPart) -> None:
         """What the target has was not given up: counts would say that it failed, and that nothing was written."""
-        records = self._ledger.failures(part.ref, limit=10_000)
+        records = self._ledger.failures.newest(part.ref, limit=10_000)
         mine = [each for each in records if each.job_id == job_id and each.stage == "wave"]
         # Of another version the job may have had it before.
         given_up = {(each.document_id, each.version) for each in mine}
@@ -170,7 +172,7 @@ class Checker:
         if self._target.served(alias) != physical:
             return  # An older epoch: nothing happened.
         for job_id in [job_id for job_id, ref in self._open if ref.entity == alias.split("@")[0]]:
-            job = self._ledger.job(job_id)
+            job = self._ledger.jobs.get(job_id)
             for status in job.parts if job else ():
                 part = status.part
                 here = part.physical == physical and part.epoch == epoch
@@ -181,11 +183,11 @@ class Checker:
 
     def _loses_nothing(self, part: JobPart) -> None:
         """It is about to replace what the ledger says is served: what that has as the source has it, it has too."""
-        checkpoint = self._ledger.checkpoint(part.ref, part.generation)
+        checkpoint = self._ledger.checkpoints.get(part.ref, part.generation)
         if checkpoint is None or not part.fresh or checkpoint.instance == part.instance:
             return
         documents = self._sources[part.ref.entity].documents
-        old, new = self._ledger.manifest(checkpoint.instance), self._ledger.manifest(part.instance)
+        old, new = self._ledger.documents.entries(checkpoint.instance), self._ledger.documents.entries(part.instance)
         there = [each for each in old.values() if each.uri in documents]
         kept = [each for each in there if str(documents[each.uri].version) == each.version]
         lost = [each.uri for each in kept if each.uri not in new]
@@ -251,7 +253,7 @@ class Checker:
 
     def to_be_done(self, refs: set[PartitionRef]) -> bool:
         """Whether those who are there, for these partitions, can do something."""
-        return bool(self._waiting.workable(self._ledger.open_parts(refs), refs)) or self._waiting.missed(refs)
+        return bool(self._waiting.workable(self._ledger.open_parts.on(refs), refs)) or self._waiting.missed(refs)
 
     def at_rest(self, processes: Sequence[Process]) -> None:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
@@ -266,7 +268,7 @@ class Checker:
             settled = [
                 generation
                 for generation in generations
-                if self._ledger.unfinished_job(ref, generation) is None and not self._given_up(ref, generation)
+                if self._ledger.jobs.unfinished(ref, generation) is None and not self._given_up(ref, generation)
             ]
             for generation in settled:
                 self._served(ref, generation)
@@ -276,11 +278,13 @@ class Checker:
     def _generations(self) -> dict[PartitionRef, list[str]]:
         """Of each partition those that there are, and that without a name."""
         refs = [PartitionRef(name) for name in self._sources]
-        return {ref: sorted({"", *(each.generation for each in self._ledger.instances(ref, 1_000))}) for ref in refs}
+        return {
+            ref: sorted({"", *(each.generation for each in self._ledger.instances.newest(ref, 1_000))}) for ref in refs
+        }
 
     def _given_up(self, ref: PartitionRef, generation: str) -> bool:
         """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""
-        parts = [status for job in self._ledger.jobs(100) for status in job.parts if status.part.ref == ref]
+        parts = [status for job in self._ledger.jobs.newest(100) for status in job.parts if status.part.ref == ref]
         ends = [status for status in parts if status.part.generation == generation]
         return bool(ends) and ends[0].state is JobState.FAILED and not ends[0].part.fresh
 
@@ -295,25 +299,25 @@ class Checker:
             self._world.count(kind)
         for ref, generations in self._generations().items():
             self._readers.check(ref)
-            if self._ledger.promoted(ref) is None and self._sources[ref.entity].truth():
+            if self._ledger.partitions.promoted(ref) is None and self._sources[ref.entity].truth():
                 self._first_failed(ref)
             for generation in generations:
                 self._complete(ref, generation)
-        for job in self._ledger.jobs(1_000):
+        for job in self._ledger.jobs.newest(1_000):
             self._ended(job)
 
     def _first_failed(self, ref: PartitionRef) -> None:
-        current = self._ledger.canonical(ref)
+        current = self._ledger.instances.canonical(ref)
         if current is not None and self._waiting.in_vain(current):
             return
-        failed = {each.document_id for each in self._ledger.failures(ref, limit=10_000)}
+        failed = {each.document_id for each in self._ledger.failures.newest(ref, limit=10_000)}
         if self._sources[ref.entity].truth(lambda each: id_of(each.uri) not in failed):
             self.broken(f"{ref} has documents and is not served")
 
     def _complete(self, ref: PartitionRef, generation: str) -> None:
         """What is built of a generation is all that the source holds now, but for what is in the failure list."""
         source = self._sources[ref.entity]
-        records = [each for each in self._ledger.failures(ref, limit=10_000) if each.generation == generation]
+        records = [each for each in self._ledger.failures.newest(ref, limit=10_000) if each.generation == generation]
         failed = {each.document_id for each in records}
         checkpoint = self._served(ref, generation)
         if checkpoint is not None and self._held_back(checkpoint, source, failed):
@@ -324,15 +328,15 @@ class Checker:
             self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
 
     def _served(self, ref: PartitionRef, generation: str) -> Checkpoint | None:
-        checkpoint = self._ledger.checkpoint(ref, generation)
+        checkpoint = self._ledger.checkpoints.get(ref, generation)
         if not self._readers.finds(ref, generation, checkpoint) or checkpoint is None:
             return None
         stored = self._target.indexes[checkpoint.physical].stored()
         expected: Rows = Counter()
         versions = self._sources[ref.entity].versions
-        current = self._ledger.canonical(ref, generation)
+        current = self._ledger.instances.canonical(ref, generation)
         left = current is None or current.uuid != checkpoint.instance
-        for entry in self._ledger.manifest(checkpoint.instance).values():
+        for entry in self._ledger.documents.entries(checkpoint.instance).values():
             known = versions.get((entry.uri, entry.version))
             rows = rows_of(known) if known else Counter()
             expected += self._as_a_look_left_it(entry.uri, stored, versions, rows) if left else rows
@@ -352,13 +356,13 @@ class Checker:
 
     def _held_back(self, checkpoint: Checkpoint, source: Source, failed: set[str]) -> bool:
         """Whether a new build is not tried again, what is served growing old. There must be a reason."""
-        current = self._ledger.canonical(checkpoint.ref, checkpoint.generation)
+        current = self._ledger.instances.canonical(checkpoint.ref, checkpoint.generation)
         if current is not None and self._waiting.in_vain(current):
             self._world.count("upstream held back")
             return True
         if current is None or current.state is not InstanceState.MISSING:
             return False
-        entries = self._ledger.manifest(checkpoint.instance)
+        entries = self._ledger.documents.entries(checkpoint.instance)
         there = [each.document_id for uri, each in entries.items() if uri in source.documents]
         if there and not failed.intersection(there):
             self.broken(f"{checkpoint.ref} is not built anew, and nothing would be lost by it")
@@ -441,17 +445,17 @@ def _texts(rows: Iterable[tuple[str, int, str]]) -> list[str]:
 
 
 _WATCHED: dict[str, Any] = {
-    "plan_job": Checker._plans,
-    "extend_part": Checker._extends,
-    "claim": Checker._claimed,
-    "complete": Checker._completes,
+    "parts.plan": Checker._plans,
+    "parts.extend": Checker._extends,
+    "slices.claim": Checker._claimed,
+    "slices.complete": Checker._completes,
     "promote": Checker._promoted,
     "commit": Checker._committed,
-    "finish_part": Checker._finishes,
+    "parts.finish": Checker._finishes,
     "drop": Checker._dropped,
     "sweep": Checker._swept,
-    "register_worker": Checker._beats,
-    "heartbeat": Checker._beats,
-    "split": Checker._split,
-    "adopt_part": Checker._adopted,
+    "workers.register": Checker._beats,
+    "workers.heartbeat": Checker._beats,
+    "slices.split": Checker._split,
+    "parts.adopt": Checker._adopted,
 }

@@ -50,7 +50,7 @@ class Scope(NamedTuple):
 #: Calls before which anything may happen: those by which slices and parts change hands, in ledger and target. All
 #: else goes with the call before it: reads (made early they are as stale as they can be), and coming and going.
 TURNS = frozenset(
-    (*HEART, "committed", "acquire_lease", "transfer_lease", "adopt_part", "give_back", "drop", "leave_job")
+    (*HEART, "committed", "leases.acquire", "leases.transfer", "parts.adopt", "slices.give_back", "drop", "jobs.leave")
 )
 
 
@@ -173,10 +173,10 @@ class Duel(Simulation):
     def _play(self) -> None:
         scheduler, scope = self._scheduler, self._path.scope
         planner = self.start_run(["Document"], wait=0.0, options=PlanOptions(), exact=True)
-        scheduler.run(lambda: planner.over or any(each.name == "start_job" for each in self.world.history))
+        scheduler.run(lambda: planner.over or any(each.name == "jobs.start" for each in self.world.history))
         planner.kill()
-        (gone,) = (each.args[0] for each in self.world.history if each.name == "register_worker")
-        self.ledger.retire_worker(gone)
+        (gone,) = (each.args[0] for each in self.world.history if each.name == "workers.register")
+        self.ledger.workers.retire(gone)
         (row,) = self._tables.slices.values()
         row.attempts = self.world.counters["spent before"] = scope.attempts
         pending = self._tables.part_of(row).pending

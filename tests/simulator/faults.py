@@ -11,6 +11,8 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from instep.errors import InstepError, Transient, Unknown
+from instep.ledger.ledger import Ledger
+from instep.ledger.transaction import Store
 
 from .scheduler import Crash, Process, Scheduler
 from .target import SimTarget
@@ -20,31 +22,70 @@ Kind = Literal["ledger", "target"]
 #: Calls that change nothing: their reply can be lost, but there is no effect to be unsure of.
 READS = frozenset(
     (
-        *("now", "workers", "job", "jobs", "unfinished_job", "open_parts", "holds", "checkpoint", "manifest", "totals"),
-        *("failed_versions", "failures", "count_failures", "document", "latest_job", "part_of_epoch"),
-        *("part_reaching", "job_marks", "figures"),
-        *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
-        "wanted_stopped",
-        *("checkpoints", "promoted", "indexes"),
+        *(
+            "now",
+            "workers.all",
+            "jobs.get",
+            "jobs.newest",
+            "jobs.unfinished",
+            "open_parts.on",
+            "slices.holds",
+            "checkpoints.get",
+            "documents.entries",
+            "documents.totals",
+        ),
+        *("failures.versions", "failures.newest", "failures.count", "documents.get", "jobs.latest", "parts.of_epoch"),
+        *("parts.reaching", "jobs.marks", "figures"),
+        *(
+            "events.rows",
+            "instances.canonical",
+            "instances.get",
+            "instances.newest",
+            "wants.get",
+            "wants.newest",
+            "wants.startable",
+            "events.state",
+            "events.verify",
+        ),
+        "open_parts.wanted_stopped",
+        *("checkpoints.of_partition", "partitions.promoted", "partitions.indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
-        *("held_keys", "due_keys", "parked_keys", "count_key_leases", "read", "confirm"),
+        *("key_leases.held", "key_leases.due", "key_leases.parked", "key_leases.count", "read", "confirm"),
     )
 )
 
 #: Those around a commit: half of the schedules look at nothing else.
-HEART = ("claim", "holds", "fence", "commit", "complete", "begin_finish", "promote", "finish_part")
+HEART = (
+    "slices.claim",
+    "slices.holds",
+    "fence",
+    "commit",
+    "slices.complete",
+    "parts.begin_finish",
+    "promote",
+    "parts.finish",
+)
 
 #: Calls whose effect, or the loss of it, decides something: a schedule lets some of them go wrong more often.
 EFFECTS = (
     *HEART,
-    *("begin_job", "plan_job", "discard_job", "join_job", "leave_job", "start_job", "give_back", "split"),
-    *("acquire_lease", "transfer_lease", "renew_lease", "adopt_part", "new_instance"),
-    *("register_worker", "heartbeat", "bury_worker", "sweep", "retire_worker"),
+    *(
+        "jobs.begin",
+        "parts.plan",
+        "jobs.discard",
+        "jobs.join",
+        "jobs.leave",
+        "jobs.start",
+        "slices.give_back",
+        "slices.split",
+    ),
+    *("leases.acquire", "leases.transfer", "leases.renew", "parts.adopt", "instances.new"),
+    *("workers.register", "workers.heartbeat", "workers.bury", "sweep", "workers.retire"),
     *("create", "committed", "maintain", "drop"),
 )
 
 #: Calls at which a paused process may wake up.
-ALARMS = (*HEART, "committed", "give_back", "adopt_part", "transfer_lease", "drop", "retire_worker")
+ALARMS = (*HEART, "committed", "slices.give_back", "parts.adopt", "leases.transfer", "drop", "workers.retire")
 
 
 class Fault(Enum):
@@ -138,10 +179,14 @@ class World:
 
 
 class Port:
-    """Stands in front of a ledger or target, for one process."""
+    """Stands in front of a ledger or target, for one process. Calls of a ledger's stores are named `slices.claim`."""
 
-    def __init__(self, inner: Any, kind: Kind, process: Process, world: World) -> None:
+    def __init__(self, inner: Any, kind: Kind, process: Process, world: World, store: str = "") -> None:
+        for name, each in vars(inner).items() if isinstance(inner, Ledger) else ():
+            if isinstance(each, Store):
+                setattr(self, name, _StorePort(each, kind, process, world, f"{name}."))
         self._inner = inner
+        self._store = store
         self._kind: Kind = kind
         self._process = process
         self._world = world
@@ -156,11 +201,12 @@ class Port:
     def __getattr__(self, name: str) -> Any:
         if not callable(getattr(self._inner, name)):
             return getattr(self._inner, name)
-        setattr(Port, name, _forwarded(name))  # For good: ports are many, and their calls the same.
+        setattr(type(self), name, _forwarded(name))  # For good: ports are many, and their calls the same.
         return getattr(self, name)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         process, world, method = self._process, self._world, getattr(self._inner, name)
+        name = self._store + name
         process.step(name)
         chaos, now = world.chaos, world.scheduler.now
         if chaos.alarms:
@@ -262,6 +308,10 @@ class Port:
                 world.broken.append(f"late {name}: {type(error).__name__}: {error}")
 
         world.scheduler.spawn(world.network, f"late {name}", deliver, after=delay)
+
+
+class _StorePort(Port):
+    """Of one store of a ledger, whose name is before that of the call: `slices.claim`."""
 
 
 def _forwarded(name: str) -> Callable[..., Any]:

@@ -37,12 +37,12 @@ class LogChecker:
         self._broken = broken
 
     def check(self) -> None:
-        rows = self._ledger.events(0, _ALL)
+        rows = self._ledger.events.rows(0, _ALL)
         for problem in (*self._sound(rows), *self._projected(rows), *self._followed(rows)):
             self._broken(f"log: {problem}")
-        state = self._ledger.state()
+        state = self._ledger.events.state()
         for ref in self._refs:
-            if self._ledger.promoted(ref) != state.promoted.get(str(ref)):
+            if self._ledger.partitions.promoted(ref) != state.promoted.get(str(ref)):
                 self._broken(f"log: {ref}: the promoted generation is told otherwise")
             for generation in state.generations(str(ref)):
                 for problem in self._served(state, ref, generation):
@@ -50,12 +50,12 @@ class LogChecker:
 
     def kinds(self) -> list[str]:
         """Of all the events that have been."""
-        return sorted({row[2] for row in self._ledger.events(0, _ALL)})
+        return sorted({row[2] for row in self._ledger.events.rows(0, _ALL)})
 
     def fulfilled(self) -> None:
         """Nothing is left to do, so that nobody waits for anything that is there."""
-        for want in self._ledger.wants(open_only=True):
-            if all(self._ledger.checkpoint(PartitionRef.parse(each), want.generation) for each in want.refs):
+        for want in self._ledger.wants.newest(open_only=True):
+            if all(self._ledger.checkpoints.get(PartitionRef.parse(each), want.generation) for each in want.refs):
                 self._broken(f"log: want {want.id} of {', '.join(want.refs)} is {want.state}, needs {want.needed}")
 
     def _sound(self, rows: list[LogRow]) -> Iterator[str]:
@@ -63,7 +63,7 @@ class LogChecker:
             yield "its numbers have gaps"
         if [row[1] for row in rows] != sorted(row[1] for row in rows):
             yield "its times go back"
-        verified = self._ledger.verify()
+        verified = self._ledger.events.verify()
         if verified.events != len(rows):
             yield f"{verified.events} events were verified of {len(rows)}"
         if verified.skipped:
@@ -74,16 +74,16 @@ class LogChecker:
         """By the port alone: what readers are told is what a replay gives."""
         ledger = self._ledger
         state = replay(read(rows), State(naming=ledger.naming()))
-        if state != ledger.state():
+        if state != ledger.events.state():
             yield "the ledger's state is not what it leads to"
         for ref in sorted({PartitionRef.parse(each.ref) for each in state.instances.values()}):
-            told = {each.uuid: each for each in ledger.instances(ref, _ALL)}
+            told = {each.uuid: each for each in ledger.instances.newest(ref, _ALL)}
             if told != {each.uuid: each for each in state.instances.values() if each.ref == str(ref)}:
                 yield f"instances of {ref} are told otherwise"
             for generation in state.generations(str(ref)):
-                if ledger.canonical(ref, generation) != state.current(str(ref), generation):
+                if ledger.instances.canonical(ref, generation) != state.current(str(ref), generation):
                     yield f"the canonical instance of {generation_text(ref, generation)} is told otherwise"
-        if {each.id: each for each in ledger.wants(limit=_ALL)} != state.wants:
+        if {each.id: each for each in ledger.wants.newest(limit=_ALL)} != state.wants:
             yield "wants are told otherwise"
 
     def _followed(self, rows: list[LogRow]) -> Iterator[str]:
@@ -99,7 +99,7 @@ class LogChecker:
         if built != served:
             yield f"built were {built}, and served {served}"
         in_work = set()
-        for job in self._ledger.jobs(_ALL):
+        for job in self._ledger.jobs.newest(_ALL):
             for status in job.parts:
                 key = job.id, status.part.instance
                 told = ends.pop(key, 0)
@@ -112,21 +112,21 @@ class LogChecker:
         yield from self._in_work(in_work, stranded)
 
     def _failed(self, want_id: str) -> bool:
-        want = self._ledger.want(want_id)
+        want = self._ledger.wants.get(want_id)
         return want is not None and want.state.ended and want.state is not WantState.SUCCESSFUL
 
     def _in_work(self, expected: set[tuple[str, str]], stranded: set[tuple[str, str]]) -> Iterator[str]:
         found = {
             (each.worked_on_by, each.uuid)
             for ref in self._refs
-            for each in self._ledger.instances(ref, _ALL)
+            for each in self._ledger.instances.newest(ref, _ALL)
             if each.worked_on_by is not None
         }
         if not expected - stranded <= found <= expected:
             yield f"in work are {sorted(found)}, and open are parts of {sorted(expected)}"
 
     def _served(self, state: State, ref: PartitionRef, generation: str) -> Iterator[str]:
-        checkpoint, served = self._ledger.checkpoint(ref, generation), state.reading(str(ref), generation)
+        checkpoint, served = self._ledger.checkpoints.get(ref, generation), state.reading(str(ref), generation)
         if served is None or checkpoint is None:
             if served is not None or checkpoint is not None:
                 yield f"it serves {served}, the checkpoint is {checkpoint}"
@@ -144,6 +144,6 @@ class LogChecker:
         assert current is not None, "one is served"
         if current.usable and current.uuid != served.uuid:
             yield f"{current.uuid} is {current.state}, and {served.uuid} is served"
-        for each in self._ledger.instances(ref, _ALL):
+        for each in self._ledger.instances.newest(ref, _ALL):
             if each.left and each.state in (InstanceState.MISSING, InstanceState.BUILDING, InstanceState.REFRESHING):
                 yield f"{each.uuid} was left, and is {each.state}"

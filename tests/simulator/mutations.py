@@ -14,13 +14,13 @@ import pytest
 
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
+from instep.domain.slice_retries import halves as halves_of
 from instep.errors import Conflict, Fenced, Transient, Unknown
 from instep.jobs import finish as promotion
 from instep.jobs import wave, worker
 from instep.jobs.wave import WaveRunner
 from instep.jobs.worker import Worker
-from instep.ledger.ledger import Swept
-from instep.ledger.slice_retries import halves as halves_of
+from instep.ledger.sweep import Swept
 from tests.simulator.model import leases, moves, parts, recovery, slices
 from tests.simulator.model.tables import Tables
 

@@ -158,7 +158,7 @@ class QueueSimulation:
         for key in range(60):
             self.queue.insert(key)
         for _ in range(ATTEMPTS - 1):
-            self.ledger.fail_keys(SPEC.name, [KeyFailure(key, None, "long ago") for key in old])
+            self.ledger.key_leases.fail(SPEC.name, [KeyFailure(key, None, "long ago") for key in old])
             self._scheduler.now += LONGEST_PAUSE
 
     def _start(self, name: str, program: Callable[[Process], None]) -> Process:
@@ -252,12 +252,12 @@ class QueueSimulation:
             unpark(queue, self.ledger, parked(queue, self.ledger).keys() - self._poison)
             if not given:
                 self._scheduler.now += 2 * HOUR
-                if not self.ledger.count_key_leases(SPEC.name).keys() - {KeyLeaseState.PARKED}:
+                if not self.ledger.key_leases.count(SPEC.name).keys() - {KeyLeaseState.PARKED}:
                     break
         else:
-            self.broken.append(f"there is no end: {self.ledger.count_key_leases(SPEC.name)}")
+            self.broken.append(f"there is no end: {self.ledger.key_leases.count(SPEC.name)}")
         pending = {key for key in range(60) if self.queue.pending(key)}
-        kept = self.ledger.parked_keys(SPEC.name).keys()
+        kept = self.ledger.key_leases.parked(SPEC.name).keys()
         if lost := pending - kept:
             self.broken.append(f"lost: {sorted(lost)}")
         if left := kept - pending:
@@ -268,5 +268,14 @@ class QueueSimulation:
 
 #: Where a schedule looks closely.
 _CALLS = frozenset(
-    ("lease_keys", "extend_keys", "fail_keys", "forget_keys", "release_keys", "unpark_keys", "acknowledge", "withdraw")
+    (
+        "key_leases.lease",
+        "key_leases.extend",
+        "key_leases.fail",
+        "key_leases.forget",
+        "key_leases.release",
+        "key_leases.unpark",
+        "acknowledge",
+        "withdraw",
+    )
 )

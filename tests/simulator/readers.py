@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from instep.domain.refs import PartitionRef, generation_text
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 from .target import SimTarget
 
@@ -20,8 +21,8 @@ class ReadersChecker:
 
     def check(self, ref: PartitionRef) -> None:
         """Those who ask for no generation get that which is promoted."""
-        promoted = self._ledger.promoted(ref)
-        checkpoint = None if promoted is None else self._ledger.checkpoint(ref, promoted)
+        promoted = self._ledger.partitions.promoted(ref)
+        checkpoint = None if promoted is None else self._ledger.checkpoints.get(ref, promoted)
         served = self._target.served(ref.entity)
         if served != (checkpoint.physical if checkpoint else None):
             self._broken(f"{ref}: {served} is served, generation {promoted!r} is promoted: {checkpoint}")

@@ -56,7 +56,7 @@ def what_was_waited_for_is_no_input(patch: Patch) -> None:
 @seeded_bug
 def what_was_refused_is_built_again_for_what_is_made_from_it(patch: Patch) -> None:
     """A bug that was there, and that the simulator found."""
-    patch.setattr(plan, "_asked", lambda ref, generation, current, options, ledger: bool(ledger.wants(ref=ref)))
+    patch.setattr(plan, "_asked", lambda ref, generation, current, options, ledger: bool(ledger.wants.newest(ref=ref)))
 
 
 @seeded_bug

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING, Timing
@@ -211,7 +211,7 @@ class Simulation:
         random = Random(self.seed * 1_000 + process.number)  # Its own: what others do changes none of its ids.
         engine = SimEngine(process, random, self._weight * random.choice((10.0, 100.0, 1_000.0)))
         return Context(
-            ledger=Port(self.ledger, "ledger", process, self.world),
+            ledger=cast(Ledger, Port(self.ledger, "ledger", process, self.world)),
             clock=ProcessClock(process),
             ids=_Ids(random),
             background=Turns(process),
@@ -316,7 +316,7 @@ class Simulation:
         chaos.kinds = tuple(random.sample(list(Fault), random.randint(2, len(Fault))))
         if random.random() < 0.3:  # Workers that come back from the dead in the middle of a wave.
             chaos.kinds = (Fault.PAUSE_BEFORE, Fault.PAUSE_BEFORE, Fault.CRASH_BEFORE, Fault.LATE, Fault.TWICE)
-            chaos.focus = frozenset(random.sample(("claim", "fence", "commit", "complete", "promote"), 2))
+            chaos.focus = frozenset(random.sample(("slices.claim", "fence", "commit", "slices.complete", "promote"), 2))
         outages = []
         while random.random() < 0.3:
             begin = random.uniform(now, now + 3 * MINUTE)
@@ -326,7 +326,7 @@ class Simulation:
             outages.append(Outage(kind, alone, begin, min(begin + length, until)))
         chaos.outages = tuple(outages)
         if self._relations.generations and self._relations.random.random() < 0.5:
-            chaos.focus |= {"append"}
+            chaos.focus |= {"events.append"}
 
     def _supervise(self, slot: int, until: float) -> None:
         """Keeps one process going: what dies is started again, sooner or later."""
@@ -374,7 +374,7 @@ class Simulation:
             if self._scheduler.now > until:
                 return
             name = random.choice(list(self.sources))
-            built = [each.generation for each in self.ledger.checkpoints(self._refs[name])]
+            built = [each.generation for each in self.ledger.checkpoints.of_partition(self._refs[name])]
             self.start_promotion(name, random.choice(built if len(built) > 1 else generations))
 
     def _change_transform(self) -> None:
@@ -398,12 +398,12 @@ class Simulation:
 
     def _request_stop(self) -> None:
         port = self._undisturbed()
-        for job in self.ledger.jobs(1):
+        for job in self.ledger.jobs.newest(1):
             if job.state.ended:
                 continue
             self.world.count("stop asked")
             try:
-                port.request_stop(job.id)
+                port.jobs.request_stop(job.id)
             except InstepError:
                 return
 
@@ -447,8 +447,8 @@ class Simulation:
         found: dict[str | None, list[str]] = {None: list(self.sources)}
         if self._relations.generations:
             for name, ref in self._refs.items():
-                there = {each.generation for each in self.ledger.instances(ref, 1_000)}
-                wanted = {each.generation for each in self.ledger.wants(ref=ref, open_only=True)}
+                there = {each.generation for each in self.ledger.instances.newest(ref, 1_000)}
+                wanted = {each.generation for each in self.ledger.wants.newest(ref=ref, open_only=True)}
                 for generation in sorted(there | wanted):
                     found.setdefault(generation, []).append(name)
         return list(found.items())

@@ -18,7 +18,9 @@ from instep.domain.refs import PartitionRef
 from instep.domain.rows import decode_row_slice
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
 from tests.contracts.ledger.row_slices import row_plan, written
 from tests.doubles.ledger import MemoryLedger
@@ -57,8 +59,8 @@ class TwoLedgers(RuleBasedStateMachine):
             self._join("job-1", worker)
 
     def teardown(self) -> None:
-        self.both(lambda ledger: ledger.state())
-        verified = self.both(lambda ledger: ledger.verify())
+        self.both(lambda ledger: ledger.events.state())
+        verified = self.both(lambda ledger: ledger.events.verify())
         assert (verified.events, verified.skipped, verified.differences) == (self.last, {}, ())
 
     def both(self, call: Callable[[Ledger], Any], *, reason: bool = False) -> Any:
@@ -80,27 +82,27 @@ class TwoLedgers(RuleBasedStateMachine):
             self.both(lambda ledger: ledger.sweep())
 
     def _heartbeat(self, worker: str, running: set[str]) -> None:
-        self.both(lambda ledger: ledger.heartbeat(worker, running))
+        self.both(lambda ledger: ledger.workers.heartbeat(worker, running))
 
-    @precondition(lambda self: len(self.model.workers()) < len(_NAMES))
+    @precondition(lambda self: len(self.model.workers.all()) < len(_NAMES))
     @rule(worker=_WORKERS)
     def register(self, worker: str) -> None:
         self._register(worker)
 
     def _register(self, worker: str) -> None:
-        self.both(lambda ledger: ledger.register_worker(worker, kind="run", host="here", pid=7))
+        self.both(lambda ledger: ledger.workers.register(worker, kind="run", host="here", pid=7))
 
     @precondition(lambda self: self.claims)
     @rule(worker=_WORKERS, what=st.sampled_from(["retire", "bury"]))
     def worker_ends(self, worker: str, what: str) -> None:
         if what == "retire":
-            self.both(lambda ledger: ledger.retire_worker(worker))
+            self.both(lambda ledger: ledger.workers.retire(worker))
         else:
-            self.both(lambda ledger: ledger.bury_worker(worker))
+            self.both(lambda ledger: ledger.workers.bury(worker))
 
     # Jobs.
 
-    @precondition(lambda self: len(self.model.open_parts([REF, OTHER])) < 2)
+    @precondition(lambda self: len(self.model.open_parts.on([REF, OTHER])) < 2)
     @rule(
         worker=_WORKERS,
         slices=st.dictionaries(_REFS, st.one_of(_SLICES, _SLICES, st.just([])), min_size=1),
@@ -136,7 +138,7 @@ class TwoLedgers(RuleBasedStateMachine):
     ) -> None:
         job_id = f"job-{len(self.jobs) + 1}"
         self.jobs.append(job_id)
-        self.both(lambda ledger: ledger.begin_job(job_id, worker, {"number": len(self.jobs)}))
+        self.both(lambda ledger: ledger.jobs.begin(job_id, worker, {"number": len(self.jobs)}))
         parts = []
         for ref, some in slices.items():
             lease = self._acquire(ref, job_id, worker)
@@ -148,45 +150,45 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _instance(self, lease: Lease, fresh: bool) -> str:
         """The one to build or refresh; if that is in work or missing, one that cannot be."""
-        current = self.model.canonical(lease.ref)
+        current = self.model.instances.canonical(lease.ref)
         if fresh:
-            found = self.both(lambda ledger: ledger.new_instance(lease, Reason.REBUILD, by=lease.job_id))
+            found = self.both(lambda ledger: ledger.instances.new(lease, Reason.REBUILD, by=lease.job_id))
             return found if isinstance(found, str) else "nobody"
         return "nobody" if current is None else current.uuid
 
     def _plan(self, job_id: str, parts: list[NewPart], stagger: bool) -> None:
-        if self.both(lambda ledger: ledger.plan_job(job_id, parts, stagger=stagger)) is None:
+        if self.both(lambda ledger: ledger.parts.plan(job_id, parts, stagger=stagger)) is None:
             self.parts += [(job_id, new.part) for new in parts]
-            self.both(lambda ledger: ledger.start_job(job_id))
+            self.both(lambda ledger: ledger.jobs.start(job_id))
 
     def _join(self, job_id: str, worker: str) -> None:
-        self.both(lambda ledger: ledger.join_job(job_id, worker))
+        self.both(lambda ledger: ledger.jobs.join(job_id, worker))
 
     @precondition(lambda self: self.parts)
     @rule(data=st.data())
     def plan_again(self, data: st.DataObject) -> None:
         """Too late, or by a zombie."""
         job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
-        self.both(lambda ledger: ledger.plan_job(job_id, [NewPart(part, [])]))
+        self.both(lambda ledger: ledger.parts.plan(job_id, [NewPart(part, [])]))
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), worker=_WORKERS, what=st.sampled_from(["join", "leave", "last", "start", "stop", "discard"]))
     def move(self, data: st.DataObject, worker: str, what: str) -> None:
         job_id = data.draw(st.sampled_from(self.jobs[-3:]))
         moves: dict[str, Callable[[Ledger], Any]] = {
-            "join": lambda ledger: ledger.join_job(job_id, worker),
-            "leave": lambda ledger: ledger.leave_job(job_id, worker),
-            "last": lambda ledger: ledger.leave_job(job_id, worker, stop="left by all"),
-            "start": lambda ledger: ledger.start_job(job_id),
-            "stop": lambda ledger: ledger.request_stop(job_id, "enough"),
-            "discard": lambda ledger: ledger.discard_job(job_id),
+            "join": lambda ledger: ledger.jobs.join(job_id, worker),
+            "leave": lambda ledger: ledger.jobs.leave(job_id, worker),
+            "last": lambda ledger: ledger.jobs.leave(job_id, worker, stop="left by all"),
+            "start": lambda ledger: ledger.jobs.start(job_id),
+            "stop": lambda ledger: ledger.jobs.request_stop(job_id, "enough"),
+            "discard": lambda ledger: ledger.jobs.discard(job_id),
         }
         self.both(moves[what])
 
     # Leases.
 
     def _acquire(self, ref: PartitionRef, job_id: str, worker: str) -> Any:
-        answer = self.both(lambda ledger: ledger.acquire_lease(ref, job_id, worker))
+        answer = self.both(lambda ledger: ledger.leases.acquire(ref, job_id, worker))
         if isinstance(answer, Lease):
             self.leases.append(answer)
         return answer
@@ -201,12 +203,12 @@ class TwoLedgers(RuleBasedStateMachine):
     def use_lease(self, data: st.DataObject, what: str) -> None:
         lease = data.draw(st.sampled_from(self.leases[-4:]))
         if what == "release":
-            self.both(lambda ledger: ledger.release_lease(lease))
+            self.both(lambda ledger: ledger.leases.release(lease))
         elif what == "renew":
-            self.both(lambda ledger: ledger.renew_lease(lease))
+            self.both(lambda ledger: ledger.leases.renew(lease))
         else:
             job_id = data.draw(st.sampled_from(self.jobs))
-            answer = self.both(lambda ledger: ledger.transfer_lease(lease, job_id))
+            answer = self.both(lambda ledger: ledger.leases.transfer(lease, job_id))
             if isinstance(answer, Lease):
                 self.leases.append(answer)
 
@@ -220,7 +222,7 @@ class TwoLedgers(RuleBasedStateMachine):
     @rule(ref=_REFS, worker=_WORKERS)
     def take_over(self, ref: PartitionRef, worker: str) -> None:
         """As a service would: continue what is unfinished."""
-        job = self.both(lambda ledger: ledger.unfinished_job(ref))
+        job = self.both(lambda ledger: ledger.jobs.unfinished(ref))
         if job is not None:
             lease = self._acquire(ref, job.id, worker)
             if isinstance(lease, Lease):
@@ -231,13 +233,13 @@ class TwoLedgers(RuleBasedStateMachine):
     def drop(self, data: st.DataObject, unlikely: int) -> None:
         lease = data.draw(st.sampled_from(self.leases[-2:]))
         if not unlikely:
-            self.both(lambda ledger: ledger.drop_partition(lease, by="cid"))
+            self.both(lambda ledger: ledger.partitions.drop(lease, by="cid"))
 
     def _adopt(self, lease: Lease) -> None:
-        part = self.both(lambda ledger: ledger.adopt_part(lease))
+        part = self.both(lambda ledger: ledger.parts.adopt(lease))
         if isinstance(part, JobPart):
             self.parts.append((lease.job_id, part))
-            self.both(lambda ledger: ledger.start_job(lease.job_id))
+            self.both(lambda ledger: ledger.jobs.start(lease.job_id))
 
     # Slices.
 
@@ -247,7 +249,7 @@ class TwoLedgers(RuleBasedStateMachine):
         job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
         together = data.draw(st.booleans())
         self.claims += self.both(
-            lambda ledger: ledger.claim(
+            lambda ledger: ledger.slices.claim(
                 job_id, part.ref, worker, work=work, limit=limit, after=after, together=together
             )
         )
@@ -261,21 +263,21 @@ class TwoLedgers(RuleBasedStateMachine):
         claims = self._drawn_claims(data)
         _, part = data.draw(st.sampled_from(self.parts[-3:]))
         outcomes = [_outcome(claim, fail, f"v{version}") for claim in claims]
-        self.both(lambda ledger: ledger.complete(part, worker, outcomes, job_id=claims[0].job_id))
+        self.both(lambda ledger: ledger.slices.complete(part, worker, outcomes, job_id=claims[0].job_id))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), worker=_WORKERS, spent=st.booleans(), delay=st.sampled_from([0, 0, 1_000]))
     def give_back(self, data: st.DataObject, worker: str, spent: bool, delay: int) -> None:
         claims = self._drawn_claims(data)
-        self.both(lambda ledger: ledger.give_back(claims, worker, error="died", spent=spent, delay=delay))
+        self.both(lambda ledger: ledger.slices.give_back(claims, worker, error="died", spent=spent, delay=delay))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), worker=_WORKERS)
     def split(self, data: st.DataObject, worker: str) -> None:
         claim = data.draw(st.sampled_from(self.claims[-6:]))
-        self.both(lambda ledger: ledger.split(claim, worker))
+        self.both(lambda ledger: ledger.slices.split(claim, worker))
 
-    @precondition(lambda self: self.model.open_parts([REF, OTHER]))
+    @precondition(lambda self: self.model.open_parts.on([REF, OTHER]))
     @rule(
         data=st.data(),
         worker=_WORKERS,
@@ -284,18 +286,20 @@ class TwoLedgers(RuleBasedStateMachine):
     )
     def work(self, data: st.DataObject, worker: str, how: str, together: bool) -> None:
         """A turn at what there is to do, so that parts come to their end."""
-        found = data.draw(st.sampled_from(self.model.open_parts([REF, OTHER])))
+        found = data.draw(st.sampled_from(self.model.open_parts.on([REF, OTHER])))
         job_id, part = found.job_id, found.part
         self._join(job_id, worker)
-        claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=20, limit=3, together=together))
+        claims = self.both(
+            lambda ledger: ledger.slices.claim(job_id, part.ref, worker, work=20, limit=3, together=together)
+        )
         self.claims += claims
         if how == "badly":
-            self.both(lambda ledger: ledger.give_back(claims, worker, error="out of memory", spent=True))
+            self.both(lambda ledger: ledger.slices.give_back(claims, worker, error="out of memory", spent=True))
         elif how == "split" and claims:
-            self.both(lambda ledger: ledger.split(claims[0], worker))
+            self.both(lambda ledger: ledger.slices.split(claims[0], worker))
         elif how != "claim":
             outcomes = [_outcome(claim, range(6) if "failures" in how else ()) for claim in claims]
-            self.both(lambda ledger: ledger.complete(part, worker, outcomes, job_id=job_id))
+            self.both(lambda ledger: ledger.slices.complete(part, worker, outcomes, job_id=job_id))
 
     # Parts.
 
@@ -304,10 +308,10 @@ class TwoLedgers(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, worker: str, end: JobState, elect: bool, promote: bool, retry: bool) -> None:
         job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
         if elect:
-            self.both(lambda ledger: ledger.begin_finish(job_id, part.ref, worker))
+            self.both(lambda ledger: ledger.parts.begin_finish(job_id, part.ref, worker))
         error = f"by {worker}" if elect else None
         self.both(
-            lambda ledger: ledger.finish_part(
+            lambda ledger: ledger.parts.finish(
                 job_id, part, end, worker_id=worker, promote=promote, error=error, retry=retry
             )
         )
@@ -316,7 +320,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _known(self) -> list[str]:
         """UUIDs, the newest first."""
-        return [each.uuid for ref in (REF, OTHER) for each in self.model.instances(ref, 4)] or ["nobody"]
+        return [each.uuid for ref in (REF, OTHER) for each in self.model.instances.newest(ref, 4)] or ["nobody"]
 
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
     def append(self, data: st.DataObject, kinds: list[str]) -> None:
@@ -327,36 +331,36 @@ class TwoLedgers(RuleBasedStateMachine):
             old = f"want-{data.draw(st.integers(max(1, self.wanted - 4), self.wanted))}"
             about = About(uuid, ref, self.jobs[-1], old, f"want-{self.wanted}", self.clock.now())
             events.append(KINDS[kind](about))
-        self.both(lambda ledger: ledger.append(events), reason=True)
+        self.both(lambda ledger: ledger.events.append(events), reason=True)
 
     @rule(data=st.data(), everything=st.booleans())
     def collect(self, data: st.DataObject, everything: bool) -> None:
         known = self._known()
         instances = data.draw(st.lists(st.sampled_from(known), max_size=2))
-        wants = [each.id for each in self.model.wants() if each.state.ended][:2]
+        wants = [each.id for each in self.model.wants.newest() if each.state.ended][:2]
         if everything:
-            old = [self.model.instance(each) for each in known]
+            old = [self.model.instances.get(each) for each in known]
             instances = [each.uuid for each in old if each is not None and each.left]
-        self.both(lambda ledger: ledger.collect(instances, wants), reason=True)
+        self.both(lambda ledger: ledger.events.collect(instances, wants), reason=True)
 
     @rule(ago=st.integers(0, TIMING.lease), share=st.floats(0, 1))
     def look_back(self, ago: int, share: float) -> None:
-        self.both(lambda ledger: ledger.state(at=self.clock.now() - ago))
-        self.both(lambda ledger: ledger.state(sequence=round(self.last * share)))
+        self.both(lambda ledger: ledger.events.state(at=self.clock.now() - ago))
+        self.both(lambda ledger: ledger.events.state(sequence=round(self.last * share)))
 
     @rule()
     def rebuild(self) -> None:
-        assert self.both(lambda ledger: ledger.rebuild_projections()).differences == ()
+        assert self.both(lambda ledger: ledger.events.rebuild_projections()).differences == ()
 
     # What readers see.
 
     @invariant()
     def readers_see_the_same(self) -> None:
-        self.both(lambda ledger: ledger.jobs())
-        self.both(lambda ledger: ledger.workers())
-        self.both(lambda ledger: ledger.open_parts([REF, OTHER]))
-        self.both(lambda ledger: ledger.wanted_stopped([REF, OTHER]))
-        self.both(lambda ledger: ledger.failures())
+        self.both(lambda ledger: ledger.jobs.newest())
+        self.both(lambda ledger: ledger.workers.all())
+        self.both(lambda ledger: ledger.open_parts.on([REF, OTHER]))
+        self.both(lambda ledger: ledger.open_parts.wanted_stopped([REF, OTHER]))
+        self.both(lambda ledger: ledger.failures.newest())
         for ref in (REF, OTHER):
             self._partition_is_the_same(ref)
         for job_id, part in self.parts[-2:]:
@@ -365,33 +369,51 @@ class TwoLedgers(RuleBasedStateMachine):
             self._instance_is_the_same(instance)
 
     def _partition_is_the_same(self, ref: PartitionRef) -> None:
-        self.both(lambda ledger: (ledger.unfinished_job(ref), ledger.latest_job(ref)))
-        self.both(lambda ledger: (ledger.checkpoints(ref), ledger.promoted(ref), ledger.indexes(ref.entity)))
-        self.both(lambda ledger: ledger.entity_checkpoints(ref.entity))
-        self.both(lambda ledger: (ledger.canonical(ref), ledger.canonical(ref, "v2"), ledger.instances(ref)))
-        self.both(lambda ledger: ledger.wants(ref=ref, open_only=True))
-        self.both(lambda ledger: (ledger.count_failures(ref), ledger.failed_versions(ref)))
+        self.both(lambda ledger: (ledger.jobs.unfinished(ref), ledger.jobs.latest(ref)))
+        self.both(
+            lambda ledger: (
+                ledger.checkpoints.of_partition(ref),
+                ledger.partitions.promoted(ref),
+                ledger.partitions.indexes(ref.entity),
+            )
+        )
+        self.both(lambda ledger: ledger.checkpoints.of_entity(ref.entity))
+        self.both(
+            lambda ledger: (
+                ledger.instances.canonical(ref),
+                ledger.instances.canonical(ref, "v2"),
+                ledger.instances.newest(ref),
+            )
+        )
+        self.both(lambda ledger: ledger.wants.newest(ref=ref, open_only=True))
+        self.both(lambda ledger: (ledger.failures.count(ref), ledger.failures.versions(ref)))
 
     def _instance_is_the_same(self, instance: str) -> None:
-        self.both(lambda ledger: (ledger.manifest(instance), ledger.versions(instance), ledger.totals(instance)))
+        self.both(
+            lambda ledger: (
+                ledger.documents.entries(instance),
+                ledger.documents.versions(instance),
+                ledger.documents.totals(instance),
+            )
+        )
 
     @invariant()
     def logs_are_the_same(self) -> None:
-        new = self.both(lambda ledger: ledger.events(self.last))
+        new = self.both(lambda ledger: ledger.events.rows(self.last))
         self.last += len(new)
-        self.both(lambda ledger: ledger.wants())
+        self.both(lambda ledger: ledger.wants.newest())
         for _, part in self.parts[-2:]:
-            self.both(lambda ledger, part=part: ledger.part_of_epoch(part.ref, part.epoch))  # type: ignore[misc]  # the default binds the loop's value
-            self.both(lambda ledger, part=part: ledger.part_reaching(part.ref, part.instance, 0))  # type: ignore[misc]  # as above
+            self.both(lambda ledger, part=part: ledger.parts.of_epoch(part.ref, part.epoch))  # type: ignore[misc]  # the default binds the loop's value
+            self.both(lambda ledger, part=part: ledger.parts.reaching(part.ref, part.instance, 0))  # type: ignore[misc]  # as above
 
     @invariant()
     def holders_are_the_same(self) -> None:
         pairs = [(claim, worker) for claim in self.claims[-6:] for worker in _NAMES]
-        self.both(lambda ledger: [ledger.holds([claim], worker) for claim, worker in pairs])
+        self.both(lambda ledger: [ledger.slices.holds([claim], worker) for claim, worker in pairs])
 
     @invariant()
     def counts_balance(self) -> None:
-        assert all(job.counts.balanced for job in self.model.jobs())
+        assert all(job.counts.balanced for job in self.model.jobs.newest())
 
 
 def _plans(drawn: Sequence[_Drawn]) -> list[SlicePlan]:
@@ -412,7 +434,7 @@ def _outcome(claim: Claim, fail: Sequence[int], version: str = "v1") -> SliceOut
 
 
 def _slices(ledger: Ledger, job_id: str, ref: PartitionRef) -> list[SliceStatus]:
-    return ledger.slices(job_id, ref)
+    return ledger.slices.of_part(job_id, ref)
 
 
 def _answer(call: Callable[[Ledger], Any], ledger: Ledger, *, reason: bool) -> Any:

@@ -50,7 +50,7 @@ class Users:
             events = self._events(self._random.choice(self._actions))
             if events:
                 with suppress(InstepError):  # It is in work, or there no more.
-                    self._ledger.append(events)
+                    self._ledger.events.append(events)
 
     def _events(self, action: str) -> list[Event]:
         ref = self._random.choice(self._refs)
@@ -63,7 +63,7 @@ class Users:
             return [WantCreated(want=self._wants[-1], refs=names, generation=generation, fresh_within=fresh_within)]
         if action == "cancel":
             return self._cancels(ref)
-        current = self._ledger.canonical(ref, generation)
+        current = self._ledger.instances.canonical(ref, generation)
         if current is None:
             return []
         if action == "taint":
@@ -76,7 +76,7 @@ class Users:
 
     def _cancels(self, ref: PartitionRef) -> list[Event]:
         """What they want, or what a job waits for."""
-        waits = [each.id for each in self._ledger.wants(ref=ref, open_only=True) if each.derivative_of]
+        waits = [each.id for each in self._ledger.wants.newest(ref=ref, open_only=True) if each.derivative_of]
         known = waits or self._wants
         return [WantCanceled(want=self._random.choice(known), why="no need")] if known else []
 

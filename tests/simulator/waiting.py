@@ -10,7 +10,8 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want, WantState
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 
 #: In words, how a job has ended that something could not be had for.
 IN_VAIN = " waits for "
@@ -37,7 +38,7 @@ class WaitingChecker:
     def committed(self, physical: str) -> None:
         """(Slices are claimed of what waits by whoever gives it up: to see what is in the target.)"""
         uuid = self._physicals.get(physical)
-        instance = self._ledger.instance(uuid) if self._upstream and uuid else None
+        instance = self._ledger.instances.get(uuid) if self._upstream and uuid else None
         if instance is not None and instance.waits:
             self._broken(f"a commit landed though {instance.ref} waits for {', '.join(instance.waits)}")
 
@@ -50,7 +51,9 @@ class WaitingChecker:
     def _stopped(self, refs: set[PartitionRef]) -> set[PartitionRef]:
         """What somebody has stopped is for a later run to resume: until then, who waits for it waits."""
         jobs = [
-            (ref, self._ledger.job(each.worked_on_by or "")) for ref in refs for each in self._ledger.instances(ref)
+            (ref, self._ledger.jobs.get(each.worked_on_by or ""))
+            for ref in refs
+            for each in self._ledger.instances.newest(ref)
         ]
         return {ref for ref, job in jobs if job is not None and job.state is JobState.STOPPED}
 
@@ -58,27 +61,27 @@ class WaitingChecker:
         """Whether something is waited for, and nobody has begun it."""
         if not self._upstream:
             return False
-        wants = [want for ref in refs for want in self._ledger.wants(ref=ref, open_only=True, limit=_ALL)]
+        wants = [want for ref in refs for want in self._ledger.wants.newest(ref=ref, open_only=True, limit=_ALL)]
         return any(each.derivative_of and each.state is WantState.IDLE for each in wants)
 
     def _waited_for(self, uuid: str) -> set[PartitionRef]:
         """By an instance, and by what that waits for."""
-        instance = self._ledger.instance(uuid)
+        instance = self._ledger.instances.get(uuid)
         found: set[PartitionRef] = set()
-        for want in map(self._ledger.want, instance.waits if instance else ()):
+        for want in map(self._ledger.wants.get, instance.waits if instance else ()):
             for ref in map(PartitionRef.parse, want.refs if want else ()):
-                current = self._ledger.canonical(ref, want.generation if want else "")
+                current = self._ledger.instances.canonical(ref, want.generation if want else "")
                 found |= {ref, *(self._waited_for(current.uuid) if current else ())}
         return found
 
     def check(self) -> None:
-        state = self._ledger.state()
+        state = self._ledger.events.state()
         for problem in (*self._waits(state), *self._stated(state), *self._inputs(state), *self._made(state)):
             self._broken(problem)
 
     def ended(self) -> None:
         """Nothing is left to do, so that nothing waits."""
-        state = self._ledger.state()
+        state = self._ledger.events.state()
         for each in state.instances.values():
             if each.waits:
                 self._broken(f"{each.uuid} of {each.ref} still waits for {', '.join(each.waits)}")
@@ -88,9 +91,9 @@ class WaitingChecker:
 
     def in_vain(self, instance: Instance) -> bool:
         """Whether its last build or refresh has failed because something above it is not built anew either."""
-        last = instance if instance.usable else self._ledger.instance(instance.previous or "")
+        last = instance if instance.usable else self._ledger.instances.get(instance.previous or "")
         above = [PartitionRef.parse(each) for each in self._upstream.get(instance.ref, ())]
-        served = [self._ledger.canonical(ref, self._ledger.promoted(ref) or "") for ref in above]
+        served = [self._ledger.instances.canonical(ref, self._ledger.partitions.promoted(ref) or "") for ref in above]
         lacking = any(each is None or not each.usable or self.in_vain(each) for each in served)
         return lacking and last is not None and IN_VAIN in (last.error or "")
 
@@ -110,11 +113,11 @@ class WaitingChecker:
 
     def _inputs(self, state: State) -> Iterator[str]:
         """What a job took as there was there, at some time of the job."""
-        for row in read(self._ledger.events(0, _ALL)):
+        for row in read(self._ledger.events.rows(0, _ALL)):
             event = row.event
             if not isinstance(event, InstanceBuilding | InstanceRefreshing):
                 continue
-            job = self._ledger.job(event.job)
+            job = self._ledger.jobs.get(event.job)
             assert job is not None, "jobs are not forgotten"
             for each in (state.instances.get(uuid) for uuid in event.inputs):
                 instance = state.instances[event.instance]

@@ -13,7 +13,9 @@ from tests.soak.site import Difference, Site
 from tests.soak.toll import Toll
 
 #: Calls that would have written something. (A lease that is not renewed writes nothing.)
-WRITES = frozenset({"commit", "fence", "complete", "holds", "transfer_lease", "adopt_part", "finish_part", "require"})
+WRITES = frozenset(
+    {"commit", "fence", "slices.complete", "slices.holds", "leases.transfer", "parts.adopt", "parts.finish", "require"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from instep.errors import Fenced, Transient, Unknown
+from tests.doubles.through import through
 
 #: A slice under the fence of one claim.
 Held = tuple[str, int]
@@ -73,48 +74,40 @@ class Ambush:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """Stands in front of a port; notes what it refuses and what fails. `before` and `after` are called
-    around the methods that they name, the latter with the result.
+class Watch:
+    """Notes what a port refuses and what fails. `before` and `after` are called around the methods that they name, the
+    latter with the result.
     """
 
-    inner: Any
     name: str
     diary: LogProgress
     before: Mapping[str, Callable[..., None]]
     after: Mapping[str, Callable[..., None]]
 
-    def __getattr__(self, method: str) -> Any:
-        real = getattr(self.inner, method)
-        if not callable(real):
-            return real
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if method in self.before:
-                self.before[method](*args, **kwargs)
-            try:
-                result = real(*args, **kwargs)
-            except Fenced as error:
-                self.diary.note("refused", by=self.name, call=method, why=str(error))
-                raise
-            except (Transient, Unknown) as error:
-                self.diary.note("failed", by=self.name, call=method, why=str(error))
-                raise
-            if method in self.after:
-                self.after[method](result, *args, **kwargs)
-            return result
-
-        return call
+    def call(self, method: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if method in self.before:
+            self.before[method](*args, **kwargs)
+        try:
+            result = real(*args, **kwargs)
+        except Fenced as error:
+            self.diary.note("refused", by=self.name, call=method, why=str(error))
+            raise
+        except (Transient, Unknown) as error:
+            self.diary.note("failed", by=self.name, call=method, why=str(error))
+            raise
+        if method in self.after:
+            self.after[method](result, *args, **kwargs)
+        return result
 
 
-def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Watched:
+def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Any:
     def claimed(claims: Any, *_: Any, **__: Any) -> None:
         if claims:
             diary.note("claimed", slices=_held(claims))
 
     def held(answer: bool, *_: Any, **__: Any) -> None:
         if not answer:
-            diary.note("refused", by="ledger", call="holds", why="others have the slices")
+            diary.note("refused", by="ledger", call="slices.holds", why="others have the slices")
 
     def completing(_part: Any, _worker: str, outcomes: Any, **__: Any) -> None:
         ambush.passes(COMPLETE, _held(outcomes))
@@ -125,16 +118,21 @@ def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Watched:
     def registered(_: None, worker_id: str, **__: Any) -> None:
         diary.note("worker", id=worker_id)
 
-    return Watched(
-        ledger,
+    watch = Watch(
         "ledger",
         diary,
-        {"complete": completing},
-        {"claim": claimed, "holds": held, "complete": completed, "register_worker": registered},
+        {"slices.complete": completing},
+        {
+            "slices.claim": claimed,
+            "slices.holds": held,
+            "slices.complete": completed,
+            "workers.register": registered,
+        },
     )
+    return through(ledger, watch.call)
 
 
-def watched_target(target: Any, diary: LogProgress, ambush: Ambush) -> Watched:
+def watched_target(target: Any, diary: LogProgress, ambush: Ambush) -> Any:
     def committing(*_: Any, marks: Any, **__: Any) -> None:
         diary.note("commit", slices=_held(marks))
         ambush.passes(COMMIT, _held(marks))
@@ -143,14 +141,14 @@ def watched_target(target: Any, diary: LogProgress, ambush: Ambush) -> Watched:
         if marks:
             diary.note("fenced", slices=_held(marks))
 
-    return Watched(target, "target", diary, {"commit": committing}, {"fence": fenced})
+    return through(target, Watch("target", diary, {"commit": committing}, {"fence": fenced}).call)
 
 
-def watched_engine(engine: Any, diary: LogProgress, ambush: Ambush) -> Watched:
+def watched_engine(engine: Any, diary: LogProgress, ambush: Ambush) -> Any:
     def staged(_: Any, wave: Any, *__: Any, **___: Any) -> None:
         ambush.passes(STAGED, _held(wave.slices))
 
-    return Watched(engine, "engine", diary, {}, {"run": staged})
+    return through(engine, Watch("engine", diary, {}, {"run": staged}).call)
 
 
 def _held(slices: Iterable[Any]) -> list[Held]:

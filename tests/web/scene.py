@@ -21,8 +21,10 @@ from instep.domain.manifest import Action, DocumentChange, decode_changes, encod
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState, status_key
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
+from instep.ledger.parts import NewPart
 from instep.system import SystemClock
 
 PROJECT: Final = """\
@@ -129,32 +131,32 @@ class RunningJob:
     def __init__(self, ledger: Ledger, *, slices: int, job_id: str = JOB) -> None:
         self.ledger, self.job_id = ledger, job_id
         for place, worker in enumerate(WORKERS):
-            ledger.register_worker(worker, kind="worker", host=f"indexer-{place + 1}", pid=4711 + place)
-        ledger.begin_job(job_id, WORKERS[0], {"entities": ["Letter@global"], "full_refresh": True})
-        lease = ledger.acquire_lease(PartitionRef("Letter"), job_id, WORKERS[0])
+            ledger.workers.register(worker, kind="worker", host=f"indexer-{place + 1}", pid=4711 + place)
+        ledger.jobs.begin(job_id, WORKERS[0], {"entities": ["Letter@global"], "full_refresh": True})
+        lease = ledger.leases.acquire(PartitionRef("Letter"), job_id, WORKERS[0])
         assert isinstance(lease, Lease)
-        reason = Reason.FIRST if ledger.canonical(lease.ref) is None else Reason.REBUILD
-        instance = ledger.new_instance(lease, reason)
+        reason = Reason.FIRST if ledger.instances.canonical(lease.ref) is None else Reason.REBUILD
+        instance = ledger.instances.new(lease, reason)
         self.part = JobPart(
             lease.ref, instance, f"Letter__{instance[:8]}", {"chunker": "c1"}, 16, lease.epoch, ledger.now(), True
         )
-        ledger.plan_job(job_id, [NewPart(self.part, [_planned(each) for each in range(slices)])])
-        ledger.start_job(job_id)
-        ledger.join_job(job_id, WORKERS[1])
+        ledger.parts.plan(job_id, [NewPart(self.part, [_planned(each) for each in range(slices)])])
+        ledger.jobs.start(job_id)
+        ledger.jobs.join(job_id, WORKERS[1])
 
     def claim(self, slices: int, *, worker: str = WORKERS[0]) -> list[Claim]:
-        return self.ledger.claim(self.job_id, self.part.ref, worker, work=10 * slices, limit=slices)
+        return self.ledger.slices.claim(self.job_id, self.part.ref, worker, work=10 * slices, limit=slices)
 
     def complete(self, claims: Sequence[Claim], *, failed: int = 0, worker: str = WORKERS[0]) -> None:
         """`failed`: so many documents of each slice are."""
         outcomes = [_outcome(each, failed) for each in claims]
-        self.ledger.complete(self.part, worker, outcomes, job_id=self.job_id)
+        self.ledger.slices.complete(self.part, worker, outcomes, job_id=self.job_id)
 
     def end(self) -> None:
         """All slices are completed."""
-        assert self.ledger.begin_finish(self.job_id, self.part.ref, WORKERS[0])
+        assert self.ledger.parts.begin_finish(self.job_id, self.part.ref, WORKERS[0])
         state = JobState.COMPLETED_WITH_ERRORS
-        self.ledger.finish_part(self.job_id, self.part, state, worker_id=WORKERS[0], promote=True)
+        self.ledger.parts.finish(self.job_id, self.part, state, worker_id=WORKERS[0], promote=True)
 
 
 def _planned(index: int) -> SlicePlan:

@@ -118,7 +118,7 @@ def _advance(ledger: Ledger, clock: Past) -> None:
     job.complete(first[::3])
     job.complete(second[::2], worker=scene.WORKERS[1])
     for worker, claims in zip(scene.WORKERS, (first, second), strict=True):
-        ledger.heartbeat(worker, [each.slice_id for each in claims])
+        ledger.workers.heartbeat(worker, [each.slice_id for each in claims])
 
 
 def _take(browser: Browser, site: Site, picture: Picture, images: Path) -> None:

@@ -53,7 +53,7 @@ def buckets(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | N
 
 
 def _buckets(setup: DocumentSetup, ledger: Ledger, generation: str) -> Buckets | None:
-    checkpoint, job = ledger.checkpoint(setup.ref, generation), ledger.unfinished_job(setup.ref, generation)
+    checkpoint, job = ledger.checkpoints.get(setup.ref, generation), ledger.jobs.unfinished(setup.ref, generation)
     if checkpoint is not None:
         instance, count = checkpoint.instance, checkpoint.buckets
     elif job is not None:
@@ -61,7 +61,7 @@ def _buckets(setup: DocumentSetup, ledger: Ledger, generation: str) -> Buckets |
         instance, count = part.instance, part.buckets
     else:
         return None
-    known = {each.bucket: each for each in ledger.bucket_loads(setup.ref, generation, instance)}
+    known = {each.bucket: each for each in ledger.documents.bucket_loads(setup.ref, generation, instance)}
     every = range(max([count, *(number + 1 for number in known)]))
     loads = [known.get(number, BucketLoad(number)) for number in every]
     return Buckets(

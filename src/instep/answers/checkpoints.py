@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from instep.answers.answer import Answer
 from instep.domain.jobs import Job, PartStatus
 from instep.domain.refs import CheckpointKey, PartitionRef, Scope
-from instep.ledger import ledger as stored
+from instep.ledger import checkpoints as stored
 from instep.ledger.ledger import Ledger
 
 #: A checkpoint of a whole partition.
@@ -34,7 +34,7 @@ def checkpoints(
     """Of one entity, by scope: of all its partitions that are served, and of these scopes; with `only`, of these alone.
     At most so many `slices` of each open part.
     """
-    served = [each for each in ledger.entity_checkpoints(entity) if not only or each.ref.scope in scopes]
+    served = [each for each in ledger.checkpoints.of_entity(entity) if not only or each.ref.scope in scopes]
     refs = sorted({each.ref for each in served} | {PartitionRef(entity, scope) for scope in scopes})
     views = []
     for ref in refs:
@@ -58,12 +58,12 @@ def _whole(checkpoint: stored.Checkpoint) -> Checkpoint:
 
 def _open(ledger: Ledger, ref: PartitionRef, generation: str, limit: int) -> Iterable[Checkpoint]:
     """The slices of the part that is open, if one is, under their own keys."""
-    job = ledger.unfinished_job(ref, generation)
+    job = ledger.jobs.unfinished(ref, generation)
     status = _part(job, ref) if job else None
     if job is None or status is None:
         return
     count = sum(status.slices.values())
-    for place, each in enumerate(ledger.slices(job.id, ref, limit=limit)):
+    for place, each in enumerate(ledger.slices.of_part(job.id, ref, limit=limit)):
         yield Checkpoint(
             key=str(CheckpointKey(ref, place, count)),
             generation=generation,

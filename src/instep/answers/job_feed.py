@@ -9,7 +9,8 @@ from typing import Final
 
 from instep.answers import jobs
 from instep.domain.jobs import Job, JobState
-from instep.ledger.ledger import JobMark, Ledger
+from instep.ledger.jobs import JobMark
+from instep.ledger.ledger import Ledger
 
 #: Of how many jobs, the newest and the newest that have not ended, changes are seen.
 NEWEST: Final = 50
@@ -47,8 +48,8 @@ class JobWatch:
         """Jobs that have changed since the last poll; with `progress`, also those that run."""
         with self._lock:
             ledger = self._opened()
-            marks = ledger.job_marks(NEWEST)
-            found = {job_id: ledger.job(job_id) for job_id in to_read(self._marks, marks, progress=progress)}
+            marks = ledger.jobs.marks(NEWEST)
+            found = {job_id: ledger.jobs.get(job_id) for job_id in to_read(self._marks, marks, progress=progress)}
             now = ledger.now()
             # Not before they were read: a look that fails is made up for by the next.
             self._marks = marks
@@ -65,7 +66,7 @@ class JobWatch:
         """One job, however old."""
         with self._lock:
             ledger = self._opened()
-        job, now = ledger.job(job_id), ledger.now()
+        job, now = ledger.jobs.get(job_id), ledger.now()
         return self._view(job, now) if job else None
 
     def close(self) -> None:

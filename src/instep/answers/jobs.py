@@ -15,7 +15,8 @@ from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import Lately, seconds_left
 from instep.errors import Missing, UserError
-from instep.ledger.ledger import Ledger, WorkerInfo
+from instep.ledger.ledger import Ledger
+from instep.ledger.workers import WorkerInfo
 
 #: A job may be named by the beginning of its id, if that is at least so long.
 SHORTEST_PREFIX = 4
@@ -157,7 +158,7 @@ class Job(Answer):
 
 def job_views(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()) -> list[Job]:
     """Newest first. `tables` are the entities that are indexed from tables."""
-    return views_of(ledger, ledger.jobs(limit=limit), timing=timing, tables=tables)
+    return views_of(ledger, ledger.jobs.newest(limit=limit), timing=timing, tables=tables)
 
 
 def views_of(
@@ -179,7 +180,7 @@ def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables
 def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[Worker]:
     """The oldest first."""
     now = ledger.now()
-    return [worker_view(each, now, timing) for each in ledger.workers()]
+    return [worker_view(each, now, timing) for each in ledger.workers.all()]
 
 
 def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker:
@@ -240,7 +241,7 @@ def _unit(of_tables: Iterable[bool]) -> str:
 
 def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
     """The job whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
-    exact = ledger.job(wanted)
+    exact = ledger.jobs.get(wanted)
     if exact:
         return exact
     if len(wanted) < SHORTEST_PREFIX:
@@ -248,7 +249,7 @@ def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
             f"{wanted!r} is too short for the beginning of a job's id",
             hint=f"Give at least {SHORTEST_PREFIX} characters; `instep jobs` lists the ids.",
         )
-    newest = ledger.jobs(limit=SEARCHED_JOBS)
+    newest = ledger.jobs.newest(limit=SEARCHED_JOBS)
     found = [job for job in newest if job.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
@@ -270,10 +271,10 @@ def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bo
     sweeps. A job that has ended stays as it is.
     """
     said = reason if reason.startswith(STOPPED_BY) else f"{STOPPED_BY}request: {reason}"
-    state = ledger.request_stop(job_id, said)
+    state = ledger.jobs.request_stop(job_id, said)
     while wait and not state.ended:
         ledger.sweep()
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         if job is None:  # its maker discarded it: there was nothing to do
             return JobState.STOPPED
         state = job.state
@@ -302,7 +303,7 @@ def resume_job(ledger: Ledger, job: jobs.Job) -> None:
             f"job {job.id} was stopped before it was planned: there is nothing to resume",
             hint="`instep run` looks for what is to be done.",
         )
-    ledger.start_job(job.id)
+    ledger.jobs.start(job.id)
 
 
 def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:

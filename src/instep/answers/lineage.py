@@ -49,7 +49,7 @@ class Lineage(Answer):
 
 def lineage(ledger: Ledger, wanted: str, *, at: int | None = None) -> Lineage:
     """Of the canonical instance of a partition, or of an instance by its UUID; as it was known at a time."""
-    state = ledger.state(at=at)
+    state = ledger.events.state(at=at)
     instance = _instance(state, wanted, past=at is not None)
     found = graph(state, instance.uuid)
     return Lineage(
@@ -117,7 +117,7 @@ def moments(
     ledger: Ledger, declared: Iterable[str], *, at: int, entities: Collection[str] | None = None
 ) -> list[Moment]:
     """All partitions that are declared today or were known then, or only those of some entities."""
-    state = ledger.state(at=at)
+    state = ledger.events.state(at=at)
     places = {f"{each}@global": place for place, each in enumerate(declared)}
     new = [(ref, "") for ref in places if not state.generations(ref)]
     known = sorted([*new, *state.canonical], key=lambda key: (places.get(key[0], len(places)), key))

@@ -9,7 +9,8 @@ from instep.answers.answer import HIDDEN, Answer
 from instep.answers.failures import Failure
 from instep.answers.jobs import Job, Worker, job_view, worker_view
 from instep.domain.clock import TIMING, Timing
-from instep.ledger.ledger import JobMark, Ledger
+from instep.ledger.jobs import JobMark
+from instep.ledger.ledger import Ledger
 
 #: How many jobs are shown, the newest and the newest that have not ended, and how many failures.
 JOBS: Final = 8
@@ -32,20 +33,20 @@ def overview(
     """The state of the project now. Jobs that had ended in `before`, and failures while none was added, are not read
     again: reading them costs most.
     """
-    marks: dict[str, JobMark] = {mark.id: mark for mark in ledger.job_marks(JOBS)}
+    marks: dict[str, JobMark] = {mark.id: mark for mark in ledger.jobs.marks(JOBS)}
     known = {job.id: job for job in before.jobs if before.marks[job.id] == marks.get(job.id)} if before else {}
     now = ledger.now()
-    workers = tuple(worker_view(each, now, timing) for each in ledger.workers())
+    workers = tuple(worker_view(each, now, timing) for each in ledger.workers.all())
     jobs: list[Job] = []
     for mark in marks.values():
         if mark.state.ended and mark.id in known:
             jobs.append(known[mark.id].model_copy(update={"seen_at": now}))
-        elif job := ledger.job(mark.id):
+        elif job := ledger.jobs.get(mark.id):
             jobs.append(job_view(job, workers, now, tables))
     if before is not None and _failed(before.jobs) == _failed(jobs):
         failures = before.failures
     else:
-        failures = tuple(map(Failure.model_validate, ledger.failures(limit=FAILURES)))
+        failures = tuple(map(Failure.model_validate, ledger.failures.newest(limit=FAILURES)))
     return Overview(jobs=tuple(jobs), workers=workers, failures=failures, marks=marks, seen_at=now)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from instep.answers.answer import HIDDEN, OBJECT, Answer
 from instep.domain.key_leases import KeyLeaseState
-from instep.ledger.key_leases import KeyLeaseCount
+from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.ledger import Ledger
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from instep.queues.states import Filling, Phase, QueueMemory, Verdict, recall
@@ -54,7 +54,7 @@ def queue_status(store: PendingStore, oldest_first: PendingStore, on: str, ledge
     """`oldest_first` is the same queue, read from its other end."""
     name, there = store.spec.name, store.exists()
     words = recall(store) if there else QueueMemory()
-    holds = ledger.count_key_leases(name)
+    holds = ledger.key_leases.count(name)
     oldest = next(iter(oldest_first.read(Ask(1))), None) if there else None
     filling, verdict = words.filling, words.verdict
     counts = store.counts() if there else None

@@ -89,7 +89,7 @@ def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[D
 
 def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str | None) -> UserError:
     of_it = f" of generation {generation!r}" if generation else ""
-    working = [str(ref) for ref in refs if ledger.unfinished_job(ref, generation or "")]
+    working = [str(ref) for ref in refs if ledger.jobs.unfinished(ref, generation or "")]
     if working:
         return UserError(f"the first build{of_it} of {', '.join(working)} has not ended", hint="Run: instep run")
     option = f" --generation {generation}" if generation else ""
@@ -102,7 +102,7 @@ def _possible(
     """Vectors of one embedder say nothing about those of another: what was built with another one than the project
     declares is searched by its text.
     """
-    checkpoint = ledger.checkpoint(setup.ref, generation_of(ledger, setup.ref, generation))
+    checkpoint = ledger.checkpoints.get(setup.ref, generation_of(ledger, setup.ref, generation))
     if mode == "text" or checkpoint is None or checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:
         return mode
     built = f"{generation_text(setup.ref, checkpoint.generation)} was built with another embedder"

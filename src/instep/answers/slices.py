@@ -10,7 +10,7 @@ from instep.domain.jobs import Job, SliceState
 from instep.domain.refs import PartitionRef, own_name
 from instep.errors import Missing
 from instep.ledger.ledger import Ledger
-from instep.ledger.paging import SlicePlace, SliceView
+from instep.ledger.slices import SlicePlace, SliceView
 
 _LETTERS: Final = {
     SliceState.PENDING: ".",
@@ -71,14 +71,14 @@ def slice_page(
 ) -> list[Slice]:
     """By partition and number: of one entity (or partition), in one state, or all."""
     refs = None if entity is None else _named_in(job, entity)
-    return list(map(_answer, ledger.slice_page(job.id, refs=refs, state=state, after=after, limit=limit)))
+    return list(map(_answer, ledger.slices.page(job.id, refs=refs, state=state, after=after, limit=limit)))
 
 
 def slice_grid(ledger: Ledger, job: Job) -> Grid:
     """The states of all slices, however many they are."""
     generations = {each.part.ref: each.part.generation for each in job.parts}
     letters: dict[PartitionRef, list[str]] = {ref: [] for ref in generations}
-    for ref, _, state in ledger.slice_states(job.id):
+    for ref, _, state in ledger.slices.states(job.id):
         letters.setdefault(ref, []).append(_LETTERS[state])
     return Grid(
         states={letter: state for state, letter in _LETTERS.items()},

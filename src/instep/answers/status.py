@@ -12,7 +12,8 @@ from instep.entities.instances import ending
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError
 from instep.jobs.backoff import stays_stopped
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 
 class LatestJob(Answer):
@@ -48,13 +49,13 @@ class Partition(Answer):
 
 def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> Partition:
     """Of a generation; by default of the promoted one."""
-    promoted = ledger.promoted(setup.ref)
+    promoted = ledger.partitions.promoted(setup.ref)
     generation = (promoted or "") if generation is None else generation
-    checkpoint = ledger.checkpoint(setup.ref, generation)
-    job = ledger.latest_job(setup.ref, generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, generation)
+    job = ledger.jobs.latest(setup.ref, generation)
     part = job.part(setup.ref) if job else None
-    failures = ledger.count_failures(setup.ref, generation)
-    skipped = ledger.count_failures(setup.ref, generation, skipped=True)
+    failures = ledger.failures.count(setup.ref, generation)
+    skipped = ledger.failures.count(setup.ref, generation, skipped=True)
     notes: list[str] = []
     rows: int | None = 0
     size = Size(0, 0, 0)
@@ -71,7 +72,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes += _left(ledger, setup, generation, checkpoint.instance)
     if problem := setup.source_problem():
         notes.append(f"the next run will fail: {problem}")
-    if problem := ledger.listing_problem(setup.ref):
+    if problem := ledger.losses.listing_problem(setup.ref):
         notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
     notes += _other_jobs(setup, ledger, generation, promoted)
     if failures:
@@ -115,7 +116,7 @@ def _latest(job: Job, part: PartStatus) -> LatestJob:
 
 def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
     """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
-    served, current = ledger.instance(uuid), ledger.canonical(setup.ref, generation)
+    served, current = ledger.instances.get(uuid), ledger.instances.canonical(setup.ref, generation)
     if served is None or current is None or not served.left or current.usable:
         return []
     how = "is built anew" if current.worked_on_by else "is to be built anew"
@@ -124,7 +125,7 @@ def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> lis
 
 def _other_jobs(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:
     """Other generations that are built."""
-    names = [each.generation for each in ledger.checkpoints(setup.ref) if each.generation != generation]
+    names = [each.generation for each in ledger.checkpoints.of_partition(setup.ref) if each.generation != generation]
     shown = [f"{name or repr(name)}{' (promoted)' if name == promoted else ''}" for name in names]
     return [f"other generations are built: {', '.join(shown)}"] if shown else []
 

@@ -13,7 +13,7 @@ from instep.api.problems import responses
 from instep.api.requests import Asked, Body, asked
 from instep.api.server import BY, Ours, Own
 from instep.domain.settings import JobSettings
-from instep.ledger.paging import FailurePlace
+from instep.ledger.failures import FailurePlace
 
 router = APIRouter(prefix="/failures", tags=["failures"])
 

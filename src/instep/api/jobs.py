@@ -15,7 +15,8 @@ from instep.api.requests import Asked, JobRequest, asked, asked_again, names
 from instep.api.server import BY, Ours, Own
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import JobSettings
-from instep.ledger.paging import JobPlace, SlicePlace
+from instep.ledger.jobs import JobPlace
+from instep.ledger.slices import SlicePlace
 
 router = APIRouter(tags=["jobs"])
 

@@ -31,7 +31,7 @@ from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import WantState
 from instep.errors import InstepError
-from instep.ledger.totals import EntityFigures, Figures
+from instep.ledger.figures import EntityFigures, Figures
 from instep.project import Project
 from instep.telemetry.exposition import new_registry
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from instep.jobs.collection import Garbage
     from instep.jobs.promote import Promotion
     from instep.jobs.run import EntityResult
-    from instep.ledger.event_log import Verified
+    from instep.ledger.verification import Verified
     from instep.targets.document_target import SearchMode
 
 #: How long old instances and wants are kept unless told otherwise.
@@ -96,7 +96,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         watch = progress or Silent()
         container = Container(self.project, spark=self._spark)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            indexes, setups = cache(ledger.indexes), container.setups(entities)
+            indexes, setups = cache(ledger.partitions.indexes), container.setups(entities)
 
             def planned(setup: EntitySetup) -> Plan:
                 found = plan_entity(
@@ -334,7 +334,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
 
         found = self._ref(ref)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return list(map(instance_answer, ledger.instances(found, limit=limit)))
+            return list(map(instance_answer, ledger.instances.newest(found, limit=limit)))
 
     def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Change:
         """Mark the Live instance as wrong: the next run builds a new one; until then it is served as before."""
@@ -427,7 +427,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
-            return list(map(Failure.model_validate, ledger.failure_page(refs=refs, limit=limit)))
+            return list(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
 
     def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
         """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
@@ -483,16 +483,16 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
     def verify_ledger(self) -> Verified:
         """Replay the ledger's log, and compare what is stored with what it leads to. Changes nothing."""
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return ledger.verify()
+            return ledger.events.verify()
 
     def rebuild_ledger(self) -> Verified:
         """Make what is stored what the ledger's log leads to. The differences are those that there were."""
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            if not ledger.events(limit=1):
-                return ledger.verify()  # No ledger is made just to find that it is empty.
+            if not ledger.events.rows(limit=1):
+                return ledger.events.verify()  # No ledger is made just to find that it is empty.
         with closing(container.ledger()) as ledger:
-            return ledger.rebuild_projections()
+            return ledger.events.rebuild_projections()
 
     def check(self) -> list[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""

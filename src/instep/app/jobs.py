@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from instep.answers.overview import Overview
     from instep.answers.slices import Grid, Slice
     from instep.answers.status import Partition
-    from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace
+    from instep.ledger.failures import FailurePlace
+    from instep.ledger.jobs import JobPlace
+    from instep.ledger.slices import SlicePlace
     from instep.requests.job_requests import Asked
 
 
@@ -98,7 +100,7 @@ class Jobs:
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            found = ledger.job_page(states=states, after=after, limit=limit)
+            found = ledger.jobs.page(states=states, after=after, limit=limit)
             return views_of(ledger, found, timing=container.timing, tables=container.tables)
 
     def slice_page(
@@ -133,7 +135,7 @@ class Jobs:
 
         refs = None if entities is None else declared_refs(entities, self.project)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            found = ledger.failure_page(refs=refs, after=after, limit=limit)
+            found = ledger.failures.page(refs=refs, after=after, limit=limit)
             return list(map(Failure.model_validate, found))
 
     def partition_page(

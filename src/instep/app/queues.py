@@ -99,7 +99,7 @@ class PendingQueue:
         with closing(self._container.ledger(read_only=True)) as ledger:
             return verify(
                 self._store,
-                lambda keys: ledger.held_keys(self.name, keys),
+                lambda keys: ledger.key_leases.held(self.name, keys),
                 ledger.now,
                 self._container.clock,
                 progress or Silent(),
@@ -147,7 +147,7 @@ class PendingQueue:
     def drop(self) -> None:
         """Remove the queue from its database, and what the ledger has of its keys. The tables it is about stay."""
         self._store.drop()
-        self._ledger.drop_key_leases(self.name)
+        self._ledger.key_leases.drop(self.name)
 
     # Its keys.
 

@@ -137,7 +137,7 @@ class Upkeep:
 
 def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> None:
     """A first build has as many buckets as the project says."""
-    if ledger.checkpoint(ref, generation) is None and ledger.unfinished_job(ref, generation) is None:
+    if ledger.checkpoints.get(ref, generation) is None and ledger.jobs.unfinished(ref, generation) is None:
         raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ledger, ref, generation))
 
 

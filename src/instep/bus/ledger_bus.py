@@ -15,7 +15,7 @@ from instep.domain.request_rules import Policy, Slot
 from instep.domain.requests import Kind, Request
 from instep.ledger import request_rows
 from instep.ledger import status_keys as status_rows
-from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.ledger import Ledger
 from instep.telemetry.context import here
 
 #: The slot after a change, which is given the slot before it and the time.
@@ -25,7 +25,7 @@ Change = Callable[[Slot, int], Slot]
 class LedgerBus:
     """Implements `bus.Bus`. May be shared by threads."""
 
-    def __init__(self, ledger: SqlLedger, clock: Clock, timing: Timing = TIMING) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, timing: Timing = TIMING) -> None:
         self._ledger = ledger
         self._clock = clock
         self._poll = timing.poll / 1_000
@@ -37,21 +37,21 @@ class LedgerBus:
     def publish(self, *requests: Request) -> None:
         if requests:
             trace = here().traceparent
-            self._ledger.change(lambda tx: request_rows.publish(tx, newest(requests), trace))
+            self._ledger.database.write(lambda tx: request_rows.publish(tx, newest(requests), trace))
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
-        return self._ledger.change(lambda tx: request_rows.forget(tx, namespace))
+        return self._ledger.database.write(lambda tx: request_rows.forget(tx, namespace))
 
     def consumer(self, name: str, kind: Kind, policy: Policy) -> LedgerConsumer:
         demand_name(name)
-        self._ledger.change(lambda tx: request_rows.register(tx, name, kind, policy))
+        self._ledger.database.write(lambda tx: request_rows.register(tx, name, kind, policy))
         return LedgerConsumer(name, policy, self._ledger, self._clock, self._poll)
 
     def reconcile(self) -> list[DeadLetter]:
-        return letters(self._ledger.change(request_rows.reconcile))
+        return letters(self._ledger.database.write(request_rows.reconcile))
 
     def dead_letters(self, name: str | None = None) -> list[DeadLetter]:
-        return letters(self._ledger.look(lambda tx: request_rows.buried(tx, name)))
+        return letters(self._ledger.database.read(lambda tx: request_rows.buried(tx, name)))
 
     def requeue(self, name: str, scope: Scope) -> None:
         trace = here().traceparent
@@ -67,7 +67,7 @@ class LedgerConsumer:
 
     name: str
     policy: Policy
-    ledger: SqlLedger
+    ledger: Ledger
     clock: Clock
     poll: float
 
@@ -84,9 +84,9 @@ class LedgerConsumer:
 
     def _take(self) -> tuple[PartitionRef, Slot] | None:
         # Who finds nothing, as most do, keeps nobody from writing.
-        if not self.ledger.look(lambda tx: request_rows.anything_due(tx, self.name, self.policy)):
+        if not self.ledger.database.read(lambda tx: request_rows.anything_due(tx, self.name, self.policy)):
             return None
-        return self.ledger.change(lambda tx: request_rows.take(tx, self.name, self.policy))
+        return self.ledger.database.write(lambda tx: request_rows.take(tx, self.name, self.policy))
 
     def ack(self, delivery: Delivery) -> None:
         fence, watermark = delivery.fence, delivery.request.watermark
@@ -112,31 +112,31 @@ class LedgerConsumer:
         )
 
 
-def _change(ledger: SqlLedger, ref: PartitionRef, change: Change) -> Slot:
-    return ledger.change(lambda tx: request_rows.change(tx, ref, change))
+def _change(ledger: Ledger, ref: PartitionRef, change: Change) -> Slot:
+    return ledger.database.write(lambda tx: request_rows.change(tx, ref, change))
 
 
 class LedgerStatusKeys:
     """Implements `port.StatusKeys`."""
 
-    def __init__(self, ledger: SqlLedger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
         status.demand_key(key)
         text = status.encode(value)
-        return self._ledger.change(lambda tx: status_rows.put(tx, key, text, revision))
+        return self._ledger.database.write(lambda tx: status_rows.put(tx, key, text, revision))
 
     def get(self, key: str) -> StatusEntry | None:
         status.demand_key(key)
-        row = self._ledger.look(lambda tx: status_rows.get(tx, key))
+        row = self._ledger.database.read(lambda tx: status_rows.get(tx, key))
         return None if row is None else entry_of(*row)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
         status.demand_key(key)
-        self._ledger.change(lambda tx: status_rows.put(tx, key, None, revision))
+        self._ledger.database.write(lambda tx: status_rows.put(tx, key, None, revision))
 
     def under(self, prefix: str) -> list[StatusEntry]:
         status.demand_prefix(prefix)
-        rows = self._ledger.look(lambda tx: status_rows.under(tx, prefix))
+        rows = self._ledger.database.read(lambda tx: status_rows.under(tx, prefix))
         return [entry_of(*row) for row in rows]

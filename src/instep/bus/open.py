@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from instep.bus.bus import Bus
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import UserError
@@ -18,10 +16,8 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
     """
     if url is None:
         from instep.bus.ledger_bus import LedgerBus
-        from instep.ledger.sql_ledger import SqlLedger
 
-        # Or something that stands in front of one.
-        return LedgerBus(cast(SqlLedger, ledger), clock, timing)
+        return LedgerBus(ledger, clock, timing)
     try:
         address = nats_address(url)
     except ValueError as error:

@@ -15,7 +15,7 @@ from instep.cli.texts import visible
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:
-    from instep.ledger.event_log import Verified
+    from instep.ledger.verification import Verified
 
 
 app = typer.Typer(name="ledger")

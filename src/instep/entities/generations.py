@@ -10,7 +10,8 @@ from instep.entities.ownership import foreign_alias
 from instep.entities.plan_request import PlanRequest
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 
 def checked_generation(name: str | None) -> str | None:
@@ -25,7 +26,7 @@ def checked_generation(name: str | None) -> str | None:
 
 def generation_of(ledger: Ledger, ref: PartitionRef, asked: str | None) -> str:
     """The requested generation; else the promoted one, or the unnamed one while nothing is served."""
-    return (ledger.promoted(ref) or "") if asked is None else asked
+    return (ledger.partitions.promoted(ref) or "") if asked is None else asked
 
 
 def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str | None) -> str:
@@ -44,16 +45,16 @@ def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> s
         if served and (stranger := foreign_alias(setup)):
             raise stranger
         return served
-    checkpoint = ledger.checkpoint(setup.ref, generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, generation)
     return checkpoint.physical if checkpoint else None
 
 
 def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
     """The checkpoint of the generation. Raises `UserError` when it is not built."""
-    checkpoint = ledger.checkpoint(ref, generation)
+    checkpoint = ledger.checkpoints.get(ref, generation)
     if checkpoint is not None:
         return checkpoint
-    others = ", ".join(repr(each.generation) for each in ledger.checkpoints(ref))
+    others = ", ".join(repr(each.generation) for each in ledger.checkpoints.of_partition(ref))
     if not others and not generation:
         raise UserError(
             f"nothing is built of {ref}, as far as this ledger knows", hint=build_hint(ledger, ref, generation)
@@ -65,7 +66,7 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
 
 def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
     """Open wants of a partition's generation: the newest ones, and the one to begin first, however old."""
-    found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
+    found = [*ledger.wants.startable([ref]), *ledger.wants.newest(ref=ref, open_only=True)]
     return list({each.id: each for each in found if each.generation == generation}.values())
 
 

@@ -66,7 +66,9 @@ def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str 
 def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
     """Live instances older than their time to live, of the promoted generations."""
     now = ledger.present()
-    found = ((ref, ttl, ledger.canonical(ref, ledger.promoted(ref) or "")) for ref, ttl in ttls.items())
+    found = (
+        (ref, ttl, ledger.instances.canonical(ref, ledger.partitions.promoted(ref) or "")) for ref, ttl in ttls.items()
+    )
     return {
         ref: each
         for ref, ttl, each in found
@@ -81,7 +83,7 @@ def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
 
 def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Instance:
     """The canonical instance, which must be Live to be `what` (`tainted`, for example). Else raises `UserError`."""
-    current = ledger.canonical(ref, generation)
+    current = ledger.instances.canonical(ref, generation)
     if current is None and generation:
         raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ledger, ref, generation))
     if current is None or current.state is InstanceState.MISSING:
@@ -97,7 +99,7 @@ def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Insta
 
 def to_rebuild(ledger: Ledger, ref: PartitionRef, generation: str) -> Instance | None:
     """The canonical instance. Raises `UserError` while a job works on it."""
-    current = ledger.canonical(ref, generation)
+    current = ledger.instances.canonical(ref, generation)
     if current is not None and current.worked_on_by:
         raise _in_work(ref, current, "built again")
     return current
@@ -122,14 +124,14 @@ def ending(each: Instance) -> str | None:
 
 def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what: str) -> Left:
     try:
-        ledger.append([event])
+        ledger.events.append([event])
     except Conflict as error:  # A job has started with it, or another process was faster.
         raise UserError(
             f"{generation_text(ref, old.generation)} cannot be {what} now: {error}", hint=f"See `instep history {ref}`."
         ) from error
     generation = old.generation
-    new = ledger.canonical(ref, generation)
-    return Left(ref, generation, ledger.instance(old.uuid), new, _wanted(ledger, ref, generation))
+    new = ledger.instances.canonical(ref, generation)
+    return Left(ref, generation, ledger.instances.get(old.uuid), new, _wanted(ledger, ref, generation))
 
 
 def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.targets.ownership import NotOurs, Owner
 
 
@@ -16,7 +17,7 @@ def owner_in(ledger: Ledger) -> Owner:
     """The ledger's identity for targets."""
     naming = ledger.naming()
     # A ledger that always had its id has made no index without it.
-    return Owner(naming.ledger, frozenset(ledger.all_indexes()) if naming.since else frozenset())
+    return Owner(naming.ledger, frozenset(ledger.partitions.all_indexes()) if naming.since else frozenset())
 
 
 def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
@@ -31,7 +32,7 @@ def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
 
 def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:
     """The error for an index or alias of the generation that belongs to another ledger, or None."""
-    checkpoint = ledger.checkpoint(setup.ref, generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, generation)
     names = [setup.alias, setup.alias_of(generation), checkpoint.physical if checkpoint else None]
     return next((found for name in names if name and (found := _foreign(setup, name))), None)
 
@@ -45,7 +46,7 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
     """The error for a target that has seen a newer epoch than that of a lease we still hold. Raises `Fenced` if the
     lease is lost: then another worker of this ledger has taken over, and goes on.
     """
-    ledger.renew_lease(lease)
+    ledger.leases.renew(lease)
     return UserError(
         f"target {setup.target_name!r} has seen a newer epoch of {physical!r} than this ledger has ever given: {error}",
         where=setup.ref.label,

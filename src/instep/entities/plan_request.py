@@ -11,7 +11,8 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.settings import JobSettings
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 
 class Kind(StrEnum):

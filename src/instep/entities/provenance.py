@@ -39,12 +39,12 @@ class Background:
 
 
 def background(ledger: Ledger, ref: PartitionRef, uuid: str, part: JobPart | None) -> Background:
-    instance = ledger.instance(uuid)
+    instance = ledger.instances.get(uuid)
     inputs = instance.inputs if instance else part.inputs if part else ()
     return Background(
         instance,
-        tuple(each for each in ledger.wants(ref=ref, limit=_WANTS) if uuid in each.instances),
-        tuple((each, ledger.instance(each)) for each in inputs),
+        tuple(each for each in ledger.wants.newest(ref=ref, limit=_WANTS) if uuid in each.instances),
+        tuple((each, ledger.instances.get(each)) for each in inputs),
     )
 
 
@@ -120,7 +120,7 @@ def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[st
     if generation is None:
         served = setup.target.served(setup.alias)
         return [served] if served else []
-    checkpoints = ledger.entity_checkpoints(setup.ref.entity)
+    checkpoints = ledger.checkpoints.of_entity(setup.ref.entity)
     return sorted({each.physical for each in checkpoints if each.generation == generation})
 
 

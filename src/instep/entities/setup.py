@@ -16,7 +16,8 @@ from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.targets.document_target import Bounded, IndexTarget
 from instep.targets.ownership import Owner

@@ -21,7 +21,8 @@ from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
 from instep.jobs.membership import Membership
 from instep.jobs.recovery import bury_the_dead
-from instep.ledger.ledger import Holder, Lease, NewPart
+from instep.ledger.leases import Holder, Lease
+from instep.ledger.parts import NewPart
 from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.planning.planner import Planner
 from instep.planning.upstream import upstream_of
@@ -91,7 +92,7 @@ class Acquisition:
             self._get()
 
     def _get(self) -> None:
-        self._ledger.begin_job(self._job_id, self._member.id, self._configuration())
+        self._ledger.jobs.begin(self._job_id, self._member.id, self._configuration())
         try:
             waited = False
             while not (self.taken or self._leases or self.settled):
@@ -107,7 +108,7 @@ class Acquisition:
         except BaseException:
             with suppress(InstepError):
                 self._release()
-                self._ledger.discard_job(self._job_id)
+                self._ledger.jobs.discard(self._job_id)
             raise
 
     @contextmanager
@@ -124,7 +125,7 @@ class Acquisition:
             self.refused[ref] = error
             if lease := self._leases.pop(ref, None):
                 self._planner.setups[ref].release(self._ledger, self._job_id)
-                self._ledger.release_lease(lease)
+                self._ledger.leases.release(lease)
             self._member.heartbeat.drop(ref)
 
     def _wait(self, holder: Holder) -> None:
@@ -162,20 +163,20 @@ class Acquisition:
 
     def _settle(self, lease: Lease) -> None:
         """Release the lease of a partition that has nothing left to do."""
-        self._ledger.release_lease(lease)
+        self._ledger.leases.release(lease)
         self._member.heartbeat.drop(lease.ref)
         self.settled.add(lease.ref)
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
-        answer = self._ledger.acquire_lease(ref, job_id, self._member.id)
+        answer = self._ledger.leases.acquire(ref, job_id, self._member.id)
         if isinstance(answer, Lease):
             self._member.heartbeat.keep(answer, since=since)
         return answer
 
     def _join(self, holder: Holder) -> bool:
         """Take part in the job that holds the partition, if it does what this run would do."""
-        job = self._ledger.job(holder.job_id)
+        job = self._ledger.jobs.get(holder.job_id)
         status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
         if self._planner.options.full_refresh or status is None or status.state is not None:
             return False
@@ -192,20 +193,20 @@ class Acquisition:
 
     def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
         """Resume the unfinished job of the partition, if there is one; give it up if it cannot be resumed."""
-        left = self._ledger.unfinished_job(ref, self.todo[ref].generation)
+        left = self._ledger.jobs.unfinished(ref, self.todo[ref].generation)
         if left is None:
             return False, lease
         setup, since = self._planner.setups[ref], self._context.clock.monotonic()
-        lease = self._ledger.transfer_lease(lease, left.id)
+        lease = self._ledger.leases.transfer(lease, left.id)
         self._member.heartbeat.keep(lease, since=since)
-        self._ledger.join_job(left.id, self._member.id)
-        part = self._ledger.adopt_part(lease)
+        self._ledger.jobs.join(left.id, self._member.id)
+        part = self._ledger.parts.adopt(lease)
         asked = "a full refresh was asked" if self._planner.options.full_refresh else None
         if not asked and allowed_since(left, setup, self._planner.options):
             asked = "deletes are allowed by now"
         why = asked or setup.misfit(part) or setup.outgrown(part)
         if why is None:
-            self._ledger.start_job(left.id)
+            self._ledger.jobs.start(left.id)
             self._member.take(part, lease)
             self._tell(part)
             self.taken[ref] = left.id
@@ -218,8 +219,8 @@ class Acquisition:
         plan, ledger = self.todo[ref], self._ledger
         return (
             plan.resumes is not None
-            or ledger.checkpoint(ref, plan.generation) != plan.checkpoint
-            or ledger.canonical(ref, plan.generation) != plan.current
+            or ledger.checkpoints.get(ref, plan.generation) != plan.checkpoint
+            or ledger.instances.canonical(ref, plan.generation) != plan.current
         )
 
     def _plan_job(self) -> None:
@@ -228,7 +229,7 @@ class Acquisition:
             self._demand()
         for _ in range(REPLANS):
             if not self._leases:
-                self._ledger.discard_job(self._job_id)
+                self._ledger.jobs.discard(self._job_id)
                 return
             try:
                 self._reserve()
@@ -269,7 +270,7 @@ class Acquisition:
 
     def _store_job(self) -> None:
         if not self._leases:
-            self._ledger.discard_job(self._job_id)
+            self._ledger.jobs.discard(self._job_id)
             return
         try:
             check_limits(len(self.todo[ref].slices) for ref in self._leases)
@@ -280,11 +281,11 @@ class Acquisition:
             with self._refusing(ref):
                 parts.append(self._new_part(self.todo[ref], lease))
         if not parts:
-            self._ledger.discard_job(self._job_id)
+            self._ledger.jobs.discard(self._job_id)
             return
-        others = any(each.id != self._member.id for each in self._ledger.workers())
-        self._ledger.plan_job(self._job_id, parts, stagger=others)
-        self._ledger.start_job(self._job_id)
+        others = any(each.id != self._member.id for each in self._ledger.workers.all())
+        self._ledger.parts.plan(self._job_id, parts, stagger=others)
+        self._ledger.jobs.start(self._job_id)
         for new in parts:
             # A fresh part may need an index of its own, which does not exist yet.
             self._member.take(
@@ -299,7 +300,7 @@ class Acquisition:
             self.created.add(new.part.ref)
 
     def _tell(self, part: JobPart) -> None:
-        first = self._ledger.checkpoint(part.ref, part.generation) is None
+        first = self._ledger.checkpoints.get(part.ref, part.generation) is None
         state = IndexState.BACKFILLING if first else IndexState.INDEXING
         self._context.status_reporter.tell(part.ref, state, epoch=part.epoch)
 
@@ -317,7 +318,7 @@ class Acquisition:
                 )
         else:
             self._expire(setup, plan.generation)
-            instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
+            instance = self._ledger.instances.new(lease, reason_of(plan), generation=plan.generation)
             physical, fresh = setup.physical(instance, plan.generation), True
             there = setup.target.exists(physical) if setup.in_place else is_taken(setup, physical)
             base = self._fence(setup, physical, lease) if there else 0
@@ -357,9 +358,9 @@ class Acquisition:
             raise newer_elsewhere(setup, physical, lease, self._ledger, error) from error
 
     def _expire(self, setup: EntitySetup, generation: str) -> None:
-        current = self._ledger.canonical(setup.ref, generation)
+        current = self._ledger.instances.canonical(setup.ref, generation)
         if current and current.state is InstanceState.LIVE and is_over(setup, current, self._ledger):
-            self._ledger.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
+            self._ledger.events.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
 
 
 def held_text(holder: Holder) -> str:

@@ -20,7 +20,8 @@ from instep.domain.waves import SliceOutcome
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, UserError
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
-from instep.ledger.ledger import Lease, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.parts import NewPart
 from instep.planning.context import Context
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
     target, ledger = setup.target, context.ledger
     alias = setup.alias_of(generation) or setup.alias
     whose = target.owner_of(alias)
-    checkpoint = ledger.checkpoint(setup.ref, generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, generation)
     if whose is None and (checkpoint is None or target.mine(checkpoint.physical)):
         return None
     physical = target.served(alias) if whose is not None else checkpoint.physical if checkpoint else None
@@ -124,7 +125,7 @@ class _Registration:
         with _holder(self._found, self._context) as holder:
             lease = self._give_up(holder.hold(setup.ref), holder)
             generation = self._found.generation
-            instance = ledger.new_instance(lease, Reason.REBUILD, generation=generation, by=self._by)
+            instance = ledger.instances.new(lease, Reason.REBUILD, generation=generation, by=self._by)
             part = JobPart(
                 setup.ref,
                 instance,
@@ -137,44 +138,46 @@ class _Registration:
                 revision=setup.revision(),
                 generation=generation,
             )
-            ledger.plan_job(lease.job_id, [NewPart(part, self._inspection.slices)])
-            ledger.start_job(lease.job_id)
+            ledger.parts.plan(lease.job_id, [NewPart(part, self._inspection.slices)])
+            ledger.jobs.start(lease.job_id)
             self._complete(part, lease, holder.worker_id)
-            if not ledger.begin_finish(lease.job_id, setup.ref, holder.worker_id):
+            if not ledger.parts.begin_finish(lease.job_id, setup.ref, holder.worker_id):
                 raise Conflict(f"job {lease.job_id} still has open slices")
             mine = holder.worker_id
-            ledger.finish_part(lease.job_id, part, JobState.COMPLETED, worker_id=mine, promote=True, whole=True)
+            ledger.parts.finish(lease.job_id, part, JobState.COMPLETED, worker_id=mine, promote=True, whole=True)
 
     def _give_up(self, lease: Lease, holder: LeaseHolder) -> Lease:
         """End the unfinished job of an adoption that crashed, or of a first build that was stopped. The target has
         nothing of it.
         """
         ledger, ref = self._context.ledger, self._found.ref
-        left = ledger.unfinished_job(ref, self._found.generation)
+        left = ledger.jobs.unfinished(ref, self._found.generation)
         if left is None:
             return lease
-        lease = ledger.transfer_lease(lease, left.id)
-        ledger.join_job(left.id, holder.worker_id)
-        part = ledger.adopt_part(lease)
-        ledger.finish_part(left.id, part, JobState.FAILED, worker_id=holder.worker_id, error="given up for an adoption")
+        lease = ledger.leases.transfer(lease, left.id)
+        ledger.jobs.join(left.id, holder.worker_id)
+        part = ledger.parts.adopt(lease)
+        ledger.parts.finish(
+            left.id, part, JobState.FAILED, worker_id=holder.worker_id, error="given up for an adoption"
+        )
         return holder.hold(ref)
 
     def _complete(self, part: JobPart, lease: Lease, worker_id: str) -> None:
         ledger, entries = self._context.ledger, self._inspection.entries
-        while claims := ledger.claim(lease.job_id, part.ref, worker_id, work=sys.maxsize, limit=64):
+        while claims := ledger.slices.claim(lease.job_id, part.ref, worker_id, work=sys.maxsize, limit=64):
             outcomes = []
             for claim in claims:
                 here = [entries[each] for each in self._inspection.documents_of(claim)]
                 kept = sum(each.chunks for each in here)
                 counts = Counts(read=len(here), skipped=len(here), rows_kept=kept)
                 outcomes.append(SliceOutcome(claim.slice_id, claim.fence, counts, here))
-            ledger.complete(part, worker_id, outcomes, job_id=lease.job_id)
+            ledger.slices.complete(part, worker_id, outcomes, job_id=lease.job_id)
 
 
 def _claim(found: Adoption, context: Context) -> None:
     """Write the new owner to the target, and get an epoch newer than all that the target has seen."""
     setup, target, ledger = found.setup, found.setup.target, context.ledger
-    checkpoint = ledger.checkpoint(setup.ref, found.generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, found.generation)
     serve = checkpoint.physical if checkpoint and target.exists(checkpoint.physical) else found.physical
     with _holder(found, context) as holder:
         lease = holder.hold(setup.ref)
@@ -188,7 +191,7 @@ def _claim(found: Adoption, context: Context) -> None:
                 setup.target.promote(found.alias, serve, lease.epoch)
             except (Fenced, Conflict):
                 since = context.clock.monotonic()
-                lease = ledger.transfer_lease(lease, lease.job_id, above=2 * lease.epoch)
+                lease = ledger.leases.transfer(lease, lease.job_id, above=2 * lease.epoch)
                 holder.heartbeat.keep(lease, since=since)
             else:
                 break

@@ -43,7 +43,7 @@ class Backoff:
     def why(self, setup: EntitySetup, generation: str) -> str | None:
         """Why the partition is not started now, or None. A change of its declaration ends the pause."""
         key = setup.ref, generation
-        job = self._context.ledger.latest_job(setup.ref, generation)
+        job = self._context.ledger.jobs.latest(setup.ref, generation)
         status = job.part(setup.ref) if job else None
         reason = ended_badly(job, status) if job and status else None
         if job is None or status is None or reason is None or setup.misfit(status.part):
@@ -78,7 +78,7 @@ class Backoff:
 
     def _failed_before(self, setup: EntitySetup, generation: str) -> int:
         """Number of builds in a row that failed with the same fingerprint before this worker started."""
-        found = self._context.ledger.instances(setup.ref, _LOOKED_AT)
+        found = self._context.ledger.instances.newest(setup.ref, _LOOKED_AT)
         ended = [each for each in found if each.generation == generation and each.left]
         same = takewhile(
             lambda each: each.state is InstanceState.FAILED and dict(each.fingerprint or {}) == dict(setup.fingerprint),

@@ -42,7 +42,7 @@ class Garbage:
 
 def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
     """Forget instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list them."""
-    state, now = ledger.state(), ledger.now()
+    state, now = ledger.events.state(), ledger.now()
     instances = collectable(state, now, keep)
     instances = collectable(state, now, keep, _in_work(ledger, state, instances))
     wants = collectable_wants(state, now, keep)
@@ -50,9 +50,9 @@ def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
         # Wants refer to instances, and newer instances to older ones: if this stops half-way, no kept record refers to
         # a forgotten one. A want is older than the wants that it waits for: so the oldest go first.
         for some in _batches(wants):
-            ledger.collect((), some)
+            ledger.events.collect((), some)
         for some in _batches(instances[::-1]):
-            ledger.collect(some, ())
+            ledger.events.collect(some, ())
     refs = Counter(state.instances[each].ref for each in instances)
     return Garbage(tuple(instances), tuple(wants), dict(sorted(refs.items())), keep, not dry_run)
 
@@ -62,7 +62,7 @@ def _in_work(ledger: Ledger, state: State, candidates: Sequence[str]) -> set[str
     found: set[str] = set()
     for ref, generation in dict.fromkeys(state.instances[each].key for each in candidates):
         parsed = PartitionRef.parse(ref)
-        job = ledger.unfinished_job(parsed, generation)
+        job = ledger.jobs.unfinished(parsed, generation)
         if job is not None:
             part = job.part(parsed).part
             found.update((part.instance, *part.inputs))

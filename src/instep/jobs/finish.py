@@ -12,7 +12,8 @@ from instep.errors import Conflict, InstepError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.job_spans import tell_if_ended
 from instep.jobs.live_refresh import LiveRefresh
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.telemetry import traces
 
@@ -35,7 +36,7 @@ def finish(
     another worker finishes the part, or if changes in the source gave it new slices. Safe to repeat after a crash.
     `sound`: see `PartContext`.
     """
-    if not context.ledger.begin_finish(job_id, setup.ref, worker_id):
+    if not context.ledger.parts.begin_finish(job_id, setup.ref, worker_id):
         return None
     with traces.span("promotion"):
         sealed, part = _seal(setup, lease, context, heartbeat)
@@ -89,7 +90,7 @@ def _end(
             _, part = _seal(setup, lease, context, heartbeat)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
-    ended = ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    ended = ledger.parts.finish(job_id, part, end, worker_id=worker_id, error=problem)
     tell_if_ended(job_id, ended, ledger)
     _settle(setup, part, ledger, job_id, notes)
     context.status_reporter.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
@@ -111,16 +112,16 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbe
     (one given up as FAILED, for example), and the ledger rejects an earlier finisher.
     """
     since = context.clock.monotonic()
-    sealed = context.ledger.transfer_lease(lease, lease.job_id)
+    sealed = context.ledger.leases.transfer(lease, lease.job_id)
     heartbeat.keep(sealed, since=since)
-    part = context.ledger.adopt_part(sealed)
+    part = context.ledger.parts.adopt(sealed)
     setup.target.fence(part.physical, part.epoch)
     return sealed, part
 
 
 def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
     """Why the instance does not accept the job's result, or None: its upstream failed, for example."""
-    instance = ledger.instance(part.instance)
+    instance = ledger.instances.get(part.instance)
     if instance is not None and instance.worked_on_by == job_id:
         return None
     why = instance.error if instance else "it was collected"
@@ -137,7 +138,7 @@ def _promote(
         _serve(setup, part, ledger)
     try:
         whole = setup.reads_all(part)
-        ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+        ended = ledger.parts.finish(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
         tell_if_ended(job_id, ended, ledger)
     except Conflict:
         left = _left(ledger, part, job_id)
@@ -167,7 +168,7 @@ def late_aliases(setup: EntitySetup, generation: str, physical: str, ledger: Led
     late = [each for each in _aliases(setup, generation, ledger) if setup.target.served(each) != physical]
     if not late or not setup.target.exists(physical):
         return []  # A missing index is built again: the next plan says so.
-    built = [each for each in ledger.entity_checkpoints(setup.ref.entity) if each.generation == generation]
+    built = [each for each in ledger.checkpoints.of_entity(setup.ref.entity) if each.generation == generation]
     return late if all(each.physical == physical for each in built) else []
 
 
@@ -175,7 +176,7 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
     """Move aliases back to the index that the ledger records as served. An earlier finisher that has not moved them yet
     is rejected because of its older epoch.
     """
-    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    checkpoint = ledger.checkpoints.get(part.ref, part.generation)
     for alias in _aliases(setup, part.generation, ledger):
         setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
 
@@ -185,7 +186,7 @@ def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:
     built.
     """
     own = setup.alias_of(generation)
-    is_promoted = ledger.promoted(setup.ref) in (None, generation)
+    is_promoted = ledger.partitions.promoted(setup.ref) in (None, generation)
     return [*([own] if own else []), *([setup.alias] if is_promoted else [])]
 
 
@@ -203,9 +204,9 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
         state = end_of_part(status.slices, status.counts)
         if state and _left(ledger, part, job_id) is None:
             _serve(setup, part, ledger)  # Repeat it: readers may not see the new alias yet.
-            ledger.start_job(job_id)
+            ledger.jobs.start(job_id)
             whole = setup.reads_all(part)
-            ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+            ended = ledger.parts.finish(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
             tell_if_ended(job_id, ended, ledger)
             _settle(setup, part, ledger, job_id, [])
             return
@@ -235,7 +236,7 @@ def _end_failed(
             part.physical, part.epoch
         )  # From here on no worker can commit: such a commit would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
-    ended = ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
+    ended = ledger.parts.finish(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
     tell_if_ended(job_id, ended, ledger)
     _settle(setup, part, ledger, job_id, [])
     if staged:
@@ -243,7 +244,7 @@ def _end_failed(
 
 
 def _job(ledger: Ledger, job_id: str) -> Job:
-    job = ledger.job(job_id)
+    job = ledger.jobs.get(job_id)
     if job is None:
         raise Conflict(f"job {job_id} is not in the ledger any more")
     return job
@@ -255,7 +256,7 @@ def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
     """
     with suppress(InstepError):  # The next run sweeps again.
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
-        needed = ledger.indexes(setup.ref.entity) if left else set()
+        needed = ledger.partitions.indexes(setup.ref.entity) if left else set()
         for physical in left:
             if physical not in needed:
                 setup.target.drop(physical)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from instep.domain.clock import Clock, Timing
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced, InstepError
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 
 
 class Heartbeat:
@@ -70,7 +71,7 @@ class Heartbeat:
         with self._lock:
             running, leases = tuple(self._running), list(self._leases.values())
         try:
-            self._ledger.heartbeat(self._worker_id, running)
+            self._ledger.workers.heartbeat(self._worker_id, running)
             self._beaten = started
         except Fenced:
             self.lost = True
@@ -95,7 +96,7 @@ class Heartbeat:
         if not due:
             return
         try:
-            renewed = self._ledger.renew_lease(lease)
+            renewed = self._ledger.leases.renew(lease)
         except Fenced:
             self._replace(lease, None, started)
         except InstepError:

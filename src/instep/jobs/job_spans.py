@@ -20,7 +20,7 @@ def trace_of(job_id: str, ledger: Ledger) -> str:
     """The parent of the spans of the job's parts and waves; empty where tracing is off."""
     if traces.enabled():
         with suppress(InstepError):  # Tracing must not make work fail.
-            job = ledger.job(job_id)
+            job = ledger.jobs.get(job_id)
             return job_traceparent(job_id, _made_in(job)) if job else ""
     return ""
 
@@ -30,7 +30,7 @@ def tell_if_ended(job_id: str, state: JobState, ledger: Ledger) -> None:
     if not state.ended or not traces.enabled():
         return
     with suppress(InstepError):
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         if job is None or job.finished_at is None:
             return
         made_in, counts = _made_in(job), job.counts

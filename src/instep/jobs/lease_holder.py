@@ -11,7 +11,7 @@ from instep.errors import Conflict, Transient, Unknown
 from instep.jobs.acquisition import Busy, held_text
 from instep.jobs.recovery import recover
 from instep.jobs.registration import Registration
-from instep.ledger.ledger import Holder, Lease
+from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 
 
@@ -31,12 +31,12 @@ class LeaseHolder:
     def begin(self) -> None:
         """Begin the job, after the leases of dead workers were freed."""
         recover(self._context)
-        self._context.ledger.begin_job(self.job_id, self.worker_id, self._configuration)
+        self._context.ledger.jobs.begin(self.job_id, self.worker_id, self._configuration)
 
     def hold(self, ref: PartitionRef) -> Lease:
         """Acquire the lease and renew it from now on. Raises `Busy` when another job holds it."""
         since = self._context.clock.monotonic()
-        lease = self._context.ledger.acquire_lease(ref, self.job_id, self.worker_id)
+        lease = self._context.ledger.leases.acquire(ref, self.job_id, self.worker_id)
         if isinstance(lease, Holder):
             raise Busy(held_text(lease), hint=self._hint)
         self._held.append(ref)
@@ -48,7 +48,7 @@ class LeaseHolder:
         for ref in self._held:
             self.heartbeat.drop(ref)
         with suppress(Conflict):  # The job was stored and has ended.
-            self._context.ledger.discard_job(self.job_id)
+            self._context.ledger.jobs.discard(self.job_id)
 
     def end(self) -> None:
         """Remove the process from the ledger."""

@@ -80,7 +80,7 @@ class LiveRefresh:
             self.setup.target.fence(served.physical, served.epoch)
         slices = self.setup.changed_since(self.context.ledger, part)
         if slices:
-            self.context.ledger.extend_part(part, slices, job_id=self.job_id)
+            self.context.ledger.parts.extend(part, slices, job_id=self.job_id)
         return sum(each.units for each in slices)
 
     def _refresh(self, served: JobPart) -> None:
@@ -121,7 +121,7 @@ class LiveRefresh:
             raise UserError(refusal.why)
         units = sum(lost_by(each.changes) for each in slices)
         if lost := Loss(units, rows):
-            context.ledger.count_lost(served, lost, job_id=self.job_id)
+            context.ledger.losses.count(served, lost, job_id=self.job_id)
         staged = [task.staged for task in tasks if task.staged]
         setup.target.commit(served.physical, base=base, epoch=served.epoch, attempt=wave.id, staged=staged, marks=[])
         there = {entry.document_id for outcome in outcomes for entry in outcome.entries}
@@ -129,16 +129,16 @@ class LiveRefresh:
         self._record(served, [SliceOutcome("", 0, Counts(), removed=unmet), *outcomes])
 
     def _record(self, served: JobPart, outcomes: Sequence[SliceOutcome]) -> None:
-        self.context.ledger.absorb(served, outcomes, job_id=self.job_id)
+        self.context.ledger.documents.absorb(served, outcomes, job_id=self.job_id)
 
 
 def _served(setup: EntitySetup, part: JobPart, ledger: Ledger) -> JobPart | None:
     """The part in the form of a refresh of the served index: of its own generation, or of the promoted one."""
     if not setup.staged(part):
         return None
-    found = ledger.checkpoint(part.ref, part.generation)
-    if found is None and (promoted := ledger.promoted(part.ref)) is not None:
-        found = ledger.checkpoint(part.ref, promoted)
+    found = ledger.checkpoints.get(part.ref, part.generation)
+    if found is None and (promoted := ledger.partitions.promoted(part.ref)) is not None:
+        found = ledger.checkpoints.get(part.ref, promoted)
     if found is None:
         return None
     return replace(

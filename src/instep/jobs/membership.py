@@ -13,7 +13,7 @@ from instep.jobs.job_spans import trace_of
 from instep.jobs.live_refresh import LiveRefresh
 from instep.jobs.part_context import PartContext
 from instep.jobs.registration import Kind, Registration
-from instep.ledger.ledger import Holder, Lease
+from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 from instep.planning.plan import as_job_says
 from instep.planning.upstream import PartKey, Setups, Waiting
@@ -87,11 +87,11 @@ class Membership:
         """Take part in a job of other workers. False if its lease was lost."""
         ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
         try:
-            ledger.join_job(job_id, self.id)
-            lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
+            ledger.jobs.join(job_id, self.id)
+            lease = ledger.leases.renew(Lease(part.ref, job_id, part.epoch, 0))
         except (Conflict, Fenced):
             if not again:  # The last worker that leaves a job frees its lease.
-                ledger.leave_job(job_id, self.id)
+                ledger.jobs.leave(job_id, self.id)
             return False
         self.heartbeat.keep(lease, since=since)
         self.take(part, lease)
@@ -103,10 +103,10 @@ class Membership:
         """Take over a part without a worker. False if another worker was faster."""
         ledger, since = self._context.ledger, self._context.clock.monotonic()
         try:
-            lease = ledger.acquire_lease(ref, job_id, self.id)
+            lease = ledger.leases.acquire(ref, job_id, self.id)
             if not isinstance(lease, Lease):
                 return False
-            part = ledger.adopt_part(lease)
+            part = ledger.parts.adopt(lease)
         except (Conflict, Fenced):
             return False
         self.heartbeat.keep(lease, since=since)
@@ -140,17 +140,17 @@ class Membership:
         died. Whether it was so. One more epoch is taken: any other holder of that lease is rejected by then.
         """
         ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
-        held = ledger.acquire_lease(ref, each.job_id, self.id)
+        held = ledger.leases.acquire(ref, each.job_id, self.id)
         self._unsure.discard(each.key)
         if isinstance(held, Holder):
             if held.job_id != each.job_id or held.epoch <= each.part.epoch:
                 return False
             torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
             self._unsure.add(each.key)
-            ledger.join_job(torn.job_id, self.id)
-            held = ledger.transfer_lease(torn, torn.job_id)
+            ledger.jobs.join(torn.job_id, self.id)
+            held = ledger.leases.transfer(torn, torn.job_id)
         self._unsure.add(each.key)
-        part = ledger.adopt_part(held)
+        part = ledger.parts.adopt(held)
         self._unsure.discard(each.key)
         self.forget(each.key)
         self.heartbeat.keep(held, since=since)
@@ -187,7 +187,7 @@ class Membership:
             self.forget(other)
         self._jobs.discard(job_id)
         with suppress(Transient, Unknown):
-            self._context.ledger.leave_job(job_id, self.id, stop=cleaned(why))
+            self._context.ledger.jobs.leave(job_id, self.id, stop=cleaned(why))
 
     def settle(self, job_id: str) -> None:
         """Release the reservations of a stopped job; if that fails now, they expire."""
@@ -198,7 +198,7 @@ class Membership:
 
     def forget_what_ended(self) -> None:
         """Forget jobs that the worker no longer takes part in: a worker lives for months."""
-        mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
+        mine = next((each for each in self._context.ledger.workers.all() if each.id == self.id), None)
         if mine is not None:
             self._jobs &= set(mine.job_ids)
         now = self._context.clock.monotonic()
@@ -222,7 +222,7 @@ class Membership:
                 self.forget_what_ended()
                 for job_id in jobs:
                     ended = job_id not in self._jobs
-                    if ended or self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
+                    if ended or self._context.ledger.jobs.leave(job_id, self.id, stop=stop) is JobState.STOPPED:
                         self.settle(job_id)
                 self._registration.retire()
         finally:

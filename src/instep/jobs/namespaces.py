@@ -13,7 +13,8 @@ from instep.domain.status import StatusKey, StatusKeyTextError
 from instep.errors import UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.lease_holder import lease_holder
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.targets.table_target import TableTarget
 
@@ -68,7 +69,7 @@ class Deletion:
 
 def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bus) -> Deletion:
     """List what the deletion of a namespace, with those inside it, removes."""
-    refs = {each.ref for entity in entities for each in ledger.entity_checkpoints(entity)}
+    refs = {each.ref for entity in entities for each in ledger.checkpoints.of_entity(entity)}
     keys = [each.key for each in bus.status.under(str(StatusKey(scope, None)))]
     # A partition that was started and never served may have only a status key.
     refs |= {ref for ref in map(_told, keys) if ref is not None and ref.entity in entities}
@@ -128,12 +129,12 @@ class _Deletion:
             heartbeat.require(ref)
             target.delete_scope(physical, ref.scope.path, epoch=lease.epoch, scope=ref.scope.path)
         heartbeat.require(ref)
-        ledger.drop_partition(lease, by=self._by)
+        ledger.partitions.drop(lease, by=self._by)
         heartbeat.drop(ref)
 
     def _indexes(self, entity: str, target: TableTarget) -> list[str]:
         """Indexes in use, the served one, and leftovers."""
         served = target.served(entity)
-        known = {*self._context.ledger.indexes(entity), *target.leftovers(entity, idle_seconds=0)}
+        known = {*self._context.ledger.partitions.indexes(entity), *target.leftovers(entity, idle_seconds=0)}
         there = (each for each in known | ({served} if served else set()) if target.exists(each))
         return sorted(each for each in there if target.mine(each))

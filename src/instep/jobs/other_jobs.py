@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.jobs.acquisition import Busy, held_text
-from instep.ledger.ledger import Holder
+from instep.ledger.leases import Holder
 from instep.planning.context import Context
 from instep.planning.upstream import Waiting
 
@@ -51,7 +51,7 @@ class OtherJobs:
     def _holder(self, part: OpenPart, worker_id: str) -> Holder | None:
         if part.key in self._waiting:
             return None
-        workers = self._context.ledger.workers()
+        workers = self._context.ledger.workers.all()
         found = tuple(each for each in workers if each.id != worker_id and part.job_id in each.job_ids)
         return Holder(part.part.ref, part.job_id, part.part.epoch, 0, 0, found) if found else None
 

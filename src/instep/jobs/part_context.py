@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.jobs import JobPart
 from instep.entities.setup import EntitySetup
-from instep.ledger.ledger import Lease
+from instep.ledger.leases import Lease
 
 if TYPE_CHECKING:
     from instep.jobs.wave import WaveRunner  # Imports Arrow.

@@ -48,7 +48,7 @@ class Prerequisites:
         """Plans and jobs of parts that have ended; each is returned once."""
         found = {}
         for ref, (_, job_id) in self.taken.items():
-            job = self._context.ledger.job(job_id)
+            job = self._context.ledger.jobs.get(job_id)
             if job and job.part(ref).state:
                 found[ref] = job_id
         return [self.taken.pop(ref) for ref in found]
@@ -57,7 +57,7 @@ class Prerequisites:
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, "; ".join(plan.found.why))
 
     def _begun(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
-        job, ref = self._context.ledger.job(job_id), plan.ref
+        job, ref = self._context.ledger.jobs.get(job_id), plan.ref
         self.taken[ref] = plan, job_id
         worker.choices[ref] = plan.engine
         total = job.part(ref).expected if job else None
@@ -72,11 +72,11 @@ class Prerequisites:
             ref: want.generation
             for want in wants
             for ref in map(PartitionRef.parse, want.refs)
-            if not want.satisfied_by(ledger.canonical(ref, want.generation))
+            if not want.satisfied_by(ledger.instances.canonical(ref, want.generation))
         }
         for ref in found:
             self._demand(ref)
-        busy = in_hand(ledger.open_parts(found), setups) if found else set()
+        busy = in_hand(ledger.open_parts.on(found), setups) if found else set()
         return {ref: generation for ref, generation in found.items() if ref not in busy}
 
     def _demand(self, ref: PartitionRef) -> None:
@@ -86,7 +86,7 @@ class Prerequisites:
                 hint=f"Cancel what it waits for: `instep wants {ref}`, then `instep cancel`.",
             )
         _, job_id = self.taken.get(ref, (None, ""))
-        job = self._context.ledger.job(job_id)
+        job = self._context.ledger.jobs.get(job_id)
         if job and job.state is JobState.STOPPED:
             reason = f": {job.error}" if job.error else ""
             raise UserError(

@@ -15,7 +15,7 @@ from instep.errors import UserError
 from instep.jobs.acquisition import Busy
 from instep.jobs.finish import late_aliases
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
-from instep.ledger.ledger import Checkpoint
+from instep.ledger.checkpoints import Checkpoint
 from instep.planning.context import Context
 
 
@@ -61,7 +61,7 @@ def promote(
     """
     ledger = context.ledger
     checkpoint = built(ledger, setup.ref, generation)
-    before = ledger.promoted(setup.ref) or ""
+    before = ledger.partitions.promoted(setup.ref) or ""
     if before != generation or setup.target.served(setup.alias) != checkpoint.physical:
         promotion = _Promotion(setup, generation, context, by)
         checkpoint = promotion.run(allow_deletes=allow_deletes, allow_empty=allow_empty)
@@ -73,14 +73,14 @@ def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
     partitions, between the ledger write and the alias update.
     """
     ledger = context.ledger
-    checkpoints = ledger.checkpoints(setup.ref)
+    checkpoints = ledger.checkpoints.of_partition(setup.ref)
     for each in checkpoints:
         if late_aliases(setup, each.generation, each.physical, ledger):
             with suppress(Busy):  # The worker that holds the lease checks this when it ends.
                 _Promotion(setup, each.generation, context, by).serve_late()
     if len(checkpoints) < 2:
         return
-    served, promoted = setup.target.served(setup.alias), ledger.promoted(setup.ref)
+    served, promoted = setup.target.served(setup.alias), ledger.partitions.promoted(setup.ref)
     moved = next((each.generation for each in checkpoints if each.physical == served), promoted)
     if moved is not None and moved != promoted:
         with suppress(Busy):  # Another process is doing it.
@@ -129,10 +129,10 @@ class _Promotion:
     def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
         """Raises `UserError` when the built index must not replace the served one."""
         setup, ledger = self._setup, self._context.ledger
-        promoted = ledger.promoted(setup.ref)
+        promoted = ledger.partitions.promoted(setup.ref)
         if promoted is None or promoted == self._generation:
             return
-        instance, served = ledger.instance(checkpoint.instance), ledger.checkpoint(setup.ref, promoted)
+        instance, served = ledger.instances.get(checkpoint.instance), ledger.checkpoints.get(setup.ref, promoted)
         problem = None
         if instance is not None and instance.state is InstanceState.TAINTED:
             problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
@@ -146,5 +146,5 @@ class _Promotion:
 
     def _record(self) -> None:
         ref, ledger = self._setup.ref, self._context.ledger
-        if ledger.promoted(ref) != self._generation:
-            ledger.append([GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])
+        if ledger.partitions.promoted(ref) != self._generation:
+            ledger.events.append([GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])

@@ -10,7 +10,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
 from instep.entities.setup import EntitySetup
 from instep.jobs.finish import give_up
-from instep.ledger.ledger import Lease
+from instep.ledger.leases import Lease
 from instep.planning.context import Context
 
 
@@ -27,10 +27,10 @@ def recover(context: Context) -> None:
 
 def bury_the_dead(context: Context) -> None:
     ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
-    for worker in ledger.workers():
+    for worker in ledger.workers.all():
         # Only on this host: on a shared file system, a lock held elsewhere may not be visible.
         if worker.host == here and liveness.proved_dead(worker.id):
-            slices = ledger.bury_worker(worker.id)
+            slices = ledger.workers.bury(worker.id)
             liveness.forget(worker.id)
             context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
 
@@ -45,11 +45,11 @@ def fail_orphans(
     for each in parts:
         ref = each.part.ref
         why = setups[ref].misfit(each.part)
-        job = ledger.job(each.job_id) if why and not each.held else None
+        job = ledger.jobs.get(each.job_id) if why and not each.held else None
         if why is None or job is None or ledger.now() - job.updated_at < context.timing.orphan:
             continue
-        lease = ledger.acquire_lease(ref, each.job_id, worker_id)
+        lease = ledger.leases.acquire(ref, each.job_id, worker_id)
         if isinstance(lease, Lease):
-            part = ledger.adopt_part(lease)
+            part = ledger.parts.adopt(lease)
             give_up(setups[ref], part, ledger, job_id=each.job_id, worker_id=worker_id, why=f"orphaned, and {why}")
             context.progress.say(ref.label, f"job {each.job_id[:8]} was given up: {why}")

@@ -24,7 +24,7 @@ class Registration:
         self._context = context
         self.id = context.ids.new()
         self.heartbeat = Heartbeat(context.ledger, self.id, context.clock, context.timing)
-        context.ledger.register_worker(self.id, kind=kind, host=socket.gethostname(), pid=os.getpid())
+        context.ledger.workers.register(self.id, kind=kind, host=socket.gethostname(), pid=os.getpid())
         self._proof, self._beats = ExitStack(), ExitStack()
         self._proof.callback(context.liveness.begin(self.id))
         self._beats.callback(
@@ -37,7 +37,7 @@ class Registration:
 
     def retire(self) -> None:
         """Remove the worker from the ledger, once it holds nothing any more."""
-        self._context.ledger.retire_worker(self.id)
+        self._context.ledger.workers.retire(self.id)
         self._context.liveness.forget(self.id)
 
     def bury(self) -> None:

@@ -180,7 +180,7 @@ class _Run:
 
     def plan_all(self, setups: Sequence[EntitySetup], *, alone: bool) -> dict[PartitionRef, EntityPlan]:
         """Plan all entities; queries that are the same for all partitions of an entity are made once."""
-        indexes = cache(self._context.ledger.indexes)
+        indexes = cache(self._context.ledger.partitions.indexes)
         plans = {}
         for setup in setups:
             try:
@@ -211,7 +211,7 @@ class _Run:
     def _damage(self, plan: EntityPlan) -> str | None:
         """Damage of the served index, if the last job found any: it stays until it is repaired."""
         ledger, checkpoint = self._context.ledger, plan.checkpoint
-        job = ledger.latest_job(plan.ref, plan.generation) if checkpoint else None
+        job = ledger.jobs.latest(plan.ref, plan.generation) if checkpoint else None
         if checkpoint is None or job is None or job.part(plan.ref).error is None:
             return None
         try:
@@ -298,7 +298,7 @@ class _Run:
         progress, ledger = self._context.progress, self._context.ledger
         for ref, job_id in start.taken.items():
             worker.choices[ref] = start.todo[ref].engine
-            job = ledger.job(job_id)
+            job = ledger.jobs.get(job_id)
             total = job.part(ref).expected if job else None
             progress.begin(ref.label, total, self._planner.setups[ref].unit)
             worker.show(job_id, ref)
@@ -322,7 +322,7 @@ class _Run:
 
     def _record(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
         ref, ledger = plan.ref, self._context.ledger
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         if job is None or (status := job.part(ref)).state is None:
             reason = f": {job.error}" if job and job.error else ""
             by_people = job is not None and job.stopped_by_people
@@ -333,7 +333,7 @@ class _Run:
         report = worker.reports[ref]
         notes = [*plan.found.problems, *plan.found.warnings, *report.notes, *([status.error] if status.error else [])]
         notes += self._planner.setups[ref].notes(status.part, ledger)
-        checkpoint = ledger.checkpoint(ref, plan.generation)
+        checkpoint = ledger.checkpoints.get(ref, plan.generation)
         result = EntityResult(
             plan,
             status.state,
@@ -355,7 +355,7 @@ class _Run:
 def _ended_well(ledger: Ledger, job_id: str, ref: PartitionRef) -> bool:
     """Whether the part ended without failure; False if unknown."""
     with suppress(InstepError):
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         status = job.part(ref) if job else None
         return status is not None and status.state in _WELL and status.error is None
     return False

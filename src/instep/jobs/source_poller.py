@@ -38,7 +38,7 @@ class SourcePoller(JobStarter):
     def _due(self) -> list[tuple[PartitionRef, str]]:
         ledger, time = self._context.ledger, self._context.clock.monotonic()
         refs = [ref for ref in self._planner.setups if self._next.get(ref, 0.0) <= time]
-        busy = in_hand(ledger.open_parts(refs), self._planner.setups) if refs else set()
+        busy = in_hand(ledger.open_parts.on(refs), self._planner.setups) if refs else set()
         ordered = upstream_first(self._planner.setups, [ref for ref in refs if ref not in busy])
         return self._rested([(ref, generation_of(ledger, ref, None)) for ref in ordered])
 

@@ -24,15 +24,15 @@ class WantScheduler(JobStarter):
     def _due(self) -> list[tuple[PartitionRef, str]]:
         """The worker's partitions with an open want, and their generation; the oldest want first."""
         setups, ledger = self._planner.setups, self._context.ledger
-        wants, now = ledger.startable_wants(setups), ledger.present()
+        wants, now = ledger.wants.startable(setups), ledger.present()
         named = [
             (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
         ]
         self._traces = self._traces_of(wants)
-        named += [key for key in ledger.wanted_stopped(setups) if not self._rests(*key)]
+        named += [key for key in ledger.open_parts.wanted_stopped(setups) if not self._rests(*key)]
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
         # A part whose instance failed with its upstream may still be open when its partition is wanted again.
-        busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
+        busy = in_hand(ledger.open_parts.on({ref for ref, _ in found}), setups) if found else set()
         return [key for key in found if key[0] not in busy]
 
     def _rests(self, ref: PartitionRef, generation: str) -> bool:

@@ -19,7 +19,8 @@ from instep.error_transport import explaining
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.retry import Circuit, T, backoff, with_retries
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import pace_of
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
@@ -124,7 +125,7 @@ class WaveRunner:
 
     def _claim(self, open_part: OpenPart) -> list[Claim]:
         self._heartbeat.require(self._part.ref)
-        claims = self._ledger.claim(
+        claims = self._ledger.slices.claim(
             self._job_id,
             self._part.ref,
             self._worker,
@@ -147,7 +148,7 @@ class WaveRunner:
             for claim in claims
             if claim.fence > 1
             or not too_long(claim.work, claim.units, self._pace, idle=idle)
-            or not self._ledger.split(claim, self._worker)
+            or not self._ledger.slices.split(claim, self._worker)
         ]
 
     def _run_or_halve(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
@@ -290,7 +291,7 @@ class WaveRunner:
     def _demand(self, claims: Sequence[Claim]) -> None:
         """Check lease and claims for the last time before the commit. Anything later is fenced by the target."""
         self._heartbeat.require(self._part.ref)
-        if not self._insist(partial(self._ledger.holds, claims, self._worker)):
+        if not self._insist(partial(self._ledger.slices.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
     def _with_leaving(self, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
@@ -308,11 +309,11 @@ class WaveRunner:
         # Not retried before a user decides. The job of a table goes on without this part: its other namespaces do not
         # wait for it.
         if not self._setup.in_place:
-            self._ledger.request_stop(self._job_id, refusal.why)
+            self._ledger.jobs.request_stop(self._job_id, refusal.why)
         raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
 
     def _deletes_are_allowed(self) -> bool:
-        job = self._ledger.job(self._job_id)
+        job = self._ledger.jobs.get(self._job_id)
         return job is not None and bool(job.configuration.get("allow_deletes"))
 
     def _commit(self, wave: Wave, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> None:
@@ -343,15 +344,17 @@ class WaveRunner:
     def _record(self, outcomes: Sequence[SliceOutcome]) -> None:
         if outcomes:
             self._insist(
-                partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
+                partial(self._ledger.slices.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
             if lost := sum(each.lost for each in outcomes):
-                self._ledger.count_lost(self._part, self._setup.loss(lost), job_id=self._job_id)
+                self._ledger.losses.count(self._part, self._setup.loss(lost), job_id=self._job_id)
             counts = sum((each.counts for each in outcomes), Counts())
             self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
 
     def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
-        self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
+        self._insist(
+            partial(self._ledger.slices.give_back, claims, self._worker, error=error, spent=spent, delay=delay)
+        )
 
     def _insist(self, call: Callable[[], T]) -> T:
         """Retry a ledger call during an outage, as long as the lease lasts: results must not be lost."""
@@ -369,12 +372,12 @@ def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_i
 
     The other slices stay in work here and are cancelled with the part.
     """
-    ledger.start_job(job_id)
-    while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=setup.most_claims):
+    ledger.jobs.start(job_id)
+    while claims := ledger.slices.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=setup.most_claims):
         suspects = [claim for claim in claims if claim.fence > 1]
         if suspects:
             setup.target.fence(part.physical, part.epoch, _fences(suspects))
-            ledger.complete(part, worker_id, _committed(setup, part, suspects), job_id=job_id)
+            ledger.slices.complete(part, worker_id, _committed(setup, part, suspects), job_id=job_id)
 
 
 def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> list[SliceOutcome]:

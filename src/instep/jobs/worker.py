@@ -146,7 +146,7 @@ class Worker:
                 if self.membership.heartbeat.lost:
                     self.membership.register_again()
                 self._recover_if_due(refs)
-                return self._context.ledger.open_parts(refs)
+                return self._context.ledger.open_parts.on(refs)
             except (Transient, Unknown) as error:
                 tried += 1
                 if self._kind == "run" and clock.monotonic() - began > timing.lease / 1000:
@@ -169,7 +169,7 @@ class Worker:
         if isinstance(self._setups, SetupCache):
             self._setups.renew()
         if self._kind == "worker":
-            fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
+            fail_orphans(context.ledger.open_parts.on(refs), self._setups, context, self.id)
         self._swept = now
 
     def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
@@ -237,7 +237,7 @@ class Worker:
     def _go_on(self, each: OpenPart, part_context: PartContext) -> bool:
         ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.READY:
-            ledger.start_job(each.job_id)
+            ledger.jobs.start(each.job_id)
         if each.pending:
             self.membership.live_refresh(each.key).keep_served(part_context.part)
             return self._circuit(part_context).wait() <= 0 and self._runner(each, part_context).run(
@@ -256,7 +256,7 @@ class Worker:
         if notes is None:
             return False
         self.reports[ref].notes += notes
-        done = ledger.job(each.job_id) if self._kind == "worker" else None
+        done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
         self.membership.forget(each.key)
@@ -313,7 +313,7 @@ class Worker:
     def _is_over(self, key: PartKey) -> bool:
         """Whether other workers have ended the part: then data missing in the target is no error."""
         with suppress(Transient, Unknown):
-            job = self._context.ledger.job(key[0])
+            job = self._context.ledger.jobs.get(key[0])
             return job is None or job.part(key[1]).state is not None
         return False
 
@@ -337,7 +337,7 @@ class Worker:
         if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
             self._circuit(part_context).failed()
         if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
-            self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
+            self._context.ledger.jobs.request_stop(each.job_id, f"{ref}: {error}")
 
     def _give_up(self, key: PartKey, error: UserError) -> None:
         """Leave a part to the next run, with all parts that wait for it, and go on with the others."""
@@ -376,7 +376,7 @@ class Worker:
         without an answer of the ledger: the next look waits for that.
         """
         try:
-            job = self._context.ledger.job(job_id)
+            job = self._context.ledger.jobs.get(job_id)
         except (Transient, Unknown):
             return
         done = job.part(ref).counts.read if job else 0

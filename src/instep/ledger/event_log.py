@@ -1,26 +1,40 @@
-"""The event log of a ledger, and what follows from it: instances and wants."""
+"""The log of events. Whoever appends holds the lock of its head until the end of the transaction, and takes that after
+all other locks: so sequences have no gaps, and become visible in their order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from instep.domain.events import Event, Recorded, Unreadable
-from instep.domain.instances import Instance
-from instep.domain.jobs import JobPart
-from instep.domain.refs import PartitionRef
-from instep.domain.state import Rejected, State
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from instep.domain import events as e
+from instep.domain.events import Event, Unreadable
+from instep.domain.fold import apply
+from instep.domain.refs import Naming
+from instep.domain.state import Rejected
 from instep.domain.storable import LONGEST_ID, is_storable, storable
-from instep.domain.wants import Want
-from instep.ledger.rejected_events import RejectedEvent
+from instep.errors import Conflict
+from instep.ledger import projections
+from instep.ledger.loaded_state import Stored
+from instep.ledger.tables import event_head, events
+from instep.ledger.transaction import Transaction
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
 LogRow = tuple[int, int, str, int, str]
 
-
 #: What is in an index, and of how many characters it can be.
 _NAMES: Final = (("want", LONGEST_ID), ("ref", 255), ("refs", 255), ("missing", 255))
+
+#: So many rows are read at once.
+_CHUNK: Final = 10_000
+
+_HEAD = select(event_head.c.last, event_head.c.at, event_head.c.ledger, event_head.c.since).where(event_head.c.id == 1)
+_LOCKED_HEAD = _HEAD.with_for_update()
+_MOVE_HEAD = update(event_head).where(event_head.c.id == 1)
+_AFTER = select(events).where(events.c.sequence > bindparam("b_after")).order_by(events.c.sequence)
+_SOME = _AFTER.limit(bindparam("b_limit"))
 
 
 def unkept(event: Event | Unreadable) -> Rejected | None:
@@ -35,84 +49,76 @@ def unkept(event: Event | Unreadable) -> Rejected | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
-    of each name), and in words where the stored projections are not what it leads to.
-    """
+class Head(NamedTuple):
+    """Sequence and time of the last event, and the ledger's id with the last event before it had that."""
 
-    events: int
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    differences: tuple[str, ...] = ()
-    skips: tuple[RejectedEvent, ...] = ()
+    last: int
+    at: int
+    ledger: str
+    since: int
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.ledger, self.since)
 
 
-class EventLog(Protocol):
-    """Part of `port.Ledger`.
+def head(connection: Connection) -> Head:
+    return Head(*connection.execute(_HEAD).one())
 
-    Sequences begin with 1, have no gaps, and become visible in their order, so that nobody who reads what comes
-    after n ever misses one; `at` never goes back. The projections (canonical, instance, instances, wants, want)
-    change in the transaction that appends. References in text are normal forms.
-    """
 
-    def append(self, events: Sequence[Event]) -> list[Recorded]:
-        """Append events, all or none. They are applied as they will be read from the log again. Raises `Conflict`,
-        with the fold's reason, when one is rejected by what came before it.
-        """
+def present(tx: Transaction) -> int:
+    """Now, but not before the last event."""
+    return max(tx.now(), head(tx.connection).at)
 
-    def events(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        """Those of the log after a sequence, in order."""
 
-    def canonical(self, ref: PartitionRef, generation: str = "") -> Instance | None: ...
+def lock(connection: Connection) -> Head:
+    """Nobody else appends until the end of the transaction."""
+    return Head(*connection.execute(_LOCKED_HEAD).one())
 
-    def instance(self, uuid: str) -> Instance | None: ...
 
-    def instances(self, ref: PartitionRef, limit: int = 100) -> list[Instance]:
-        """Of all generations, newest first."""
+def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Rejected:
+    """Append events and change the projections, or do nothing when one of them is rejected."""
+    head = lock(tx.connection)
+    last, before = head.last, head.at
+    if not new:
+        return []
+    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    at = tx.now() if tx.now() >= before else before + 1
+    rows = [
+        (sequence, at, each.KIND, each.VERSION, e.encode(each)) for sequence, each in enumerate(new, start=last + 1)
+    ]
+    # As they will be read: whatever the text cannot hold must not get into the projections either.
+    recorded = list(e.read(rows))
+    stored = Stored(tx.connection, last, head.naming)
+    stored.expect(each.event for each in recorded)
+    changes = projections.Changes()
+    for each in recorded:
+        applied = unkept(each.event) or apply(stored.state, each)
+        if isinstance(applied, Rejected):
+            return applied
+        changes.add(each.sequence, applied)
+    tx.connection.execute(insert(events), [dict(zip(events.c.keys(), row, strict=True)) for row in rows])
+    changes.write(tx.connection, stored)
+    tx.connection.execute(_MOVE_HEAD.values(last=rows[-1][0], at=at))
+    tx.appended = (last, rows[-1][0])
+    return recorded
 
-    def want(self, id: str) -> Want | None: ...
 
-    def wants(
-        self,
-        *,
-        ref: PartitionRef | None = None,
-        open_only: bool = False,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[Want]:
-        """Newest first; of one partition (in any generation), if one is given. `after`: those that are older than the
-        want of this id; none if there is no such one.
-        """
+def demand(tx: Transaction, events: Sequence[e.Event]) -> list[e.Recorded]:
+    """Append them all."""
+    appended = append(tx, events)
+    if isinstance(appended, Rejected):
+        raise Conflict(appended.reason)
+    return appended
 
-    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
-        """Of each generation of each of these partitions the oldest want that is Idle and not wanted as of later than
-        now, the oldest first: what jobs are to be made for, however many wait.
-        """
 
-    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
-        """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very
-        millisecond have happened) or after an event. Every call gives a State of its own.
-        """
+def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:
+    found = connection.execute(_SOME, {"b_after": after, "b_limit": limit})
+    return [tuple(row) for row in found]
 
-    def verify(self) -> Verified:
-        """Replay the whole log, without snapshots, and compare with the projections. Changes nothing."""
 
-    def rebuild_projections(self) -> Verified:
-        """Replay the whole log, and make the projections what it leads to, in one transaction. The differences are
-        those that there were. Snapshots are forgotten.
-        """
-
-    def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
-        """The job, and its part, that wrote rows of this `_version`: that which has the least epoch from `epoch` on,
-        because a part's epoch grows while it is worked on.
-        """
-
-    def part_reaching(self, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
-        """The job, and its part, that brought what has this watermark into an instance: the first whose target is not
-        below it. One that failed counts only if there is no other: what it had to do was done by the next.
-        """
-
-    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
-        """Forget instances that were left and wants that have ended, by one `Collected` (none if there is nothing
-        to forget). Raises `Conflict` when one of them is in use (see `domain.lineage.collectable`) or unknown.
-        """
+def read(connection: Connection, after: int = 0) -> Iterator[e.Recorded]:
+    """All events after a sequence, those that cannot be read among them."""
+    while some := rows(connection, after, _CHUNK):
+        yield from e.read(some)
+        after = some[-1][0]

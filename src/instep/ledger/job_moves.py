@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import select, update
 
@@ -10,6 +10,9 @@ from instep.domain.jobs import JOB_MOVES, JobState
 from instep.errors import Conflict
 from instep.ledger.tables import jobs
 from instep.ledger.transaction import Transaction
+
+#: Why a job that was stopped before it was planned does nothing more.
+NOTHING_PLANNED: Final = "job {job} was stopped before it was planned: there is nothing in it to be done"
 
 
 def lock(tx: Transaction, job_id: str) -> JobState | None:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, case, delete, exists, insert, or_, select, union, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    union,
+    update,
+)
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Claim, Job, JobPart, JobState, PartStatus, SliceState, by_people
+from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Job, JobPart, JobState, PartStatus, SliceState, by_people
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
-from instep.ledger import event_rows, job_moves, leases, workers
-from instep.ledger import slices as slice_rows
-from instep.ledger.ledger import NOTHING_PLANNED, JobMark
-from instep.ledger.slices import PROCESSING
+from instep.ledger import event_log, job_moves, leases, workers
+from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger.slice_rows import PROCESSING
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
-from instep.ledger.transaction import Transaction
+from instep.ledger.transaction import Store, Transaction, reads, writes
 
 UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
 #: Nothing ends as late as this.
@@ -27,64 +40,151 @@ _NEVER: Final = 2**62
 _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 
-def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
-    workers.demand_registered(tx, worker_id)
-    if tx.connection.scalar(select(exists().where(jobs.c.id == job_id))):
-        return
-    now = tx.now()
-    tx.connection.execute(
-        insert(jobs).values(
-            id=job_id,
-            state=JobState.INITIALIZING.value,
-            worker_id=worker_id,
-            configuration=json.dumps(dict(configuration), sort_keys=True),
-            created_at=event_rows.present(tx),
-            updated_at=now,
+class JobMark(NamedTuple):
+    """What changes whenever something happens to a job itself or to one of its parts, and not by progress alone."""
+
+    id: str
+    state: JobState
+    updated_at: int
+
+
+class JobPlace(NamedTuple):
+    """Where a job is among all."""
+
+    created_at: int
+    id: str
+
+
+class Jobs(Store):
+    """Runs that build or advance instances. `Parts` plans and finishes what they consist of."""
+
+    @writes
+    def begin(self, tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+        """A new job, INITIALIZING; the worker takes part in it. Again it changes nothing. Raises `Fenced` for a
+        worker that is not registered.
+        """
+        workers.demand_registered(tx, worker_id)
+        if tx.connection.scalar(select(exists().where(jobs.c.id == job_id))):
+            return
+        now = tx.now()
+        tx.connection.execute(
+            insert(jobs).values(
+                id=job_id,
+                state=JobState.INITIALIZING.value,
+                worker_id=worker_id,
+                configuration=json.dumps(dict(configuration), sort_keys=True),
+                created_at=event_log.present(tx),
+                updated_at=now,
+            )
         )
-    )
-    workers.take_part(tx, job_id, worker_id)
+        workers.take_part(tx, job_id, worker_id)
+
+    @writes
+    def discard(self, tx: Transaction, job_id: str) -> None:
+        """Forget a job that is INITIALIZING (there was nothing to do), and free its leases."""
+        state = job_moves.lock(tx, job_id)
+        if state is None:
+            return
+        if state is not JobState.INITIALIZING:
+            raise Conflict(f"job {job_id} is {state}: it cannot be forgotten any more")
+        leases.free_all(tx, job_id)
+        tx.connection.execute(delete(jobs).where(jobs.c.id == job_id))
+
+    @writes
+    def join(self, tx: Transaction, job_id: str, worker_id: str) -> None:
+        """The worker takes part in the job. Again it changes nothing. Raises `Conflict` for a job that
+        has ended (STOPPED aside) or does not exist, `Fenced` for a worker that is not registered.
+        """
+        state = job_moves.demand(tx, job_id)
+        workers.demand_registered(tx, worker_id)
+        if state.ended and state is not JobState.STOPPED:
+            raise Conflict(f"job {job_id} has ended: {state}")
+        workers.take_part(tx, job_id, worker_id)
+
+    @writes
+    def leave(self, tx: Transaction, job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
+        """The worker takes part no more; its slices of the job go back to PENDING unspent.
+
+        If it was the last one, and `stop` gives a reason, a job that has not ended becomes STOPPED with
+        that reason, and its leases are free. Returns the job's state; None for a job that is not there.
+        """
+        state = job_moves.lock(tx, job_id)
+        if state is None:
+            return None
+        workers.leave(tx, job_id, worker_id)
+        if stop is None or state.ended or workers.count(tx, job_id):
+            return state
+        # The reason of a stop that was asked for stands.
+        end(tx, job_id, JobState.STOPPED, **({} if state is JobState.STOPPING else {"error": stop}))
+        return JobState.STOPPED
+
+    @writes
+    def start(self, tx: Transaction, job_id: str) -> None:
+        """READY or STOPPED → RUNNING; no change when it runs already."""
+        state = job_moves.demand(tx, job_id)
+        if state in (JobState.RUNNING, JobState.STOPPING):
+            # A stop that was asked for stands.
+            return
+        job_moves.demand_move(job_id, state, JobState.RUNNING)
+        if not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+            raise Conflict(NOTHING_PLANNED.format(job=job_id))
+        first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
+        job_moves.set_state(
+            tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None
+        )
+
+    @writes
+    def request_stop(self, tx: Transaction, job_id: str, reason: str | None = None) -> JobState:
+        """INITIALIZING, READY or RUNNING → STOPPING; STOPPED at once when no slice is in work. Pending
+        slices stay PENDING, for a later run to resume. A job that has ended stays as it is; but what a person says of
+        a stop (`domain.jobs.by_people`) replaces what else was said of it. Returns its state.
+        """
+        return request_stop(tx, job_id, reason)
+
+    @reads
+    def get(self, tx: Transaction, job_id: str) -> Job | None:
+        """With its parts, and their counts and slices by one GROUP BY."""
+        return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
+
+    @reads
+    def newest(self, tx: Transaction, limit: int = 20) -> list[Job]:
+        """Newest first."""
+        return load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
+
+    @reads
+    def page(
+        self, tx: Transaction, *, states: Collection[JobState] = (), after: JobPlace | None = None, limit: int = 20
+    ) -> list[Job]:
+        """Newest first; of all states, unless some are named."""
+        page = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+        if states:
+            page = page.where(jobs.c.state.in_(sorted(each.value for each in states)))
+        if after is not None:
+            older = jobs.c.created_at < after.created_at
+            page = page.where(or_(older, and_(jobs.c.created_at == after.created_at, jobs.c.id < after.id)))
+        return load(tx, tx.connection.execute(page).all())
+
+    @reads
+    def marks(self, tx: Transaction, newest: int) -> list[JobMark]:
+        """Of the newest so many jobs, and of the newest so many of those that have not ended; newest first. Slices are
+        not looked at: this may be asked several times a second.
+        """
+        rows = tx.connection.execute(_MARKS, {"b_newest": newest}).all()
+        return [JobMark(row.id, JobState(row.state), row.updated_at) for row in sorted(rows, key=_age, reverse=True)]
+
+    @reads
+    def unfinished(self, tx: Transaction, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with an open part on this generation of `ref`: one that has not ended, or was STOPPED."""
+        is_open = exists().where(*_part_on(ref, generation), job_parts.c.state.is_(None))
+        return _newest_of(tx, jobs.c.state.in_(UNFINISHED), is_open)
+
+    @reads
+    def latest(self, tx: Transaction, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with a part on this generation of `ref`, ended or not."""
+        return _newest_of(tx, exists().where(*_part_on(ref, generation)))
 
 
-def discard(tx: Transaction, job_id: str) -> None:
-    state = job_moves.lock(tx, job_id)
-    if state is None:
-        return
-    if state is not JobState.INITIALIZING:
-        raise Conflict(f"job {job_id} is {state}: it cannot be forgotten any more")
-    leases.free_all(tx, job_id)
-    tx.connection.execute(delete(jobs).where(jobs.c.id == job_id))
-
-
-def join(tx: Transaction, job_id: str, worker_id: str) -> None:
-    state = job_moves.demand(tx, job_id)
-    workers.demand_registered(tx, worker_id)
-    if state.ended and state is not JobState.STOPPED:
-        raise Conflict(f"job {job_id} has ended: {state}")
-    workers.take_part(tx, job_id, worker_id)
-
-
-def leave(tx: Transaction, job_id: str, worker_id: str, stop: str | None) -> JobState | None:
-    state = job_moves.lock(tx, job_id)
-    if state is None:
-        return None
-    workers.leave(tx, job_id, worker_id)
-    if stop is None or state.ended or workers.count(tx, job_id):
-        return state
-    # The reason of a stop that was asked for stands.
-    end(tx, job_id, JobState.STOPPED, **({} if state is JobState.STOPPING else {"error": stop}))
-    return JobState.STOPPED
-
-
-def start(tx: Transaction, job_id: str) -> None:
-    state = job_moves.demand(tx, job_id)
-    if state in (JobState.RUNNING, JobState.STOPPING):
-        # A stop that was asked for stands.
-        return
-    job_moves.demand_move(job_id, state, JobState.RUNNING)
-    if not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
-        raise Conflict(NOTHING_PLANNED.format(job=job_id))
-    first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
-    job_moves.set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
+# States.
 
 
 def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
@@ -104,20 +204,6 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
     return JobState.STOPPED
 
 
-def give_back(
-    tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
-) -> None:
-    # Jobs are locked before slices.
-    for job_id in sorted({each.job_id for each in claims if spent and each.worn_out}):
-        job_moves.lock(tx, job_id)
-    stop = slice_rows.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay)
-    for job_id, reason in stop.items():
-        request_stop(tx, job_id, reason)
-
-
-# States.
-
-
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
     """The job has ended: nobody holds anything for it or takes part in it any more."""
     job_moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
@@ -130,19 +216,6 @@ def in_work(tx: Transaction, job_id: str) -> bool:
 
 
 # Reading.
-
-
-def job(tx: Transaction, job_id: str) -> Job | None:
-    return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
-
-
-def newest(tx: Transaction, limit: int) -> list[Job]:
-    return load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
-
-
-def marks(tx: Transaction, newest: int) -> list[JobMark]:
-    rows = tx.connection.execute(_MARKS, {"b_newest": newest}).all()
-    return [JobMark(row.id, JobState(row.state), row.updated_at) for row in sorted(rows, key=_age, reverse=True)]
 
 
 def _age(row: Row[Any]) -> tuple[int, str]:
@@ -160,15 +233,6 @@ def _marks() -> Select[Any]:
 
 
 _MARKS: Final = _marks()
-
-
-def latest(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
-    return _newest_of(tx, exists().where(*_part_on(ref, generation)))
-
-
-def unfinished(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
-    is_open = exists().where(*_part_on(ref, generation), job_parts.c.state.is_(None))
-    return _newest_of(tx, jobs.c.state.in_(UNFINISHED), is_open)
 
 
 def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:

@@ -1,24 +1,31 @@
-"""Rows of `ledger.key_lease_rules`: one for each key that is leased or has failed, one for the fence of each queue."""
+"""Rows of key leases: one for each key that is leased or has failed, one for the fence of each queue."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
 
 from instep.domain.key_leases import AHEAD, KeyLease, KeyLeaseState
 from instep.domain.pending_queue import KeyRange
-from instep.ledger.key_leases import KeyLeaseCount
 from instep.ledger.tables import queue_fences, queue_holds
 from instep.ledger.transaction import Transaction, batches
 
 _rows = queue_holds.c
 
 
-class SqlHolds:
-    """Implements `holding.KeyLeaseRows`."""
+class KeyLeaseCount(NamedTuple):
+    """How many keys are in a state, how many of them others may have now, and when the oldest came into it."""
+
+    keys: int
+    due: int
+    since: int
+
+
+class KeyLeaseRows:
+    """The rows, within one transaction. What is read to be changed is locked; who makes rows locks the queue first."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -28,6 +35,7 @@ class SqlHolds:
         return self._tx.now()
 
     def lock(self, queue: str) -> int:
+        """Nobody else makes rows of the queue, or takes a fence; returns the last fence."""
         fence = self._connection.scalar(
             select(queue_fences.c.fence).where(queue_fences.c.queue == queue).with_for_update()
         )
@@ -47,16 +55,19 @@ class SqlHolds:
         return found
 
     def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
+        """In the order in which they were due."""
         due = select(queue_holds).where(_rows.queue == queue, self._due())
         return _holds(self._connection.execute(due.order_by(_rows.due_at, _rows.key).limit(limit)))
 
     def parked(self, queue: str, after: int | None, limit: int) -> dict[int, KeyLease]:
+        """By key."""
         parked = select(queue_holds).where(_rows.queue == queue, _rows.due_at.is_(None))
         if after is not None:
             parked = parked.where(_rows.key > after)
         return _holds(self._connection.execute(parked.order_by(_rows.key).limit(limit)))
 
     def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, KeyLease]:
+        """By key."""
         held = select(queue_holds).where(*_of_holder(queue, holder))
         if keys is not None:
             # Without the number above the last, which may be too large for a column.
@@ -69,6 +80,7 @@ class SqlHolds:
         ).rowcount
 
     def put(self, queue: str, before: Mapping[int, KeyLease], after: Mapping[int, KeyLease | None]) -> None:
+        """Make rows of `after`: new where there was none before, gone where there is none after."""
         new = [
             {"queue": queue, "key": key} | _values(each) for key, each in after.items() if each and key not in before
         ]

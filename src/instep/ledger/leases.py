@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
@@ -10,53 +11,100 @@ from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
 from instep.errors import Conflict, Fenced
 from instep.ledger import job_moves, workers
-from instep.ledger.ledger import NOTHING_PLANNED, Holder, Lease
+from instep.ledger.job_moves import NOTHING_PLANNED
 from instep.ledger.tables import job_parts, leases
-from instep.ledger.transaction import Transaction
+from instep.ledger.transaction import Store, Transaction, writes
+from instep.ledger.workers import WorkerInfo
 
 
-def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
-    state = job_moves.demand(tx, job_id)
-    if state.ended and not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
-        raise Conflict(NOTHING_PLANNED.format(job=job_id))
-    row = _lock(tx, ref)
-    workers.demand_registered(tx, worker_id)
-    now = tx.now()
-    if row is not None and _is_held(tx, row, now):
-        return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
-    lease = Lease(ref, job_id, _last_epoch(tx, ref) + 1, now + tx.timing.lease)
-    values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
-    if row is None:
-        tx.connection.execute(insert(leases).values(ref=str(ref), **values))
-    else:
-        tx.connection.execute(update(leases).where(leases.c.ref == str(ref)).values(values))
-    workers.take_part(tx, job_id, worker_id)
-    return lease
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A partition held for a job. `epoch` grows with every acquisition, for ever.
+
+    It is the job's, not a worker's: every worker that takes part in the job may renew it, and it is
+    free as soon as none takes part any more, or when it has not been renewed for its time to live.
+    """
+
+    ref: PartitionRef
+    job_id: str
+    epoch: int
+    expires_at: int
 
 
-def renew(tx: Transaction, lease: Lease) -> Lease:
-    now = tx.now()
-    renewed = tx.connection.execute(
-        update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
-    )
-    if renewed.rowcount != 1:
-        raise _lost(lease)
-    return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Which job holds a lease that could not be had, and which workers take part in that."""
+
+    ref: PartitionRef
+    job_id: str
+    epoch: int
+    since: int
+    expires_at: int
+    workers: tuple[WorkerInfo, ...]
+
+
+class Leases(Store):
+    """One per partition in work, whichever of its generations that is."""
+
+    @writes
+    def acquire(self, tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+        """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
+
+        It is free when no job has it, when it has expired (`now >= expires_at`), or when no worker takes
+        part in its job any more. A job's own live lease is not free either: join the job instead. Raises
+        `Fenced` for a worker that is not registered, `Conflict` for a job that does not exist.
+        """
+        state = job_moves.demand(tx, job_id)
+        if state.ended and not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+            raise Conflict(NOTHING_PLANNED.format(job=job_id))
+        row = _lock(tx, ref)
+        workers.demand_registered(tx, worker_id)
+        now = tx.now()
+        if row is not None and _is_held(tx, row, now):
+            return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
+        lease = Lease(ref, job_id, _last_epoch(tx, ref) + 1, now + tx.timing.lease)
+        values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
+        if row is None:
+            tx.connection.execute(insert(leases).values(ref=str(ref), **values))
+        else:
+            tx.connection.execute(update(leases).where(leases.c.ref == str(ref)).values(values))
+        workers.take_part(tx, job_id, worker_id)
+        return lease
+
+    @writes
+    def renew(self, tx: Transaction, lease: Lease) -> Lease:
+        """Extend by the time to live. Raises `Fenced` when it was taken over or has expired."""
+        now = tx.now()
+        renewed = tx.connection.execute(
+            update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
+        )
+        if renewed.rowcount != 1:
+            raise _lost(lease)
+        return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+
+    @writes
+    def release(self, tx: Transaction, lease: Lease) -> None:
+        """Free it. A lease that was taken over is left alone."""
+        release(tx, lease)
+
+    @writes
+    def transfer(self, tx: Transaction, lease: Lease, job_id: str, *, above: int = 0) -> Lease:
+        """Hand a lease to another job (or the same) under a new epoch, in one statement; it is never free in
+        between. `above`: an epoch that was seen elsewhere, and is to be exceeded too. Raises `Fenced` when it was taken
+        over or has expired, `Conflict` for a job that does not exist.
+        """
+        job_moves.demand(tx, job_id)
+        now = tx.now()
+        after = Lease(lease.ref, job_id, max(lease.epoch, above) + 1, now + tx.timing.lease)
+        values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
+        handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
+        if handed.rowcount != 1:
+            raise _lost(lease)
+        return after
 
 
 def release(tx: Transaction, lease: Lease) -> None:
     tx.connection.execute(update(leases).where(*_of(lease)).values(job_id=None))
-
-
-def transfer(tx: Transaction, lease: Lease, job_id: str, above: int = 0) -> Lease:
-    job_moves.demand(tx, job_id)
-    now = tx.now()
-    after = Lease(lease.ref, job_id, max(lease.epoch, above) + 1, now + tx.timing.lease)
-    values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
-    handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
-    if handed.rowcount != 1:
-        raise _lost(lease)
-    return after
 
 
 def free_all(tx: Transaction, job_id: str) -> None:

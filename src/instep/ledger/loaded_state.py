@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection
+import msgspec
+from sqlalchemy import BindParameter, Connection, Row, bindparam, select, true
 
 from instep.domain.events import (
     Event,
@@ -19,7 +20,8 @@ from instep.domain.instances import Instance
 from instep.domain.refs import Naming
 from instep.domain.state import Key, State
 from instep.domain.wants import Want
-from instep.ledger import projections
+from instep.errors import UserError
+from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 from instep.ledger.transaction import batches
 
 K = TypeVar("K")
@@ -27,6 +29,17 @@ V = TypeVar("V")
 
 #: What these do depends on which generation is promoted.
 _SERVING = (InstanceImported, InstanceServed, GenerationPromoted, PartitionDropped)
+
+_instance = msgspec.json.Decoder(Instance).decode
+_want = msgspec.json.Decoder(Want).decode
+
+KEYS: Final[BindParameter[Any]] = bindparam("b_keys", expanding=True)
+_INSTANCES = select(instances.c.uuid, instances.c.body).where(instances.c.uuid.in_(KEYS))
+_CANONICAL = select(canonical).where(canonical.c.ref.in_(KEYS))
+_SERVED = select(served).where(served.c.ref.in_(KEYS))
+_PROMOTED = select(promoted).where(promoted.c.ref.in_(KEYS))
+_WANTS = select(wants.c.id, wants.c.body).where(wants.c.id.in_(KEYS))
+_OPEN = select(want_refs).where(want_refs.c.ref.in_(KEYS), want_refs.c.open == true()).order_by(want_refs.c.sequence)
 
 
 class Rows(dict[K, V]):
@@ -77,12 +90,12 @@ class Stored:
     """The state after the event `last`. Its projections must not change meanwhile: the log's head is locked."""
 
     def __init__(self, connection: Connection, last: int, naming: Naming) -> None:
-        self.instances: Rows[str, Instance] = Rows(lambda keys: projections.some_instances(connection, keys))
-        self.canonical: Rows[Key, str] = Rows(lambda keys: projections.some_canonical(connection, keys))
-        self.served: Rows[Key, str] = Rows(lambda keys: projections.some_served(connection, keys))
-        self.promoted: Rows[str, str] = Rows(lambda refs: projections.some_promoted(connection, refs))
-        self.wants: Rows[str, Want] = Rows(lambda ids: projections.some_wants(connection, ids))
-        self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: projections.open_wants(connection, keys))
+        self.instances: Rows[str, Instance] = Rows(lambda keys: some_instances(connection, keys))
+        self.canonical: Rows[Key, str] = Rows(lambda keys: some_canonical(connection, keys))
+        self.served: Rows[Key, str] = Rows(lambda keys: some_served(connection, keys))
+        self.promoted: Rows[str, str] = Rows(lambda refs: some_promoted(connection, refs))
+        self.wants: Rows[str, Want] = Rows(lambda ids: some_wants(connection, ids))
+        self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: open_wants(connection, keys))
         self.state = State(
             last, self.instances, self.canonical, self.served, self.promoted, self.wants, self._open, naming=naming
         )
@@ -119,3 +132,61 @@ def _named(event: Event | Unreadable, *fields: str) -> list[str]:
     """What an event names in these fields, as far as it has them: one or many in each."""
     values = [getattr(event, field, ()) for field in fields]
     return [each for value in values for each in ((value,) if isinstance(value, str) else value)]
+
+
+# Bodies.
+
+
+def instance_of(row: Row[Any, Any]) -> Instance:
+    try:
+        return _instance(row.body)
+    except msgspec.MsgspecError as error:
+        raise _torn(f"instance {row.uuid}", error) from error
+
+
+def want_of(row: Row[Any, Any]) -> Want:
+    try:
+        return _want(row.body)
+    except msgspec.MsgspecError as error:
+        raise _torn(f"want {row.id}", error) from error
+
+
+def _torn(what: str, error: Exception) -> UserError:
+    return UserError(
+        f"what the ledger has stored of {what} cannot be read ({error})",
+        hint="Make it anew from the ledger's log: instep ledger rebuild",
+    )
+
+
+# Rows.
+
+
+def some_instances(connection: Connection, uuids: Collection[str]) -> dict[str, Instance]:
+    return {row.uuid: instance_of(row) for row in connection.execute(_INSTANCES, {"b_keys": list(uuids)})}
+
+
+def some_canonical(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
+    return {(row.ref, row.generation): row.uuid for row in connection.execute(_CANONICAL, _refs(keys))}
+
+
+def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
+    return {(row.ref, row.generation): row.uuid for row in connection.execute(_SERVED, _refs(keys))}
+
+
+def some_promoted(connection: Connection, refs: Collection[str]) -> dict[str, str]:
+    return {row.ref: row.generation for row in connection.execute(_PROMOTED, {"b_keys": list(refs)})}
+
+
+def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:
+    return {row.id: want_of(row) for row in connection.execute(_WANTS, {"b_keys": list(ids)})}
+
+
+def open_wants(connection: Connection, keys: Collection[Key]) -> dict[Key, dict[str, None]]:
+    found: dict[Key, dict[str, None]] = {}
+    for row in connection.execute(_OPEN, _refs(keys)):
+        found.setdefault((row.ref, row.generation), {})[row.want_id] = None
+    return found
+
+
+def _refs(keys: Collection[Key]) -> dict[str, list[str]]:
+    return {"b_keys": list(dict.fromkeys(ref for ref, _ in keys))}

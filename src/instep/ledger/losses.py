@@ -10,35 +10,47 @@ from instep.domain.refs import PartitionRef
 from instep.domain.storable import storable
 from instep.ledger import leases
 from instep.ledger.tables import job_parts, listing_problems
-from instep.ledger.transaction import Transaction
+from instep.ledger.transaction import Store, Transaction, reads, writes
 
 
-def count(tx: Transaction, part: JobPart, loss: Loss, job_id: str) -> None:
-    leases.demand_epoch(tx, job_id, part)
-    more = {
-        "lost_units": job_parts.c.lost_units + loss.units,
-        "lost_rows": job_parts.c.lost_rows + loss.rows,
-    }
-    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(part.ref))
-    tx.connection.execute(update(job_parts).where(*here).values(more))
+class Losses(Store):
+    """What was lost without that anybody asked for it, and what could not be seen."""
 
+    @writes
+    def count(self, tx: Transaction, part: JobPart, loss: Loss, *, job_id: str) -> None:
+        """The part has lost so much more than was planned. Repeated after a lost reply it counts twice: then somebody
+        is asked a little earlier. Raises `Fenced` if the part's epoch is not the lease's any more.
+        """
+        leases.demand_epoch(tx, job_id, part)
+        more = {
+            "lost_units": job_parts.c.lost_units + loss.units,
+            "lost_rows": job_parts.c.lost_rows + loss.rows,
+        }
+        here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(part.ref))
+        tx.connection.execute(update(job_parts).where(*here).values(more))
 
-def lately(tx: Transaction, ref: PartitionRef, generation: str, window: int) -> Loss:
-    told = (job_parts.c.lost_units, job_parts.c.lost_rows, job_parts.c.allowed)
-    here = (job_parts.c.ref == str(ref), job_parts.c.generation == generation)
-    counts = or_(job_parts.c.lost_units > 0, job_parts.c.lost_rows > 0, job_parts.c.allowed)
-    young = or_(job_parts.c.finished_at.is_(None), job_parts.c.finished_at > tx.now() - window)
-    found = tx.connection.execute(select(*told).where(*here, counts, young).order_by(job_parts.c.epoch))
-    return lost_by(PartLoss(Loss(row.lost_units, row.lost_rows), bool(row.allowed)) for row in found)
+    @reads
+    def lately(self, tx: Transaction, ref: PartitionRef, generation: str, *, window: int) -> Loss:
+        """What parts on this generation have lost that are open, or ended less than `window` (ms) ago: since the last
+        one that was `allowed`.
+        """
+        told = (job_parts.c.lost_units, job_parts.c.lost_rows, job_parts.c.allowed)
+        here = (job_parts.c.ref == str(ref), job_parts.c.generation == generation)
+        counts = or_(job_parts.c.lost_units > 0, job_parts.c.lost_rows > 0, job_parts.c.allowed)
+        young = or_(job_parts.c.finished_at.is_(None), job_parts.c.finished_at > tx.now() - window)
+        found = tx.connection.execute(select(*told).where(*here, counts, young).order_by(job_parts.c.epoch))
+        return lost_by(PartLoss(Loss(row.lost_units, row.lost_rows), bool(row.allowed)) for row in found)
 
+    @writes
+    def tell_listing(self, tx: Transaction, ref: PartitionRef, problem: str | None) -> None:
+        """Why not all of a partition's source could be seen at the last look, or that it could be again."""
+        tx.connection.execute(delete(listing_problems).where(listing_problems.c.ref == str(ref)))
+        if problem is not None:
+            tx.connection.execute(insert(listing_problems).values(ref=str(ref), problem=storable(problem)))
 
-def tell_listing(tx: Transaction, ref: PartitionRef, problem: str | None) -> None:
-    tx.connection.execute(delete(listing_problems).where(listing_problems.c.ref == str(ref)))
-    if problem is not None:
-        tx.connection.execute(insert(listing_problems).values(ref=str(ref), problem=storable(problem)))
-
-
-def listing_problem(tx: Transaction, ref: PartitionRef) -> str | None:
-    found = select(listing_problems.c.problem).where(listing_problems.c.ref == str(ref))
-    problem: str | None = tx.connection.scalar(found)
-    return problem
+    @reads
+    def listing_problem(self, tx: Transaction, ref: PartitionRef) -> str | None:
+        """What was told of the last look, if it was a problem."""
+        found = select(listing_problems.c.problem).where(listing_problems.c.ref == str(ref))
+        problem: str | None = tx.connection.scalar(found)
+        return problem

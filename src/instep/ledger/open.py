@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from instep.domain.clock import TIMING, Clock, Timing
-from instep.errors import Transient, UserError
+from instep.errors import Away, InstepError, Transient, UserError
+from instep.ledger.dialects.server import Server
+from instep.ledger.dialects.sqlite import SqliteDialect, explain, memory_engine, sqlite_engine
 from instep.ledger.ledger import Ledger
-from instep.servers.address import SERVER_SCHEMES, server_address
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
+from instep.ledger.schema import bring_up, refuse_newer, upgrade, version_of
+from instep.ledger.tables import HEAD
+from instep.ledger.transaction import IN_TRANSACTION
+from instep.servers.address import SERVER_SCHEMES, ServerAddress, server_address
 
 #: How long a writer waits for another one before the ledger says that it is locked.
 BUSY_SECONDS: Final = 30.0
@@ -44,8 +50,6 @@ def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Led
     except ValueError as error:
         raise UserError(f"the ledger's URL {error}") from error
 
-    from instep.ledger.dialects.server import open_server
-
     return open_server(address, read_only=read_only, timing=timing) or _nothing(clock, timing)
 
 
@@ -66,24 +70,14 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
 
 def _nothing(clock: Clock, timing: Timing) -> Ledger:
     """An empty ledger in memory, in place of one that is not there yet."""
-    from instep.ledger.dialects.sqlite import SqliteDialect, memory_engine
-    from instep.ledger.schema import bring_up
-    from instep.ledger.sql_ledger import SqlLedger
-
     engine = memory_engine()
     bring_up(engine, _IN_MEMORY)
-    return SqlLedger(engine, SqliteDialect(clock, _IN_MEMORY), timing)
+    return Ledger(engine, SqliteDialect(clock, _IN_MEMORY), timing)
 
 
 def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float, timing: Timing) -> Ledger:
     if read_only and _absent(path):
         return _nothing(clock, timing)
-
-    from sqlalchemy.exc import DBAPIError
-
-    from instep.ledger.dialects.sqlite import SqliteDialect, explain, sqlite_engine
-    from instep.ledger.schema import bring_up
-    from instep.ledger.sql_ledger import SqlLedger
 
     if not read_only:
         _make_folder(path)
@@ -109,7 +103,7 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
     except BaseException:
         engine.dispose()
         raise
-    return SqlLedger(engine, SqliteDialect(clock, str(path)), timing)
+    return Ledger(engine, SqliteDialect(clock, str(path)), timing)
 
 
 def _absent(path: Path) -> bool:
@@ -132,18 +126,105 @@ def _make_folder(path: Path) -> None:
 
 def _is_current(engine: Engine, where: str) -> bool:
     """Whether there is a schema to read; False for a file that is still empty."""
-    from instep.ledger.schema import refuse_newer, version_of
-    from instep.ledger.tables import HEAD
-
     with engine.connect() as connection:
         version = version_of(connection, where)
     if version is None:
         return False
     refuse_newer(version, where)
     if version != HEAD:
-        raise UserError(
-            f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
-            where=where,
-            hint="The next `instep run` brings it up to date.",
-        )
+        raise _older(version, where)
     return True
+
+
+def _older(version: str | None, where: str) -> UserError:
+    return UserError(
+        f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
+        where=where,
+        hint="The next `instep run` brings it up to date.",
+    )
+
+
+# Servers.
+
+
+def server_at(address: ServerAddress) -> Server:
+    """Raises `UserError` when its driver is not installed."""
+    driver, extra = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}[address.kind]
+    try:
+        import_module(driver)
+    except ImportError as error:
+        raise UserError(
+            f"the driver for ledgers on {address.scheme} is not installed",
+            where=address.label,
+            hint=f"Install it with: pip install 'instep[{extra}]'",
+        ) from error
+    if address.kind == "postgresql":
+        from instep.ledger.dialects.postgres import Postgres
+
+        return Postgres(address)
+    from instep.ledger.dialects.mysql import Mysql
+
+    return Mysql(address)
+
+
+def open_server(
+    address: ServerAddress,
+    *,
+    read_only: bool = False,
+    timing: Timing = TIMING,
+    clock: Clock | None = None,
+    server: Server | None = None,
+) -> Ledger | None:
+    """The ledger there; None for one that is only to be read, and does not exist yet.
+
+    Its clock is the server's. A test may give another one, or a server of other settings.
+    """
+    where = address.label
+    server = server or server_at(address)
+    dialect = server.dialect(clock)
+    engine = server.engine(read_only=read_only)
+    try:
+        with engine.connect() as connection:
+            server.demand_suitable(connection)
+            version = version_of(connection, where)
+        if version is None and read_only:
+            engine.dispose()
+            return None
+        if version is not None:
+            refuse_newer(version, where)
+        if version != HEAD:
+            _bring_up(server, engine, version, where, read_only=read_only)
+    except DBAPIError as error:
+        engine.dispose()
+        known = dialect.explain(error, committing=False)
+        if known is None:
+            raise
+        # Without the driver's own error: that may repeat the URL's user.
+        raise _as_user_error(known, where) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return Ledger(engine, dialect, timing)
+
+
+def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *, read_only: bool) -> None:
+    if read_only:
+        raise _older(version, where)
+    with server.lock(engine):
+        with engine.connect() as connection:
+            version = version_of(connection, where)
+        if version == HEAD:
+            return  # Another process was first.
+        server.clear_torn_schema(engine)
+        # Always by migrations: indexes differ from those of SQLite.
+        upgrade(engine.execution_options(**IN_TRANSACTION))
+
+
+def _as_user_error(error: InstepError, where: str) -> InstepError:
+    if not isinstance(error, Transient):
+        return error
+    return Away(
+        str(error).removeprefix(f"{where}: "),
+        where=where,
+        hint="Check host and port in `ledger:`, and that the server runs and can be reached from here.",
+    )

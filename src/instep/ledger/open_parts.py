@@ -9,11 +9,12 @@ from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, 
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
+from instep.domain.slice_retries import SUSPECT_ATTEMPTS
 from instep.ledger import jobs as job_rows
-from instep.ledger.slice_retries import SUSPECT_ATTEMPTS
-from instep.ledger.slices import PENDING, PROCESSING, may_be_claimed
+from instep.ledger.dialects.dialect import may_be_claimed
+from instep.ledger.slice_rows import PENDING, PROCESSING
 from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices, want_refs
-from instep.ledger.transaction import Transaction, batches
+from instep.ledger.transaction import Store, Transaction, batches, reads
 
 _ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, JobState.STOPPING)]
 
@@ -72,31 +73,41 @@ _WANTED_STOPPED = (
 )
 
 
-def find(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
-    rows: list[Row[Any]] = []
-    for some in batches(sorted(map(str, set(refs)))):
-        rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some, "b_now": tx.now()}).all()
-    rows.sort(key=lambda row: (-row.priority, -row.head, row.ref, row.job_id))
-    return [
-        OpenPart(
-            job_id=row.job_id,
-            job_state=JobState(row.job_state),
-            part=job_rows.part_of(row),
-            priority=row.priority,
-            head=row.head,
-            pending=row.pending,
-            processing=row.processing,
-            held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
-            workers=row.workers,
-        )
-        for row in rows
-    ]
+class OpenParts(Store):
+    """Parts that have not ended, on partitions that somebody looks at."""
 
+    @reads
+    def on(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        """Open parts on these partitions of jobs that are READY, RUNNING or STOPPING: those of higher
+        priority first, then those with the larger head.
+        """
+        rows: list[Row[Any]] = []
+        for some in batches(sorted(map(str, set(refs)))):
+            rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some, "b_now": tx.now()}).all()
+        rows.sort(key=lambda row: (-row.priority, -row.head, row.ref, row.job_id))
+        return [
+            OpenPart(
+                job_id=row.job_id,
+                job_state=JobState(row.job_state),
+                part=job_rows.part_of(row),
+                priority=row.priority,
+                head=row.head,
+                pending=row.pending,
+                processing=row.processing,
+                held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
+                workers=row.workers,
+            )
+            for row in rows
+        ]
 
-def wanted_stopped(tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
-    found = {
-        (PartitionRef.parse(row.ref), row.generation)
-        for some in batches(sorted(map(str, set(refs))))
-        for row in tx.connection.execute(_WANTED_STOPPED, {"b_refs": some})
-    }
-    return sorted(found)
+    @reads
+    def wanted_stopped(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+        """Of these partitions those, and in which generation, that somebody waits for while the job on them is STOPPED;
+        by name. (Such a want is Building still.)
+        """
+        found = {
+            (PartitionRef.parse(row.ref), row.generation)
+            for some in batches(sorted(map(str, set(refs))))
+            for row in tx.connection.execute(_WANTED_STOPPED, {"b_refs": some})
+        }
+        return sorted(found)

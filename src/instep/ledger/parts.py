@@ -4,52 +4,223 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Row, exists, func, insert, or_, select, update
 
-from instep.domain import events as e
+from instep.domain.events import DependencyMissed
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, end_of_job
 from instep.domain.planning import claim_order, claimable_at
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
-from instep.ledger import event_rows, instance_events, job_moves, manifest, projections, workers
+from instep.ledger import checkpoints as checkpoint_rows
+from instep.ledger import failures as failure_rows
+from instep.ledger import instances as instance_rows
+from instep.ledger import job_moves, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
-from instep.ledger import slices as slice_rows
-from instep.ledger.ledger import Lease, NewPart
-from instep.ledger.slices import PENDING, PROCESSING
-from instep.ledger.tables import (
-    PART_ENDS,
-    checkpoints,
-    instances,
-    job_parts,
-    jobs,
-    slice_work,
-    slices,
-)
-from instep.ledger.transaction import Transaction
+from instep.ledger.leases import Lease
+from instep.ledger.slice_rows import PENDING, PROCESSING
+from instep.ledger.tables import PART_ENDS, checkpoints, instances, job_parts, jobs, slice_work, slices
+from instep.ledger.transaction import Store, Transaction, reads, writes
+
+
+@dataclass(frozen=True, slots=True)
+class NewPart:
+    """A partition's share of a new job: what it builds, its slices, and what it cannot be built without. `lost` is what
+    it takes away that nobody has asked for; `allowed`: a person has said that it may be whatever it is.
+    """
+
+    part: JobPart
+    slices: Sequence[SlicePlan]
+    missed: Sequence[DependencyMissed] = ()
+    lost: Loss = NO_LOSS
+    allowed: bool = False
+
+
+class Parts(Store):
+    """What a job does to one partition. Each write about one shows the epoch of the partition's lease."""
+
+    @writes
+    def plan(self, tx: Transaction, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
+        """Store parts and slices; INITIALIZING → READY, in one transaction. Shows each part's epoch.
+
+        `rank` is given by priority, then largest work first (LPT), then number. The first half of the
+        slices in that order is claimable at once; with `stagger` the rest becomes claimable one by one over
+        the stagger time, else at once too. Raises `Fenced` without the leases, `Conflict` if the job is not
+        INITIALIZING.
+
+        Appends for each part, in the order given, what its instance becomes: Building for a fresh part, of the window
+        (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is the part's, else now (never
+        less than the job's `created_at`); and never less than the floor. Then what the parts miss: these wait for it
+        from the beginning. `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
+        """
+        state = job_moves.demand(tx, job_id)
+        job_moves.demand_move(job_id, state, JobState.READY)
+        for new in sorted(parts, key=lambda each: str(each.part.ref)):
+            lease_rows.demand_epoch(tx, job_id, new.part)
+        for position, new in enumerate(parts):
+            _insert(tx, job_id, position, new)
+        planned = [
+            (f"{job_id}.{position}.{each.index}", new.part.ref, each)
+            for position, new in enumerate(parts)
+            for each in new.slices
+        ]
+        _insert_slices(tx, job_id, planned, tx.timing.stagger if stagger else 0)
+        tx.dialect.planned(tx.connection, len(planned))
+        job_moves.set_state(tx, job_id, JobState.READY)
+        missed = [each for new in parts for each in new.missed]
+        instance_rows.begin(tx, job_id, [new.part for new in parts], missed, _created_at(tx, job_id))
+
+    @writes
+    def extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
+        """More slices, behind those that it has, which have to be done: of what came after the part was planned. They
+        are claimable at once, and whoever was elected to finish the part is so no more. Raises `Fenced` if the part's
+        epoch is not the lease's any more, `Conflict` if the part has open slices or has ended, or if the job is not
+        RUNNING.
+        """
+        state = job_moves.demand(tx, job_id)
+        stored = _stored(tx, job_id, part)
+        lease_rows.demand_epoch(tx, job_id, part)
+        if state is not JobState.RUNNING or stored.state is not None or _has_open_slices(tx, job_id, part.ref):
+            raise Conflict(f"the part of job {job_id} on {part.ref} cannot be extended")
+        last = select(func.max(slices.c.number)).where(slices.c.job_id == job_id, slices.c.ref == str(part.ref))
+        found = tx.connection.scalar(last)
+        first = 0 if found is None else found + 1
+        numbered = [replace(each, index=first + each.index) for each in more]
+        named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
+        _insert_slices(tx, job_id, named, 0)
+        _update(tx, job_id, part.ref, finisher=None)
+        job_moves.touch(tx, job_id)
+
+    @writes
+    def adopt(self, tx: Transaction, lease: Lease) -> JobPart:
+        """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
+
+        No worker was left in the job when the lease was taken, so slices still PROCESSING have ended badly.
+        A job left STOPPING becomes STOPPED. Who was elected to finish it still is, while it takes part. Raises
+        `Fenced` without the lease, `Conflict` when the job has ended otherwise, or the part has.
+        """
+        job_id = lease.job_id
+        state = job_moves.lock(tx, job_id)
+        lease_rows.demand(tx, lease)
+        if state is None or (state.ended and state is not JobState.STOPPED):
+            raise Conflict(f"job {job_id} has ended: {state}")
+        row = lock_open(tx, job_id, lease.ref)
+        if row is None:
+            raise Conflict(f"job {job_id} has no open part on {lease.ref}")
+        if state is JobState.STOPPING:
+            # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
+            job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+        else:
+            job_moves.touch(tx, job_id)
+        _update(tx, job_id, lease.ref, epoch=lease.epoch)
+        here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
+        slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
+        adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))
+        return job_rows.part_of(tx.connection.execute(adopted).one())
+
+    @writes
+    def begin_finish(self, tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+        """Whether this worker is to finish the part: no slice of it is open, and nobody else does it who
+        still takes part in the job. Again it is still true.
+        """
+        row = lock_open(tx, job_id, ref)
+        if row is None or _has_open_slices(tx, job_id, ref) or _is_finished_by_another(tx, row, worker_id):
+            return False
+        _update(tx, job_id, ref, finisher=worker_id)
+        return True
+
+    @writes
+    def finish(
+        self,
+        tx: Transaction,
+        job_id: str,
+        part: JobPart,
+        state: JobState,
+        *,
+        worker_id: str,
+        promote: bool = False,
+        whole: bool = False,
+        error: str | None = None,
+        retry: bool = False,
+    ) -> JobState:
+        """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
+        the checkpoint of the partition's generation in the same transaction; manifest rows of the instance it
+        replaces are dropped, and if the job has read the `whole` source, so are failures that it has not
+        met. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is not served is
+        dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part then; its state is
+        returned.
+        Again with the same state (a lost reply) it changes nothing.
+
+        Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the part's target,
+        else the job's `created_at`; of the same instance never less than the one before): fresh and promoted, it is
+        Live and served; promoted otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by
+        `error` (else by the part's state), whatever `state` says; with `retry`, wants go on waiting for the next one.
+        That is not appended when the instance is not in work by this job any more.
+
+        Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
+        `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance
+        that does not take what is to be promoted (what it waited for has failed, say). The part stays open then.
+        """
+        if state not in PART_ENDS:
+            raise ValueError(f"{state} is not an end of a part")
+        before = job_moves.demand(tx, job_id)
+        stored = _stored(tx, job_id, part)
+        if stored.state == state:
+            return before
+        if stored.state is not None:
+            raise Conflict(f"the part of job {job_id} on {part.ref} has ended: {stored.state}")
+        lease_rows.demand_epoch(tx, job_id, part)
+        if _is_finished_by_another(tx, stored, worker_id):
+            raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
+        durable = promote or state is not JobState.FAILED
+        if durable and before is not JobState.RUNNING:
+            raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
+        if durable and _has_open_slices(tx, job_id, part.ref):
+            raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
+        if promote:
+            if whole:
+                failure_rows.forget_unmet(tx, part, job_id)
+            _promote(tx, job_id, part, stored)
+        if state is JobState.FAILED:
+            _cancel(tx, job_id, part.ref)
+            checkpoint_rows.drop_unserved(tx, part)
+        lease_rows.release(tx, Lease(part.ref, job_id, part.epoch, 0))
+        _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
+        after = _end_job(tx, job_id, before)
+        if not promote:
+            instance_rows.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
+        return after
+
+    @reads
+    def of_epoch(self, tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+        """The job, and its part, that wrote rows of this `_version`: that which has the least epoch from `epoch` on,
+        because a part's epoch grows while it is worked on.
+        """
+        later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
+        row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
+        return None if row is None else (row.job_id, job_rows.part_of(row))
+
+    @reads
+    def reaching(self, tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+        """The job, and its part, that brought what has this watermark into an instance: the first whose target is not
+        below it. One that failed counts only if there is no other: what it had to do was done by the next.
+        """
+        here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
+        failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
+        # One after the other: ordered by both, what is found would have to be sorted.
+        for which in (~failed, failed):
+            first = select(job_parts).where(*here, which).order_by(job_parts.c.epoch).limit(1)
+            row = tx.connection.execute(first).one_or_none()
+            if row is not None:
+                return row.job_id, job_rows.part_of(row)
+        return None
+
 
 # Planning.
-
-
-def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) -> None:
-    state = job_moves.demand(tx, job_id)
-    job_moves.demand_move(job_id, state, JobState.READY)
-    for new in sorted(parts, key=lambda each: str(each.part.ref)):
-        lease_rows.demand_epoch(tx, job_id, new.part)
-    for position, new in enumerate(parts):
-        _insert(tx, job_id, position, new)
-    planned = [
-        (f"{job_id}.{position}.{each.index}", new.part.ref, each)
-        for position, new in enumerate(parts)
-        for each in new.slices
-    ]
-    _insert_slices(tx, job_id, planned, tx.timing.stagger if stagger else 0)
-    tx.dialect.planned(tx.connection, len(planned))
-    job_moves.set_state(tx, job_id, JobState.READY)
-    instance_events.begin(tx, job_id, parts, _created_at(tx, job_id))
 
 
 def _insert(tx: Transaction, job_id: str, position: int, new: NewPart) -> None:
@@ -82,22 +253,6 @@ def _insert(tx: Transaction, job_id: str, position: int, new: NewPart) -> None:
             allowed=new.allowed,
         )
     )
-
-
-def extend(tx: Transaction, job_id: str, part: JobPart, more: Sequence[SlicePlan]) -> None:
-    state = job_moves.demand(tx, job_id)
-    stored = _stored(tx, job_id, part)
-    lease_rows.demand_epoch(tx, job_id, part)
-    if state is not JobState.RUNNING or stored.state is not None or _has_open_slices(tx, job_id, part.ref):
-        raise Conflict(f"the part of job {job_id} on {part.ref} cannot be extended")
-    last = select(func.max(slices.c.number)).where(slices.c.job_id == job_id, slices.c.ref == str(part.ref))
-    found = tx.connection.scalar(last)
-    first = 0 if found is None else found + 1
-    numbered = [replace(each, index=first + each.index) for each in more]
-    named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
-    _insert_slices(tx, job_id, named, 0)
-    _update(tx, job_id, part.ref, finisher=None)
-    job_moves.touch(tx, job_id)
 
 
 def _insert_slices(
@@ -133,145 +288,14 @@ def _insert_slices(
     tx.connection.execute(insert(slice_work), cold)
 
 
-# Looking things up.
-
-
-def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
-    later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
-    row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
-    return None if row is None else (row.job_id, job_rows.part_of(row))
-
-
-def part_reaching(tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
-    here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
-    failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
-    # One after the other: ordered by both, what is found would have to be sorted.
-    for which in (~failed, failed):
-        first = select(job_parts).where(*here, which).order_by(job_parts.c.epoch).limit(1)
-        row = tx.connection.execute(first).one_or_none()
-        if row is not None:
-            return row.job_id, job_rows.part_of(row)
-    return None
-
-
-def all_indexes(tx: Transaction) -> set[str]:
-    return set(tx.connection.scalars(select(job_parts.c.physical).distinct()))
-
-
-def indexes(tx: Transaction, entity: str) -> set[str]:
-    begun = (
-        select(job_parts.c.physical)
-        # Only such jobs have open parts, and they are few.
-        .join(jobs, jobs.c.id == job_parts.c.job_id)
-        .where(jobs.c.state.in_(job_rows.UNFINISHED), job_parts.c.state.is_(None))
-        .where(manifest.of_entity(job_parts.c.ref, entity))
-    )
-    served = select(checkpoints.c.physical).where(manifest.of_entity(checkpoints.c.ref, entity))
-    return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
-
-
-# Taking over.
-
-
-def adopt(tx: Transaction, lease: Lease) -> JobPart:
-    job_id = lease.job_id
-    state = job_moves.lock(tx, job_id)
-    lease_rows.demand(tx, lease)
-    if state is None or (state.ended and state is not JobState.STOPPED):
-        raise Conflict(f"job {job_id} has ended: {state}")
-    row = _lock_open(tx, job_id, lease.ref)
-    if row is None:
-        raise Conflict(f"job {job_id} has no open part on {lease.ref}")
-    if state is JobState.STOPPING:
-        # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
-        job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
-    else:
-        job_moves.touch(tx, job_id)
-    _update(tx, job_id, lease.ref, epoch=lease.epoch)
-    here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
-    slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
-    adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))
-    return job_rows.part_of(tx.connection.execute(adopted).one())
-
-
 # Finishing.
 
 
-def begin_finish(tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
-    row = _lock_open(tx, job_id, ref)
-    if row is None or _has_open_slices(tx, job_id, ref) or _is_finished_by_another(tx, row, worker_id):
-        return False
-    _update(tx, job_id, ref, finisher=worker_id)
-    return True
-
-
-def finish(
-    tx: Transaction,
-    job_id: str,
-    part: JobPart,
-    state: JobState,
-    *,
-    worker_id: str,
-    promote: bool,
-    whole: bool,
-    error: str | None,
-    retry: bool,
-) -> JobState:
-    if state not in PART_ENDS:
-        raise ValueError(f"{state} is not an end of a part")
-    before = job_moves.demand(tx, job_id)
-    stored = _stored(tx, job_id, part)
-    if stored.state == state:
-        return before
-    if stored.state is not None:
-        raise Conflict(f"the part of job {job_id} on {part.ref} has ended: {stored.state}")
-    lease_rows.demand_epoch(tx, job_id, part)
-    if _is_finished_by_another(tx, stored, worker_id):
-        raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
-    durable = promote or state is not JobState.FAILED
-    if durable and before is not JobState.RUNNING:
-        raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
-    if durable and _has_open_slices(tx, job_id, part.ref):
-        raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
-    if promote:
-        if whole:
-            manifest.forget_unmet(tx, part, job_id)
-        _promote(tx, job_id, part, stored)
-    if state is JobState.FAILED:
-        _cancel(tx, job_id, part.ref)
-        manifest.drop_unserved(tx, part)
-    lease_rows.release(tx, Lease(part.ref, job_id, part.epoch, 0))
-    _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
-    after = _end_job(tx, job_id, before)
-    if not promote:
-        instance_events.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
-    return after
-
-
-def drop_partition(tx: Transaction, lease: Lease, by: str) -> None:
-    ref = str(lease.ref)
-    here = (job_parts.c.ref == ref, job_parts.c.state.is_(None))
-    before = {
-        job_id: job_moves.demand(tx, job_id)
-        for job_id in tx.connection.scalars(select(job_parts.c.job_id).where(*here).order_by(job_parts.c.job_id)).all()
-    }
-    lease_rows.demand(tx, lease)
-    for job_id, state in before.items():
-        row = _lock_open(tx, job_id, lease.ref)
-        if row is not None:
-            _fail_open(tx, row, f"{ref} was dropped", state)
-    manifest.drop_partition(tx, lease.ref)
-    event_rows.lock(tx.connection)
-    generations = projections.known_generations(tx.connection, ref)
-    if generations:
-        instance_events.demand(tx, [e.PartitionDropped(ref=ref, generations=tuple(generations), by=by)])
-
-
-def _fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> None:
+def fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> None:
     """Nobody works on it; what became of its instance is said by another event."""
     part = job_rows.part_of(row)
     _cancel(tx, row.job_id, part.ref)
-    manifest.drop_unserved(tx, part)
+    checkpoint_rows.drop_unserved(tx, part)
     _update(tx, row.job_id, part.ref, state=JobState.FAILED.value, finished_at=tx.now(), error=error)
     _end_job(tx, row.job_id, before)
 
@@ -279,10 +303,10 @@ def _fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> 
 def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> None:
     """Serve the part's instance. Raises `Conflict` when it cannot be."""
     reached = _created_at(tx, job_id) if stored.target is None else stored.target
-    watermark = instance_events.watermark(tx, part, reached)
+    watermark = instance_rows.watermark(tx, part, reached)
     # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
-    manifest.move_checkpoint(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
-    instance_events.succeed(tx, job_id, part, watermark)
+    checkpoint_rows.move(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
+    instance_rows.succeed(tx, job_id, part, watermark)
 
 
 def _created_at(tx: Transaction, job_id: str) -> int:
@@ -327,7 +351,7 @@ def _has_open_slices(tx: Transaction, job_id: str, ref: PartitionRef) -> bool:
     return bool(tx.connection.scalar(select(or_(exists().where(*here, PENDING), exists().where(*here, PROCESSING)))))
 
 
-def _lock_open(tx: Transaction, job_id: str, ref: PartitionRef) -> Row[Any] | None:
+def lock_open(tx: Transaction, job_id: str, ref: PartitionRef) -> Row[Any] | None:
     here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
     return tx.connection.execute(select(job_parts).where(*here).with_for_update()).one_or_none()
 

@@ -2,92 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    Table,
-    Update,
-    bindparam,
-    delete,
-    false,
-    func,
-    insert,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Table, Update, bindparam, delete, false, insert, update
 
 from instep.domain.instances import Instance
-from instep.domain.refs import PartitionRef
 from instep.domain.state import Canonical, Change, Dropped, Forgotten, Key, Promoted, Served, State
-from instep.domain.wants import Want, WantState
-from instep.errors import UserError
+from instep.domain.wants import Want
+from instep.ledger.loaded_state import Rows, Stored
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 from instep.ledger.transaction import batches
 
-if TYPE_CHECKING:
-    from instep.ledger.loaded_state import Rows, Stored
-
 K = TypeVar("K")
-
-_instance = msgspec.json.Decoder(Instance).decode
-_want = msgspec.json.Decoder(Want).decode
-
-_KEYS: Final[BindParameter[Any]] = bindparam("b_keys", expanding=True)
-_INSTANCES = select(instances.c.uuid, instances.c.body).where(instances.c.uuid.in_(_KEYS))
-_CANONICAL = select(canonical).where(canonical.c.ref.in_(_KEYS))
-_SERVED = select(served).where(served.c.ref.in_(_KEYS))
-_PROMOTED = select(promoted).where(promoted.c.ref.in_(_KEYS))
-_WANTS = select(wants.c.id, wants.c.body).where(wants.c.id.in_(_KEYS))
-_SINCE = select(wants.c.id, wants.c.body).where(wants.c.sequence.in_(_KEYS)).order_by(wants.c.sequence)
-_STARTABLE = (
-    select(func.min(want_refs.c.sequence).label("since"))
-    .join(wants, wants.c.id == want_refs.c.want_id)
-    .where(
-        want_refs.c.ref.in_(_KEYS),
-        want_refs.c.open == true(),
-        wants.c.state == WantState.IDLE.value,
-        or_(wants.c.needed.is_(None), wants.c.needed <= bindparam("b_now")),
-    )
-    .group_by(want_refs.c.ref, want_refs.c.generation)
-)
-_OPEN = select(want_refs).where(want_refs.c.ref.in_(_KEYS), want_refs.c.open == true()).order_by(want_refs.c.sequence)
-
-
-# Bodies.
-
-
-def instance_of(row: Row[Any, Any]) -> Instance:
-    try:
-        return _instance(row.body)
-    except msgspec.MsgspecError as error:
-        raise _torn(f"instance {row.uuid}", error) from error
-
-
-def want_of(row: Row[Any, Any]) -> Want:
-    try:
-        return _want(row.body)
-    except msgspec.MsgspecError as error:
-        raise _torn(f"want {row.id}", error) from error
-
-
-def _torn(what: str, error: Exception) -> UserError:
-    return UserError(
-        f"what the ledger has stored of {what} cannot be read ({error})",
-        hint="Make it anew from the ledger's log: instep ledger rebuild",
-    )
-
-
-# Rows.
 
 
 class Origins(NamedTuple):
@@ -286,92 +215,3 @@ def write_all(connection: Connection, state: State, origins: Origins) -> None:
         connection.execute(delete(table))
         for some in batches(rows):
             connection.execute(insert(table), some)
-
-
-# Reading, for the fold.
-
-
-def some_instances(connection: Connection, uuids: Collection[str]) -> dict[str, Instance]:
-    return {row.uuid: instance_of(row) for row in connection.execute(_INSTANCES, {"b_keys": list(uuids)})}
-
-
-def some_canonical(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
-    return {(row.ref, row.generation): row.uuid for row in connection.execute(_CANONICAL, _refs(keys))}
-
-
-def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
-    return {(row.ref, row.generation): row.uuid for row in connection.execute(_SERVED, _refs(keys))}
-
-
-def some_promoted(connection: Connection, refs: Collection[str]) -> dict[str, str]:
-    return {row.ref: row.generation for row in connection.execute(_PROMOTED, {"b_keys": list(refs)})}
-
-
-def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:
-    return {row.id: want_of(row) for row in connection.execute(_WANTS, {"b_keys": list(ids)})}
-
-
-def known_generations(connection: Connection, ref: str) -> list[str]:
-    """Those of which there is something, or something is wanted."""
-    there = select(canonical.c.generation).where(canonical.c.ref == ref)
-    wanted = select(want_refs.c.generation).where(want_refs.c.ref == ref, want_refs.c.open == true())
-    return sorted({*connection.scalars(there), *connection.scalars(wanted)})
-
-
-def open_wants(connection: Connection, keys: Collection[Key]) -> dict[Key, dict[str, None]]:
-    found: dict[Key, dict[str, None]] = {}
-    for row in connection.execute(_OPEN, _refs(keys)):
-        found.setdefault((row.ref, row.generation), {})[row.want_id] = None
-    return found
-
-
-def _refs(keys: Collection[Key]) -> dict[str, list[str]]:
-    return {"b_keys": list(dict.fromkeys(ref for ref, _ in keys))}
-
-
-# Reading, for others.
-
-
-def instance(connection: Connection, uuid: str) -> Instance | None:
-    return some_instances(connection, [uuid]).get(uuid)
-
-
-def current(connection: Connection, ref: PartitionRef, generation: str = "") -> Instance | None:
-    is_canonical = (canonical.c.ref == str(ref), canonical.c.generation == generation)
-    found = select(instances.c.uuid, instances.c.body).join(canonical, canonical.c.uuid == instances.c.uuid)
-    row = connection.execute(found.where(*is_canonical)).one_or_none()
-    return None if row is None else instance_of(row)
-
-
-def newest(connection: Connection, ref: PartitionRef, limit: int) -> list[Instance]:
-    found = select(instances.c.uuid, instances.c.body).where(instances.c.ref == str(ref))
-    return [instance_of(row) for row in connection.execute(found.order_by(instances.c.sequence.desc()).limit(limit))]
-
-
-def want(connection: Connection, id: str) -> Want | None:
-    return some_wants(connection, [id]).get(id)
-
-
-def newest_wants(
-    connection: Connection, ref: PartitionRef | None, open_only: bool, after: str | None, limit: int
-) -> list[Want]:
-    found: Select[Any] = select(wants.c.id, wants.c.body)
-    sequence = wants.c.sequence if ref is None else want_refs.c.sequence
-    if ref is not None:
-        found = found.join(want_refs, want_refs.c.want_id == wants.c.id).where(want_refs.c.ref == str(ref))
-    if open_only:
-        found = found.where(wants.c.ended_at.is_(None) if ref is None else want_refs.c.open == true())
-    if after is not None:
-        known = wants.alias("known")
-        found = found.where(sequence < select(known.c.sequence).where(known.c.id == after).scalar_subquery())
-    return [want_of(row) for row in connection.execute(found.order_by(sequence.desc()).limit(limit))]
-
-
-def startable_wants(connection: Connection, refs: Collection[PartitionRef], now: int) -> list[Want]:
-    since: set[int] = set()
-    for some in batches(sorted(map(str, set(refs)))):
-        since.update(connection.scalars(_STARTABLE, {"b_keys": some, "b_now": now}))
-    found: list[Want] = []
-    for each in batches(sorted(since)):
-        found += map(want_of, connection.execute(_SINCE, {"b_keys": each}))
-    return found

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from instep.errors import UserError
+from instep.ledger import verification
+from instep.ledger.dialects import collations
 from instep.ledger.tables import HEAD, event_head, metadata
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
@@ -77,9 +79,6 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     """
     from alembic import command
     from alembic.config import Config
-
-    from instep.ledger import verification
-    from instep.ledger.dialects import collations
 
     config = Config()
     config.set_main_option("script_location", "instep.ledger:migrations")

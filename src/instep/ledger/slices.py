@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
-from instep.domain.jobs import Claim, SliceState, SliceStatus, tries_of
+from instep.domain.jobs import Claim, JobPart, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
-from instep.domain.waves import SliceOutcome
-from instep.ledger import manifest
-from instep.ledger.dialects.dialect import ClaimRequest
-from instep.ledger.slice_retries import (
+from instep.domain.slice_retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
     SUSPECT_ATTEMPTS,
@@ -22,15 +19,26 @@ from instep.ledger.slice_retries import (
     Poisoned,
     SliceWork,
     Stuck,
+    demand_balance,
     halves,
     take_apart,
 )
+from instep.domain.waves import SliceOutcome
+from instep.errors import Fenced
+from instep.ledger import documents, failures, job_moves, leases
+from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.jobs import request_stop
+from instep.ledger.paging import beyond, on
+from instep.ledger.slice_rows import (
+    PENDING,
+    back_to_pending,
+    by_wear,
+    is_in,
+    lock,
+    one_more,
+)
 from instep.ledger.tables import job_parts, slice_work, slices
-from instep.ledger.transaction import Transaction, batches
-
-# Literals, so that the planner sees the condition of the partial index.
-PENDING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PENDING}'")
-PROCESSING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PROCESSING}'")
+from instep.ledger.transaction import Store, Transaction, batches, reads, writes, writes_at_once
 
 # By their ids alone: with a condition on the worker, PostgreSQL compares each of them with all that this has in work.
 _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence, slices.c.worker_id).where(
@@ -38,51 +46,240 @@ _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence
 )
 
 
-def may_be_claimed(at: ColumnElement[int], now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Now: its time has come, or was said by a clock that has been set back since."""
-    return ~at.between(now + 1, now + LONGEST_DELAY)
+class SlicePlace(NamedTuple):
+    """Where a slice is among those of its job. Halves of one have its number."""
+
+    ref: str
+    number: int
+    id: str
 
 
-# The life of a claim.
+class SliceView(NamedTuple):
+    """A slice without its work. `worker_id`: who has it, or had it last."""
+
+    ref: PartitionRef
+    number: int
+    id: str
+    bucket: int
+    state: SliceState
+    units: int
+    work: int
+    attempts: int
+    worker_id: str | None
+    claimed_at: int | None
+    finished_at: int | None
+    error: str | None
+
+    @property
+    def place(self) -> SlicePlace:
+        return SlicePlace(str(self.ref), self.number, self.id)
 
 
-def claim(
-    tx: Transaction,
-    job_id: str,
-    ref: PartitionRef,
-    worker_id: str,
-    *,
-    work: int,
-    limit: int,
-    after: int,
-    together: bool,
-) -> list[Claim]:
-    """Without a transaction of its own: at most one of the statements finds something."""
-    every = ClaimRequest(job_id, str(ref), worker_id, max(1, work), limit, 0, 0, SUSPECT_ATTEMPTS - 1)
-    alone = replace(every, enough=1, limit=min(1, limit))
-    requests = [replace(alone, least=least, most=most) for least, most in SUSPECTS]
-    if together:
-        every, last = (replace(every, least=least, most=most) for least, most in TOGETHER)
-        requests = [last]
-    requests.insert(0, every)
-    if after > 0:
-        requests.insert(0, replace(every, after=after))
-    for request in requests:
-        if rows := tx.dialect.claim(tx.connection, request):
-            claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]
-            claims.sort(key=lambda each: (each.rank, each.slice_id))
-            return claims
-    return []
+_SLICE = [slices.c[name] for name in SliceView._fields]
 
 
-def holds(tx: Transaction, claims: Sequence[Claim], worker_id: str) -> bool:
-    found: dict[str, Row[Any]] = {}
-    for some in batches(each.slice_id for each in claims):
-        found.update((row.id, row) for row in tx.connection.execute(_FENCES, {"b_ids": some}))
-    return all(is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id) for each in claims)
+class PartlyDone(Exception):
+    """Not every slice could be completed: roll back and look why."""
 
 
-def give_back(
+class Slices(Store):
+    """The units of work of jobs. Each write about one shows the fence under which it was claimed."""
+
+    @writes_at_once
+    def claim(
+        self,
+        tx: Transaction,
+        job_id: str,
+        ref: PartitionRef,
+        worker_id: str,
+        *,
+        work: int,
+        limit: int,
+        after: int = 0,
+        together: bool = False,
+    ) -> list[Claim]:
+        """Claim PENDING slices that are claimable now, in the order of rank, in one statement.
+
+        Stops once `work` is reached (at least one slice, at most `limit`). Each claimed slice gets
+        fence + 1. Slices of a rank below `after` are passed over: a hint that spares the database the
+        rows which are gone from there; when it finds nothing, all ranks are looked at. Empty when nothing
+        is claimable, the job is not RUNNING, the partition's lease is not the job's, or the worker is not
+        registered.
+
+        A slice that ended badly twice is claimed alone, when no others are left: it may be what killed its
+        workers. Those come first that have not been alone yet. One that is worn out is claimed so as well: not to
+        be run, but to be looked up in the target, and completed if it is there; else it is given back `spent`.
+
+        `together`: nothing is claimed alone, as is right for slices that are read in one go. Those that ended badly
+        `MAX_ATTEMPTS` times are claimed when no others are left.
+        """
+        # Without a transaction of its own: at most one of the statements finds something.
+        every = ClaimRequest(job_id, str(ref), worker_id, max(1, work), limit, 0, 0, SUSPECT_ATTEMPTS - 1)
+        alone = replace(every, enough=1, limit=min(1, limit))
+        requests = [replace(alone, least=least, most=most) for least, most in SUSPECTS]
+        if together:
+            every, last = (replace(every, least=least, most=most) for least, most in TOGETHER)
+            requests = [last]
+        requests.insert(0, every)
+        if after > 0:
+            requests.insert(0, replace(every, after=after))
+        for request in requests:
+            if rows := tx.dialect.claim(tx.connection, request):
+                claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]
+                claims.sort(key=lambda each: (each.rank, each.slice_id))
+                return claims
+        return []
+
+    @reads
+    def holds(self, tx: Transaction, claims: Sequence[Claim], worker_id: str) -> bool:
+        """Whether every claim is still this worker's, under its fence."""
+        found: dict[str, Row[Any]] = {}
+        for some in batches(each.slice_id for each in claims):
+            found.update((row.id, row) for row in tx.connection.execute(_FENCES, {"b_ids": some}))
+        return all(is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id) for each in claims)
+
+    def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction; none is fine too.
+
+        Counts replace, they never add up over retries. Raises `Fenced`, changing nothing, if any
+        slice was taken over or the part's epoch is not the lease's any more. Again under the same
+        claims (a lost reply) it changes nothing. Raises `ValueError` for counts that do not add up.
+        """
+        run = self._database.write if any(map(_writes_rows, outcomes)) else self._database.write_at_once
+        try:
+            run(lambda tx: _complete(tx, part, worker_id, outcomes, job_id))
+        except PartlyDone:
+            self._database.write(lambda tx: _complete_rest(tx, part, worker_id, outcomes, job_id))
+
+    @writes
+    def give_back(
+        self,
+        tx: Transaction,
+        claims: Sequence[Claim],
+        worker_id: str,
+        *,
+        error: str | None = None,
+        spent: bool,
+        delay: int = 0,
+    ) -> None:
+        """Slices back to PENDING, claimable after `delay` milliseconds. `spent`: they have ended badly, with this
+        `error` (None: the one before stays). A slice that was claimed worn out is then split in two or, when it
+        is a single unit, FAILED; its document is a failure for the last error. If it is one of rows, it stays whole and
+        its job begins to stop (`Jobs.request_stop`) with a reason that names it and the error; then no PENDING slice of
+        the part has attempts behind it any more. Slices that were taken over are left alone.
+        """
+        # Jobs are locked before slices.
+        for job in sorted({each.job_id for each in claims if spent and each.worn_out}):
+            job_moves.lock(tx, job)
+        for job, reason in _give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay).items():
+            request_stop(tx, job, reason)
+
+    @writes
+    def split(self, tx: Transaction, claim: Claim, worker_id: str) -> bool:
+        """A claimed slice that proves too long is cut in two PENDING halves, recorded as split from it.
+        False, and no change, for a slice of one unit, one of rows, or one that was taken over.
+        """
+        row = lock(tx, [claim.slice_id]).get(claim.slice_id)
+        if row is None or not is_in(SliceState.PROCESSING, row, claim.fence, worker_id):
+            return False
+        cut = halves(_works_of(tx, [row])[row.id])
+        if cut is None:
+            return False
+        _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
+        return True
+
+    @reads
+    def of_part(self, tx: Transaction, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
+        """The first so many slices of a part, by their numbers."""
+        first = (
+            select(
+                slices.c.number, slices.c.state, slices.c.units, slices.c.attempts, slices.c.error, slice_work.c.payload
+            )
+            .join(slice_work, slice_work.c.slice_id == slices.c.id)
+            .where(slices.c.job_id == job_id, slices.c.ref == str(ref))
+            .order_by(slices.c.number, slices.c.id)
+            .limit(limit)
+        )
+        return [SliceStatus(row[0], SliceState(row[1]), *row[2:]) for row in tx.connection.execute(first)]
+
+    @reads
+    def page(
+        self,
+        tx: Transaction,
+        job_id: str,
+        *,
+        refs: Collection[PartitionRef] | None = None,
+        state: SliceState | None = None,
+        after: SlicePlace | None = None,
+        limit: int = 1_000,
+    ) -> list[SliceView]:
+        """By partition, number and id."""
+        page = select(*_SLICE).where(slices.c.job_id == job_id)
+        page = page.order_by(slices.c.ref, slices.c.number, slices.c.id).limit(limit)
+        page = on(page, slices.c.ref, refs)
+        if state is not None:
+            page = page.where(slices.c.state == state.value)
+        if after is not None:
+            page = page.where(beyond((slices.c.ref, slices.c.number, slices.c.id), after))
+        return [_slice(row) for row in tx.connection.execute(page)]
+
+    @reads
+    def states(self, tx: Transaction, job_id: str) -> list[tuple[PartitionRef, int, SliceState]]:
+        """Partition, number and state of each slice, in the order of `page`."""
+        query = select(slices.c.ref, slices.c.number, slices.c.state).where(slices.c.job_id == job_id)
+        rows = tx.connection.execute(query.order_by(slices.c.ref, slices.c.number, slices.c.id)).all()
+        refs = {ref: PartitionRef.parse(ref) for ref in {row[0] for row in rows}}
+        states = {state.value: state for state in SliceState}
+        return [(refs[ref], number, states[state]) for ref, number, state in rows]
+
+
+# Those that are done.
+
+
+def _writes_rows(outcome: SliceOutcome) -> bool:
+    """Whether there is more to write than the slice itself."""
+    return bool(outcome.entries or outcome.removed or outcome.failures)
+
+
+def _complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
+    """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
+    if not outcomes:
+        leases.demand_epoch_unlocked(tx, job_id, part)
+        return
+    for outcome in outcomes:
+        demand_balance(outcome)
+    request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)
+    if tx.dialect.complete(tx.connection, request) != len(outcomes):
+        raise PartlyDone
+    if rows := [each.storable() for each in outcomes if _writes_rows(each)]:
+        documents.record(tx, part, job_id, rows)
+
+
+def _complete_rest(
+    tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str
+) -> None:
+    """The same, leaving out what was completed under this very claim: a reply was lost, the effect was not."""
+    found = lock(tx, (each.slice_id for each in outcomes))
+    rest = [
+        each for each in outcomes if not is_in(SliceState.COMPLETED, found.get(each.slice_id), each.fence, worker_id)
+    ]
+    if not rest:
+        return
+    leases.demand_epoch_unlocked(tx, job_id, part)
+    for outcome in rest:
+        row = found.get(outcome.slice_id)
+        if row is None or row.job_id != job_id or not is_in(SliceState.PROCESSING, row, outcome.fence, worker_id):
+            raise Fenced(f"slice {outcome.slice_id} was taken over")
+    try:
+        _complete(tx, part, worker_id, rest, job_id)
+    except PartlyDone:
+        raise Fenced(f"the lease of {part.ref} (epoch {part.epoch}) was lost") from None
+
+
+# Those that ended badly.
+
+
+def _give_back(
     tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
 ) -> dict[str, str]:
     """Returns the jobs that have to stop, and why."""
@@ -96,76 +293,11 @@ def give_back(
         return {}
     at = {"claimable_at": tx.now() + min(delay, LONGEST_DELAY)}
     if not spent:
-        _back_to_pending(tx, held, at)
+        back_to_pending(tx, held, at)
         return {}
-    tried, worn_out = _by_wear(held)
-    _back_to_pending(tx, tried, at | _one_more(error))
+    tried, worn_out = by_wear(held)
+    back_to_pending(tx, tried, at | one_more(error))
     return _take_apart(tx, worn_out, error, at["claimable_at"])
-
-
-def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
-    row = lock(tx, [claim.slice_id]).get(claim.slice_id)
-    if row is None or not is_in(SliceState.PROCESSING, row, claim.fence, worker_id):
-        return False
-    cut = halves(_works_of(tx, [row])[row.id])
-    if cut is None:
-        return False
-    _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
-    return True
-
-
-def of_part(tx: Transaction, job_id: str, ref: PartitionRef, limit: int) -> list[SliceStatus]:
-    first = (
-        select(slices.c.number, slices.c.state, slices.c.units, slices.c.attempts, slices.c.error, slice_work.c.payload)
-        .join(slice_work, slice_work.c.slice_id == slices.c.id)
-        .where(slices.c.job_id == job_id, slices.c.ref == str(ref))
-        .order_by(slices.c.number, slices.c.id)
-        .limit(limit)
-    )
-    return [SliceStatus(row[0], SliceState(row[1]), *row[2:]) for row in tx.connection.execute(first)]
-
-
-# What is taken from workers.
-
-
-def lock_processing(tx: Transaction, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-    """Slices in work, locked in one order by all: that of the index which has only them."""
-    in_work = select(slices).where(PROCESSING, *conditions).order_by(slices.c.worker_id, slices.c.job_id, slices.c.id)
-    return tx.connection.execute(in_work.with_for_update(of=slices)).all()
-
-
-def give_back_all(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
-    """Slices in work go back without a spent attempt; returns how many."""
-    back = update(slices).where(PROCESSING, *conditions).values(state=SliceState.PENDING.value, worker_id=None)
-    return tx.connection.execute(back).rowcount
-
-
-def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str) -> int:
-    """The holder of these locked slices is gone: back to PENDING. What is worn out it looked up, and did not run."""
-    tried, worn_out = _by_wear(rows)
-    _back_to_pending(tx, tried, _one_more(error))
-    _back_to_pending(tx, worn_out, {})
-    return len(rows)
-
-
-def _by_wear(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[Row[Any]]]:
-    """Those that were run, and those that were worn out before."""
-    tried, worn_out = list[Row[Any]](), list[Row[Any]]()
-    for row in rows:
-        (worn_out if row.attempts >= tries_of(row.units) else tried).append(row)
-    return tried, worn_out
-
-
-def _one_more(error: str | None) -> dict[str, Any]:
-    """A try has ended badly. Without an error, that of the try before it stays."""
-    return {"attempts": slices.c.attempts + 1} | ({"error": error} if error else {})
-
-
-def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> None:
-    """They are locked, and in work."""
-    for some in batches(row.id for row in rows):
-        back = update(slices).where(slices.c.id.in_(some))
-        tx.connection.execute(back.values(state=SliceState.PENDING.value, worker_id=None, **values))
 
 
 def _take_apart(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, claimable_at: int) -> dict[str, str]:
@@ -181,7 +313,7 @@ def _take_apart(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, cl
             _fail(tx, row, result)
         else:
             _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, last))
-    _back_to_pending(tx, stuck, {"claimable_at": claimable_at} | ({"error": error} if error else {}))
+    back_to_pending(tx, stuck, {"claimable_at": claimable_at} | ({"error": error} if error else {}))
     _begin_anew(tx, {(row.job_id, row.ref) for row in stuck})
     return stop
 
@@ -203,7 +335,7 @@ def _fail(tx: Transaction, row: Row[Any], result: Poisoned) -> None:
     outcome = SliceOutcome(row.id, row.fence, result.counts, failures=result.failures).storable()
     in_part = select(job_parts.c.generation).where(job_parts.c.job_id == row.job_id, job_parts.c.ref == row.ref)
     key = row.ref, tx.connection.execute(in_part).scalar_one()
-    manifest.write_failures(tx, key, row.job_id, [outcome])
+    failures.write(tx, key, row.job_id, [outcome])
 
 
 # Cutting.
@@ -254,16 +386,6 @@ def _replace(tx: Transaction, whole: Row[Any], cut: Iterable[SliceWork], state: 
         )
 
 
-# Fences.
-
-
-def lock(tx: Transaction, ids: Iterable[str]) -> dict[str, Row[Any]]:
-    found: dict[str, Row[Any]] = {}
-    for some in batches(sorted(ids)):
-        query = select(slices).where(slices.c.id.in_(some)).order_by(slices.c.id).with_for_update()
-        found.update((row.id, row) for row in tx.connection.execute(query))
-    return found
-
-
-def is_in(state: SliceState, row: Row[Any] | None, fence: int, worker_id: str) -> bool:
-    return row is not None and row.fence == fence and row.worker_id == worker_id and row.state == state.value
+def _slice(row: Any) -> SliceView:
+    ref, number, id, bucket, state, *rest = row
+    return SliceView(PartitionRef.parse(ref), number, id, bucket, SliceState(state), *rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +13,10 @@ from instep.domain.events import Recorded
 from instep.domain.fold import replay
 from instep.domain.snapshot import dump, load
 from instep.domain.state import State
-from instep.ledger import event_rows
+from instep.errors import InstepError
+from instep.ledger import event_log
 from instep.ledger.tables import snapshots
+from instep.ledger.transaction import Database, Transaction
 
 #: A snapshot is made after so many events.
 EVERY: Final = 10_000
@@ -23,7 +26,19 @@ _KEPT: Final = 100_000
 _PIECE: Final = 4 * 2**20
 
 
-def due(before: int, last: int) -> int | None:
+def follow(database: Database, tx: Transaction) -> None:
+    """Make the snapshot that is due after what a transaction has appended.
+
+    That is committed. Without the snapshot a replay takes longer, that is all.
+    """
+    sequence = _due(*tx.appended)
+    if sequence is not None:
+        with suppress(InstepError):
+            made = database.read(lambda tx: make(tx.connection, sequence))
+            database.write(lambda tx: keep(tx.connection, made))
+
+
+def _due(before: int, last: int) -> int | None:
     """The event after which a snapshot is to be made, when these were appended."""
     latest = last // EVERY * EVERY
     return latest if latest > before else None
@@ -32,7 +47,7 @@ def due(before: int, last: int) -> int | None:
 def state(connection: Connection, *, at: int | None = None, sequence: int | None = None) -> State:
     """The newest snapshot that can be read, and the events after it: up to a time, or to an event."""
     found = _newest(connection, at, sequence)
-    return replay(_until(event_rows.read(connection, found.sequence), at, sequence), found)
+    return replay(_until(event_log.read(connection, found.sequence), at, sequence), found)
 
 
 def _until(events: Iterator[Recorded], at: int | None, sequence: int | None) -> Iterator[Recorded]:
@@ -43,7 +58,7 @@ def _until(events: Iterator[Recorded], at: int | None, sequence: int | None) -> 
 
 
 def _newest(connection: Connection, at: int | None, sequence: int | None) -> State:
-    naming = event_rows.head(connection).naming
+    naming = event_log.head(connection).naming
     made = select(snapshots.c.sequence).where(snapshots.c.piece == 0).order_by(snapshots.c.sequence.desc())
     if at is not None:
         made = made.where(snapshots.c.at <= at)
@@ -84,7 +99,7 @@ def keep(connection: Connection, made: Snapshot) -> None:
 
 
 def _time_of(connection: Connection, sequence: int) -> int:
-    return next(at for _, at, *_ in event_rows.rows(connection, sequence - 1, 1))
+    return next(at for _, at, *_ in event_log.rows(connection, sequence - 1, 1))
 
 
 def forget(connection: Connection) -> None:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Row, and_, exists, or_, select, update
 
 from instep.domain.jobs import JobState
 from instep.ledger import jobs as job_rows
-from instep.ledger import slices as slice_rows
+from instep.ledger import slice_rows
 from instep.ledger import workers as worker_rows
-from instep.ledger.ledger import Swept
 from instep.ledger.tables import job_parts, jobs, leases, slices, workers
 from instep.ledger.transaction import Transaction, batches
 
 _UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found: workers that were silent for too long, slices taken from them (or from nobody),
+    and jobs that it ended, by what became of them.
+    """
+
+    workers: tuple[str, ...] = ()
+    slices: int = 0
+    jobs: Mapping[str, JobState] = field(default_factory=dict)
 
 
 def sweep(tx: Transaction) -> Swept:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -14,12 +16,49 @@ from instep.domain.instances import Instance
 from instep.domain.refs import Naming
 from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
-from instep.ledger import event_rows, projections, snapshots
-from instep.ledger.event_log import Verified
-from instep.ledger.rejected_events import RejectedEvents
+from instep.ledger import event_log, projections, snapshots
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 
 _Content = dict[str, Any]
+_OF_EACH_NAME: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedEvent:
+    """An event of the log that has no effect: `name` is what it is counted by, `reason` is for people."""
+
+    sequence: int
+    name: str
+    reason: str
+
+
+class RejectedEvents:
+    """Told by the fold (`fold.Told`)."""
+
+    def __init__(self) -> None:
+        self._found: list[RejectedEvent] = []
+        self._known: Counter[str] = Counter()
+
+    def __call__(self, sequence: int, name: str, reason: str) -> None:
+        self._known[name] += 1
+        if self._known[name] <= _OF_EACH_NAME:
+            self._found.append(RejectedEvent(sequence, name, reason))
+
+    def found(self) -> tuple[RejectedEvent, ...]:
+        """In the order of the log."""
+        return tuple(self._found)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
+    of each name), and in words where the stored projections are not what it leads to.
+    """
+
+    events: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    skips: tuple[RejectedEvent, ...] = ()
 
 
 class Replayed:
@@ -48,12 +87,12 @@ class Replayed:
 
 def verify(connection: Connection) -> Verified:
     """In a transaction that sees one moment of the ledger."""
-    return _verified(connection, Replayed(event_rows.read(connection), event_rows.head(connection).naming))
+    return _verified(connection, Replayed(event_log.read(connection), event_log.head(connection).naming))
 
 
 def rebuild(connection: Connection) -> Verified:
-    naming = event_rows.lock(connection).naming
-    replayed = Replayed(event_rows.read(connection), naming)
+    naming = event_log.lock(connection).naming
+    replayed = Replayed(event_log.read(connection), naming)
     verified = _verified(connection, replayed)
     projections.write_all(connection, replayed.state, replayed.origins)
     snapshots.forget(connection)
@@ -66,7 +105,7 @@ def _verified(connection: Connection, replayed: Replayed) -> Verified:
 
 
 def _in_the_log(connection: Connection, replayed: Replayed) -> Iterator[str]:
-    last = event_rows.head(connection).last
+    last = event_log.head(connection).last
     if last != replayed.state.sequence:
         yield f"the last event should be {last}, and is {replayed.state.sequence}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, exists, func, insert, select, update
@@ -11,10 +12,9 @@ from sqlalchemy import ColumnElement, Row, bindparam, delete, exists, func, inse
 from instep.domain.jobs import SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
-from instep.ledger import slices as slice_rows
-from instep.ledger.ledger import WorkerInfo
+from instep.ledger import slice_rows
 from instep.ledger.tables import job_workers, slices, workers
-from instep.ledger.transaction import Transaction
+from instep.ledger.transaction import Store, Transaction, reads, writes
 
 DIED: Final = "its worker died"
 
@@ -34,26 +34,70 @@ _HAS_BUT_DOES_NOT_RUN = (
 )
 
 
-def register(tx: Transaction, worker_id: str, kind: str, host: str, pid: int) -> None:
-    now = tx.now()
-    tx.connection.execute(delete(workers).where(workers.c.id == worker_id))
-    tx.connection.execute(
-        insert(workers).values(id=worker_id, kind=kind, host=host, pid=pid, started_at=now, heartbeat_at=now)
-    )
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker and what it does: `slices` of `job_id` that it has in work, the oldest since `busy_since`."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    started_at: int
+    heartbeat_at: int
+    job_ids: tuple[str, ...] = ()
+    refs: tuple[PartitionRef, ...] = ()
+    slices: int = 0
+    busy_since: int | None = None
 
 
-def heartbeat(tx: Transaction, worker_id: str, running: Collection[str]) -> int:
-    now = tx.now()
-    if tx.connection.execute(_BEAT, {"b_worker": worker_id, "b_now": now}).rowcount != 1:
-        raise _not_registered(worker_id)
-    about = tx.timing.heartbeat
-    forgotten = {"b_worker": worker_id, "b_since": now - about, "b_until": now + about, "b_running": list(running)}
-    return tx.connection.execute(_HAS_BUT_DOES_NOT_RUN, forgotten).rowcount
+class Workers(Store):
+    """One heartbeat row each, never one per claimed slice."""
 
+    @writes
+    def register(self, tx: Transaction, worker_id: str, *, kind: str, host: str, pid: int) -> None:
+        """`kind` says which command it is: `run` or `worker`."""
+        now = tx.now()
+        tx.connection.execute(delete(workers).where(workers.c.id == worker_id))
+        tx.connection.execute(
+            insert(workers).values(id=worker_id, kind=kind, host=host, pid=pid, started_at=now, heartbeat_at=now)
+        )
 
-def retire(tx: Transaction, worker_id: str) -> None:
-    _forget(tx, worker_id)
-    slice_rows.give_back_all(tx, slices.c.worker_id == worker_id)
+    @writes
+    def heartbeat(self, tx: Transaction, worker_id: str, running: Collection[str]) -> int:
+        """The worker lives, and really runs the slices in `running`. What it holds besides, and has held
+        for longer than a heartbeat's interval (a claim's reply may be on its way), goes back to PENDING
+        without a spent attempt; returns how many those were. Raises `Fenced` for a worker that is
+        not registered (any more).
+        """
+        now = tx.now()
+        if tx.connection.execute(_BEAT, {"b_worker": worker_id, "b_now": now}).rowcount != 1:
+            raise _not_registered(worker_id)
+        about = tx.timing.heartbeat
+        forgotten = {"b_worker": worker_id, "b_since": now - about, "b_until": now + about, "b_running": list(running)}
+        return tx.connection.execute(_HAS_BUT_DOES_NOT_RUN, forgotten).rowcount
+
+    @reads
+    def all(self, tx: Transaction) -> list[WorkerInfo]:
+        """All that are registered, the oldest first."""
+        return _described(tx, tx.connection.execute(select(workers).order_by(workers.c.started_at, workers.c.id)).all())
+
+    @writes
+    def retire(self, tx: Transaction, worker_id: str) -> None:
+        """The worker ends in good order. Its slices go back to PENDING without a spent attempt; it takes
+        part in no job any more.
+        """
+        _forget(tx, worker_id)
+        slice_rows.give_back_all(tx, slices.c.worker_id == worker_id)
+
+    @writes
+    def bury(self, tx: Transaction, worker_id: str) -> int:
+        """The worker was proved dead: its slices have ended badly, and it takes part in no job any more. Returns
+        the number of its slices.
+
+        What ends badly goes back to PENDING with attempts + 1, or as it is when it was worn out
+        (`Claim.worn_out`) before: it may be in the target already, so it is neither FAILED nor split here.
+        """
+        return bury(tx, worker_id)
 
 
 def bury(tx: Transaction, worker_id: str) -> int:
@@ -113,10 +157,6 @@ def _membership(job_id: str, worker_id: str) -> tuple[ColumnElement[bool], ...]:
 
 
 # What they do.
-
-
-def every(tx: Transaction) -> list[WorkerInfo]:
-    return _described(tx, tx.connection.execute(select(workers).order_by(workers.c.started_at, workers.c.id)).all())
 
 
 def of_job(tx: Transaction, job_id: str) -> tuple[WorkerInfo, ...]:

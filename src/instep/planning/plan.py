@@ -19,7 +19,8 @@ from instep.entities.ownership import demand_ours
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.upstream import missing_upstream
 
@@ -85,11 +86,11 @@ def plan_entity(
     """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's method, or a
     cache of it.
     """
-    checkpoint = ledger.checkpoint(setup.ref, generation)
-    unfinished = ledger.unfinished_job(setup.ref, generation)
+    checkpoint = ledger.checkpoints.get(setup.ref, generation)
+    unfinished = ledger.jobs.unfinished(setup.ref, generation)
     if not (options.full_refresh or options.reroute):
         _demand_routes(setup, checkpoint, unfinished)
-    current = ledger.canonical(setup.ref, generation)
+    current = ledger.instances.canonical(setup.ref, generation)
     if checkpoint is None or unfinished:
         demand_ours(setup, ledger, generation)
     kind, why = _kind(setup, checkpoint, unfinished, current, options)
@@ -110,7 +111,7 @@ def plan_entity(
             asked,
             settings,
             listing,
-            indexes or ledger.indexes,
+            indexes or ledger.partitions.indexes,
         )
     )
     if found.kind is not Kind.NOTHING:
@@ -259,5 +260,5 @@ def wanted_settings(ledger: Ledger, ref: PartitionRef, generation: str) -> JobSe
 
 def as_job_says(setup: EntitySetup, ledger: Ledger, job_id: str) -> EntitySetup:
     """The setup with a job's settings. Only a target with limits needs the query."""
-    job = ledger.job(job_id) if setup.bounds_requests else None
+    job = ledger.jobs.get(job_id) if setup.bounds_requests else None
     return setup if job is None else setup.bounded(settings_in(job.configuration, str(setup.ref)))

@@ -54,7 +54,7 @@ class Planner:
         self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None
     ) -> EntityPlan:
         setup, context = self.setups[ref], self.context
-        if context.ledger.checkpoint(ref, generation) is None:
+        if context.ledger.checkpoints.get(ref, generation) is None:
             context.prepare(setup)  # A first build has work: Spark may start during listing and planning.
         plan = plan_entity(
             setup,
@@ -81,5 +81,5 @@ class Planner:
         if self.options.repair:
             return
         problem = cleaned(plan.found.problems[0]) if plan.found.problems else None
-        if self.context.ledger.listing_problem(plan.ref) != problem:
-            self.context.ledger.tell_listing(plan.ref, problem)
+        if self.context.ledger.losses.listing_problem(plan.ref) != problem:
+            self.context.ledger.losses.tell_listing(plan.ref, problem)

@@ -44,7 +44,7 @@ def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapp
     """The upstream of a job on this entity. Partitions of the same job (`beside`, with their generation) are waited for
     as well, as of the job's beginning.
     """
-    job = ledger.job(job_id)
+    job = ledger.jobs.get(job_id)
     inputs: list[str] = []
     missing: dict[tuple[str, int | None], tuple[str, ...]] = {}
     for ref in setup.depends_on:
@@ -68,8 +68,8 @@ def missing_upstream(setup: EntitySetup, ledger: Ledger) -> tuple[PartitionRef, 
 
 def _read(ledger: Ledger, ref: PartitionRef) -> tuple[str, Instance | None]:
     """The generation that is read by default, and its canonical instance."""
-    generation = ledger.promoted(ref) or ""
-    return generation, ledger.canonical(ref, generation)
+    generation = ledger.partitions.promoted(ref) or ""
+    return generation, ledger.instances.canonical(ref, generation)
 
 
 def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
@@ -103,14 +103,14 @@ def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -
     """Cancel the wants of jobs for a partition that cannot be built: else these would wait for ever. Whether there were
     any.
     """
-    current = ledger.canonical(ref, generation)
+    current = ledger.instances.canonical(ref, generation)
     if current is not None and current.usable:
         return False
     found = False
-    for want in ledger.wants(ref=ref, open_only=True):
+    for want in ledger.wants.newest(ref=ref, open_only=True):
         if want.derivative_of and want.state is WantState.IDLE and want.generation == generation:
             with suppress(Conflict):  # Another process was faster, or has built it.
-                ledger.append([WantCanceled(want=want.id, why=why)])
+                ledger.events.append([WantCanceled(want=want.id, why=why)])
                 found = True
     return found
 
@@ -135,7 +135,7 @@ class Waiting:
     def wants(self) -> list[Want]:
         """The derivative wants that are waited for, in their current state."""
         ids = dict.fromkeys(each for waits in self._wants.values() for each in waits)
-        found = (self._context.ledger.want(each) for each in ids)
+        found = (self._context.ledger.wants.get(each) for each in ids)
         return [want for want in found if want is not None and not want.state.ended]
 
     def look(self, key: PartKey, part: JobPart) -> str | None:
@@ -143,7 +143,7 @@ class Waiting:
         because its upstream failed.
         """
         job_id, ref = key
-        instance = self._context.ledger.instance(part.instance)
+        instance = self._context.ledger.instances.get(part.instance)
         if instance is None or instance.worked_on_by != job_id:
             self.forget(key)
             return (instance.error if instance else None) or f"job {job_id} does not work on {ref} any more"

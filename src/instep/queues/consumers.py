@@ -118,14 +118,14 @@ def acknowledge(store: PendingStore, ledger: Ledger, acks: Sequence[Ack]) -> lis
     refused = _outside(store, fences)
     shown = {key: fence for key, fence in fences.items() if fence is not None and key not in refused}
     # Nobody takes them while they are being covered.
-    kept = ledger.extend_keys(queue, shown, lasting=_MOMENT)
+    kept = ledger.key_leases.extend(queue, shown, lasting=_MOMENT)
     # One that failed, and that nobody was given since, may still turn out well.
     refused |= {key: why for key, why in kept.items() if why is not Refusal.COUNTED}
     refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is None and key not in refused])
     covered = [key for key in fences if key not in refused]
     if covered:
         store.acknowledge(covered)
-        ledger.forget_keys(queue, {key: fence for key, fence in shown.items() if key not in kept})
+        ledger.key_leases.forget(queue, {key: fence for key, fence in shown.items() if key not in kept})
     return [_refused(key, refused[key]) if key in refused else Answer(key, Effect.ACKED) for key in fences]
 
 
@@ -136,7 +136,7 @@ def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) ->
     said = {each.key: each for each in failures}
     refused: Mapping[int, KeyLease | Refusal] = _outside(store, said)
     inside = [each for key, each in said.items() if key not in refused]
-    found = {**refused, **ledger.fail_keys(store.spec.name, inside)}
+    found = {**refused, **ledger.key_leases.fail(store.spec.name, inside)}
     return [_after(key, found[key]) for key in said]
 
 
@@ -144,10 +144,10 @@ def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, lim
     """By key, those beyond `after`. What was covered meanwhile is not parked any more."""
     queue = store.spec.name
     found: dict[int, KeyLease] = {}
-    while len(found) < limit and (page := ledger.parked_keys(queue, after=after, limit=limit - len(found))):
+    while len(found) < limit and (page := ledger.key_leases.parked(queue, after=after, limit=limit - len(found))):
         pending = store.confirm(page)
         covered = [key for key in page if key not in pending]
-        ledger.unpark_keys(queue, covered)
+        ledger.key_leases.unpark(queue, covered)
         _forget_covered(store, ledger, covered)
         found |= {key: hold for key, hold in page.items() if key in pending}
         after = max(page)
@@ -156,7 +156,7 @@ def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, lim
 
 def unpark(store: PendingStore, ledger: Ledger, keys: Collection[int]) -> set[int]:
     """These are due now; those that were not parked are left out of what is returned."""
-    return ledger.unpark_keys(store.spec.name, keys)
+    return ledger.key_leases.unpark(store.spec.name, keys)
 
 
 class _Giving:
@@ -183,7 +183,7 @@ class _Giving:
 
     def retries(self, room: int) -> list[Given]:
         limit = min(MAX_BATCH, max(_LOOKED_AT_FOR_EACH * room, _FEWEST_LOOKED_AT))
-        due = self._ledger.due_keys(self._queue, limit) if room else {}
+        due = self._ledger.key_leases.due(self._queue, limit) if room else {}
         if not due:
             return []
         pending = self._store.confirm(due)
@@ -204,7 +204,7 @@ class _Giving:
 
     def _free(self, page: Sequence[Offer]) -> list[Given]:
         """Those without a lease. The ones that wait for another try need not be offered any more."""
-        held = self._ledger.held_keys(self._queue, [each.key for each in page])
+        held = self._ledger.key_leases.held(self._queue, [each.key for each in page])
         if not self._wanted.legacy:
             at_rest = [each for each in page if each.key in held and held[each.key].state is not KeyLeaseState.LEASED]
             if at_rest:
@@ -233,10 +233,14 @@ class _Giving:
 
     def _lease(self, free: Mapping[int, Given], holder: str, *, retries: bool) -> list[Given]:
         retries = retries or self._wanted.legacy
-        leased = self._ledger.lease_keys(self._queue, list(free), holder, lasting=self._lasting, retries=retries).leased
+        leased = self._ledger.key_leases.lease(
+            self._queue, list(free), holder, lasting=self._lasting, retries=retries
+        ).leased
         # Not by the queue, which may not know all keys yet.
         pending = leased.keys() if self._wanted.legacy or not leased else self._store.confirm(leased)
-        self._ledger.forget_keys(self._queue, {key: each.fence for key, each in leased.items() if key not in pending})
+        self._ledger.key_leases.forget(
+            self._queue, {key: each.fence for key, each in leased.items() if key not in pending}
+        )
         return [
             Given(key, free[key].event_time, each.attempts, each.error, each.fence, each.due)
             for key, each in leased.items()
@@ -254,14 +258,14 @@ def _forget_covered(store: PendingStore, ledger: Ledger, keys: Sequence[int]) ->
     queue = store.spec.name
     if not keys:
         return
-    leased = ledger.lease_keys(queue, keys, _CLEANER, lasting=_MOMENT, retries=True).leased
+    leased = ledger.key_leases.lease(queue, keys, _CLEANER, lasting=_MOMENT, retries=True).leased
     pending = store.confirm(leased) if leased else set()
-    ledger.forget_keys(queue, {key: hold.fence for key, hold in leased.items() if key not in pending})
-    ledger.release_keys(queue, {key: hold.fence for key, hold in leased.items() if key in pending})
+    ledger.key_leases.forget(queue, {key: hold.fence for key, hold in leased.items() if key not in pending})
+    ledger.key_leases.release(queue, {key: hold.fence for key, hold in leased.items() if key in pending})
 
 
 def _leased(ledger: Ledger, queue: str, keys: Collection[int]) -> dict[int, Refusal]:
-    held = ledger.held_keys(queue, keys) if keys else {}
+    held = ledger.key_leases.held(queue, keys) if keys else {}
     now = ledger.now() if held else 0
     others = {key: each for key, each in held.items() if each.state is KeyLeaseState.LEASED and not each.is_due(now)}
     return dict.fromkeys(others, Refusal.LEASED)

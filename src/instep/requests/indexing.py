@@ -47,7 +47,7 @@ class PartitionIndexer:
     def _demand_not_stopped(self, ref: PartitionRef) -> None:
         """Raises `Stopped` if a user has stopped the partition's job: only a user resumes it."""
         ledger = self.context.ledger
-        left = ledger.unfinished_job(ref, generation_of(ledger, ref, None))
+        left = ledger.jobs.unfinished(ref, generation_of(ledger, ref, None))
         if left is not None and left.state is JobState.STOPPED and left.stopped_by_people:
             raise Stopped(stays_stopped(left))
 

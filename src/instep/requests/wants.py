@@ -50,7 +50,7 @@ def make_want(
             settings=None if settings == NO_SETTINGS else settings,
         )
         try:
-            ledger.append([event])
+            ledger.events.append([event])
         except Conflict as error:
             raise UserError(str(error)) from error
     return _view(ledger, want_id)
@@ -58,11 +58,11 @@ def make_want(
 
 def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") -> Want:
     """The want is waited for no more; the builds it shares go on. Raises `UserError` when it has ended otherwise."""
-    before = ledger.want(want_id)
+    before = ledger.wants.get(want_id)
     if before is not None and before.state is WantState.CANCELED:
         return _view(ledger, want_id)
     try:
-        ledger.append([WantCanceled(want=want_id, by=by, why=why)])
+        ledger.events.append([WantCanceled(want=want_id, by=by, why=why)])
     except Conflict as error:
         raise UserError(str(error), hint="Only a want that still waits can be canceled; see `instep wants`.") from error
     return _view(ledger, want_id)
@@ -78,13 +78,13 @@ def want_views(
 ) -> list[Want]:
     """Newest first."""
     known: dict[tuple[str, str], Instance | None] = {}
-    found, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
+    found, now = ledger.wants.newest(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
     return [want_answer(want, _current(ledger, want, known), now) for want in found]
 
 
 def find_want(ledger: Ledger, wanted: str) -> wants.Want:
     """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
-    exact = ledger.want(wanted)
+    exact = ledger.wants.get(wanted)
     if exact is not None:
         return exact
     if len(wanted) < SHORTEST_PREFIX:
@@ -93,8 +93,8 @@ def find_want(ledger: Ledger, wanted: str) -> wants.Want:
             hint=f"Give at least {SHORTEST_PREFIX} characters; `instep wants --all` lists the ids.",
         )
     # Those that are open first: there may be many that have ended since.
-    waiting = ledger.wants(open_only=True, limit=SEARCHED_WANTS)
-    candidates = {each.id: each for each in (*waiting, *ledger.wants(limit=SEARCHED_WANTS))}
+    waiting = ledger.wants.newest(open_only=True, limit=SEARCHED_WANTS)
+    candidates = {each.id: each for each in (*waiting, *ledger.wants.newest(limit=SEARCHED_WANTS))}
     found = [each for each in candidates.values() if each.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
@@ -107,7 +107,7 @@ def find_want(ledger: Ledger, wanted: str) -> wants.Want:
 
 
 def _view(ledger: Ledger, want_id: str) -> Want:
-    want = ledger.want(want_id)
+    want = ledger.wants.get(want_id)
     if want is None:
         raise Conflict(f"want {want_id} is not in the ledger any more")
     return want_answer(want, _current(ledger, want, {}), ledger.present())
@@ -118,5 +118,5 @@ def _current(
 ) -> tuple[Instance | None, ...]:
     for ref in want.refs:
         if (ref, want.generation) not in known:
-            known[ref, want.generation] = ledger.canonical(PartitionRef.parse(ref), want.generation)
+            known[ref, want.generation] = ledger.instances.canonical(PartitionRef.parse(ref), want.generation)
     return tuple(known[ref, want.generation] for ref in want.refs)

@@ -52,16 +52,16 @@ class BadEnds(Fixtures):
         """Claim what there is and let it end badly; returns what was claimed."""
         claims = claim_all(ledger)
         if how == "given back":
-            ledger.give_back(claims, "ann", error="out of memory", spent=True)
+            ledger.slices.give_back(claims, "ann", error="out of memory", spent=True)
         elif how == "buried":
-            ledger.bury_worker("ann")
+            ledger.workers.bury("ann")
         elif how == "swept":
             clock.advance(TIMING.stale)
             ledger.sweep()
         else:
             clock.advance(TIMING.lease)
         if how != "given back":
-            ledger.adopt_part(lease_of(ledger, "ann"))
+            ledger.parts.adopt(lease_of(ledger, "ann"))
         return claims
 
     def _wear_out(self, ledger: Ledger, clock: VirtualClock, units: int, how: str = "given back") -> Claim:
@@ -89,13 +89,13 @@ class BadEnds(Fixtures):
         self, ledger: Ledger, clock: VirtualClock, how: str
     ) -> None:
         running(ledger, plans(1, units=1))
-        ledger.give_back([self._wear_out(ledger, clock, 1, how)], "ann", spent=True)
+        ledger.slices.give_back([self._wear_out(ledger, clock, 1, how)], "ann", spent=True)
         assert claim_all(ledger) == []
         status = status_of(ledger)
         assert status.slices == {SliceState.FAILED: 1}
         assert status.counts == Counts(read=1, failed=1)
         assert end_of_part(status.slices, status.counts) is JobState.FAILED
-        (failure,) = ledger.failures()
+        (failure,) = ledger.failures.newest()
         assert (failure.document_id, failure.stage, failure.version, failure.attempts) == ("doc_0000", "wave", "v1", 1)
         last = "out of memory" if how == "given back" else "its worker died"
         assert failure.reason == f"its slice ended badly {tries_of(1)} times; the last time: {last}"
@@ -108,13 +108,13 @@ class BadEnds(Fixtures):
         """It may be in the target. Whoever claims it looks it up there; this one is, at last."""
         part = running(ledger, plans(1, units=units))
         before = self._wear_out(ledger, clock, units)
-        ledger.give_back([before], "ann", spent=False)
+        ledger.slices.give_back([before], "ann", spent=False)
         for _ in range(3):
             (claim,) = self._kill(ledger, clock, how)
             assert claim.worn_out
             assert (claim.slice_id, claim.attempts) == (before.slice_id, before.attempts)
             assert job_of(ledger).slices == {SliceState.PENDING: 1}
-        assert ledger.failures() == []
+        assert ledger.failures.newest() == []
         part = status_of(ledger).part
         complete_all(ledger, part)
         assert job_of(ledger).counts == Counts(read=units, written=units, rows_written=3 * units)
@@ -123,7 +123,7 @@ class BadEnds(Fixtures):
     def test_giving_back_unspent_never_wears_a_slice_out(self, ledger: Ledger) -> None:
         running(ledger, plans(1, units=1))
         for _ in range(3 * MAX_ATTEMPTS):
-            ledger.give_back(claim_all(ledger), "ann", error="target is down", spent=False)
+            ledger.slices.give_back(claim_all(ledger), "ann", error="target is down", spent=False)
         (claim,) = claim_all(ledger)
         assert claim.attempts == 0
 
@@ -131,12 +131,14 @@ class BadEnds(Fixtures):
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         running(ledger, plans(1, units=1))
-        ledger.give_back([self._wear_out(ledger, clock, 1)], "ann", error="target is down", spent=False, delay=1_000)
+        ledger.slices.give_back(
+            [self._wear_out(ledger, clock, 1)], "ann", error="target is down", spent=False, delay=1_000
+        )
         assert job_of(ledger).slices == {SliceState.PENDING: 1}
         clock.advance(1_000)
-        ledger.give_back(claim_all(ledger), "ann", spent=True)
+        ledger.slices.give_back(claim_all(ledger), "ann", spent=True)
         assert job_of(ledger).slices == {SliceState.FAILED: 1}
-        assert ledger.failures()[0].reason.endswith("the last time: out of memory")
+        assert ledger.failures.newest()[0].reason.endswith("the last time: out of memory")
 
     @BAD_ENDS
     def test_a_worn_out_slice_is_cut_in_halves_that_hold_the_same_documents(
@@ -144,7 +146,7 @@ class BadEnds(Fixtures):
     ) -> None:
         running(ledger, [plan(0, range(5), work=50)])
         whole = self._wear_out(ledger, clock, 5, how)
-        ledger.give_back([whole], "ann", spent=True)
+        ledger.slices.give_back([whole], "ann", spent=True)
         assert job_of(ledger).slices == {SliceState.PENDING: 2}
         assert job_of(ledger).counts == Counts()
         assert job_of(ledger).units == 5
@@ -158,7 +160,7 @@ class BadEnds(Fixtures):
         assert (first.fence, second.fence) == (whole.fence + 1, whole.fence + 1)
         assert (first.slice_id, second.slice_id) == half_ids(whole.slice_id)
         assert (first.rank, second.rank) == (whole.rank, whole.rank)
-        assert not ledger.holds([whole], "ann")
+        assert not ledger.slices.holds([whole], "ann")
 
     @pytest.mark.parametrize("poison", [0, 7, 15])
     def test_a_document_that_kills_its_worker_is_found_and_its_neighbours_are_indexed(
@@ -166,8 +168,8 @@ class BadEnds(Fixtures):
     ) -> None:
         part, deaths = self._find(ledger, plans(4, units=4), poison)
         assert deaths == MAX_ATTEMPTS + 1 + 2, "two more for a slice of four"
-        assert set(ledger.manifest(part.instance)) == {change(n).uri for n in range(16)} - {change(poison).uri}
-        assert [failure.document_id for failure in ledger.failures()] == [change(poison).document_id]
+        assert set(ledger.documents.entries(part.instance)) == {change(n).uri for n in range(16)} - {change(poison).uri}
+        assert [failure.document_id for failure in ledger.failures.newest()] == [change(poison).document_id]
         assert job_of(ledger).counts == Counts(read=16, written=15, failed=1, rows_written=45)
         assert end(ledger, part) is JobState.COMPLETED_WITH_ERRORS
 
@@ -179,14 +181,14 @@ class BadEnds(Fixtures):
     def _find(self, ledger: Ledger, slices: Sequence[SlicePlan], poison: int) -> tuple[JobPart, int]:
         """Work until nothing is left to do; returns how many workers died of the document."""
         part, deaths = running(ledger, slices), 0
-        while claims := ledger.claim("job", REF, "ann", work=10**9, limit=2):
+        while claims := ledger.slices.claim("job", REF, "ann", work=10**9, limit=2):
             if claims[0].worn_out:
-                ledger.give_back(claims, "ann", spent=True)
+                ledger.slices.give_back(claims, "ann", spent=True)
             elif any(each == change(poison) for claim in claims for each in decode_changes(claim.payload)):
                 deaths += 1
                 part = take_over(ledger, "ann")
             else:
-                ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+                ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         return part, deaths
 
     def test_one_accident_fails_no_document_whatever_its_neighbours_did(
@@ -199,22 +201,22 @@ class BadEnds(Fixtures):
         while claims := claim_all(ledger):
             (claim,) = claims
             if claim.worn_out:
-                ledger.give_back(claims, "ann", spent=True)
+                ledger.slices.give_back(claims, "ann", spent=True)
             elif claim.slice_id not in accidents:
                 accidents.add(claim.slice_id)
                 part = take_over(ledger, "ann")
             else:
-                ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+                ledger.slices.complete(part, "ann", [outcome(claim)], job_id="job")
         assert len(accidents) == 5, "three slices, and the halves of the first"
-        assert ledger.failures() == []
+        assert ledger.failures.newest() == []
         assert job_of(ledger).counts == Counts(read=4, written=4, rows_written=12)
         assert end(ledger, part) is JobState.COMPLETED
 
     def test_a_slice_that_ended_badly_twice_waits_for_the_others_and_runs_alone(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, [0], work=90), plan(1, [1], work=80), plan(2, [2], work=10)])
         for _ in range(MAX_ATTEMPTS - 1):
-            suspects = ledger.claim("job", REF, "ann", work=100, limit=9)
-            ledger.give_back(suspects, "ann", spent=True)
+            suspects = ledger.slices.claim("job", REF, "ann", work=100, limit=9)
+            ledger.slices.give_back(suspects, "ann", spent=True)
         orders = [[claim.index for claim in claim_all(ledger)] for _ in range(4)]
         assert orders == [[2], [0], [1], []]
 
@@ -224,19 +226,19 @@ class BadEnds(Fixtures):
         """So the good half is done before the bad one is tried again: who sees both knows that it is not hopeless."""
         running(ledger, [plan(0, range(4))])
         whole = self._wear_out(ledger, clock, 4)
-        ledger.give_back([whole], "ann", spent=True)
+        ledger.slices.give_back([whole], "ann", spent=True)
         bad, good = half_ids(whole.slice_id)
         (claim,) = claim_all(ledger)
         assert claim.slice_id == bad
-        ledger.give_back([claim], "ann", spent=True)
-        assert [each.head for each in ledger.open_parts([REF])] == [claim.work]
+        ledger.slices.give_back([claim], "ann", spent=True)
+        assert [each.head for each in ledger.open_parts.on([REF])] == [claim.work]
         assert [[each.slice_id for each in claim_all(ledger)] for _ in range(3)] == [[good], [bad], []]
 
     def test_what_is_worn_out_is_claimed_alone_too(self, ledger: Ledger) -> None:
         running(ledger, plans(3, units=1))
         for _ in range(tries_of(1)):
             together = [claim for _ in range(3) for claim in claim_all(ledger)]
-            ledger.give_back(together, "ann", spent=True)
+            ledger.slices.give_back(together, "ann", spent=True)
         claims = [claim_all(ledger) for _ in range(4)]
         assert [len(each) for each in claims] == [1, 1, 1, 0]
         assert all(claim.worn_out for each in claims for claim in each)
@@ -245,14 +247,14 @@ class BadEnds(Fixtures):
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         part = running(ledger, plans(2, units=1))
-        (good,) = ledger.claim("job", REF, "ann", work=1, limit=1)
-        ledger.complete(part, "ann", [outcome(good)], job_id="job")
-        ledger.give_back([self._wear_out(ledger, clock, 1)], "ann", spent=True)
+        (good,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        ledger.slices.complete(part, "ann", [outcome(good)], job_id="job")
+        ledger.slices.give_back([self._wear_out(ledger, clock, 1)], "ann", spent=True)
         assert end(ledger, part) is JobState.COMPLETED_WITH_ERRORS
 
     def test_splitting_does_not_spoil_a_job_that_ends_well(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1, units=2))
-        ledger.give_back([self._wear_out(ledger, clock, 2)], "ann", spent=True)
+        ledger.slices.give_back([self._wear_out(ledger, clock, 2)], "ann", spent=True)
         complete_all(ledger, part)
         assert job_of(ledger).counts == Counts(read=2, written=2, rows_written=6)
         assert end(ledger, part) is JobState.COMPLETED
@@ -262,4 +264,4 @@ class BadEnds(Fixtures):
         register(ledger, "bob")
         for _ in range(MAX_ATTEMPTS - 1):
             self._kill(ledger, clock, "given back")
-        assert [claim.rank for claim in ledger.claim("job", REF, "bob", work=1, limit=1, after=9)] == [0]
+        assert [claim.rank for claim in ledger.slices.claim("job", REF, "bob", work=1, limit=1, after=9)] == [0]

@@ -38,32 +38,32 @@ class Buckets(Fixtures):
         claims = {claim.index: claim for claim in claim_all(ledger)}
         for index, milliseconds in ((1, 10), (0, 20)):
             clock.advance(milliseconds)
-            ledger.complete(part, "ann", [outcome(claims[index], fail=[2])], job_id="job")
+            ledger.slices.complete(part, "ann", [outcome(claims[index], fail=[2])], job_id="job")
         sizes = sum(change(number).size for number in (0, 1, 3))
         held = BucketLoad(1, 3, 9, sizes, slices=2, latency=120, longest=130, working=20)
-        assert ledger.bucket_loads(REF, "", part.instance) == [
+        assert ledger.documents.bucket_loads(REF, "", part.instance) == [
             held,
             BucketLoad(7, pending=2, pending_since=START),
         ]
         clock.advance(1_000)
-        ledger.complete(part, "ann", [outcome(claims[2])], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(claims[2])], job_id="job")
         end(ledger, part)
-        seven = ledger.bucket_loads(REF, "", part.instance)[1]
+        seven = ledger.documents.bucket_loads(REF, "", part.instance)[1]
         assert (seven.documents, seven.rows, seven.pending, seven.pending_since) == (2, 6, 0, None)
         assert (seven.slices, seven.latency) == (1, 1_130)
 
     def test_what_is_pending_of_the_next_job_counts(self, ledger: Ledger, clock: VirtualClock) -> None:
         first = running(ledger, [_of_bucket(1, 0, [0])])
-        ledger.complete(first, "ann", [outcome(claim) for claim in claim_all(ledger)], job_id="job")
+        ledger.slices.complete(first, "ann", [outcome(claim) for claim in claim_all(ledger)], job_id="job")
         end(ledger, first)
         clock.advance(500)
         planned(ledger, [_of_bucket(1, 0, [0]), _of_bucket(2, 1, [1, 2])], job_id="next")
-        one, two = ledger.bucket_loads(REF, "", first.instance)
+        one, two = ledger.documents.bucket_loads(REF, "", first.instance)
         assert (one.documents, one.slices, one.pending, one.pending_since) == (1, 1, 1, START + 500)
         assert two == BucketLoad(2, pending=2, pending_since=START + 500)
 
     def test_buckets_of_others_are_not_counted(self, ledger: Ledger) -> None:
         part = running(ledger, [_of_bucket(1, 0, [0])])
-        ledger.release_lease(lease_of(ledger, "ann", OTHER, job_id="other"))
-        assert ledger.bucket_loads(OTHER, "", part.instance) == []
-        assert ledger.bucket_loads(REF, "v2", "nothing") == []
+        ledger.leases.release(lease_of(ledger, "ann", OTHER, job_id="other"))
+        assert ledger.documents.bucket_loads(OTHER, "", part.instance) == []
+        assert ledger.documents.bucket_loads(REF, "v2", "nothing") == []

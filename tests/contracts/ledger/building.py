@@ -11,7 +11,9 @@ from instep.domain.jobs import Claim, Job, JobPart, JobState, PartStatus, SliceP
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 
 REF = PartitionRef.parse("Document@global")
 OTHER = PartitionRef.parse("Ticket@42/9970")
@@ -61,8 +63,8 @@ def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True, g
 def new_part(ledger: Ledger, lease: Lease, *, fresh: bool = True) -> JobPart:
     """A part that builds a new instance, or brings the one that is there up to date."""
     if fresh:
-        return part_of(lease, instance=ledger.new_instance(lease, Reason.REBUILD))
-    if ledger.canonical(lease.ref) is None:
+        return part_of(lease, instance=ledger.instances.new(lease, Reason.REBUILD))
+    if ledger.instances.canonical(lease.ref) is None:
         imported(ledger, lease.ref)
     return part_of(lease, instance=canonical_of(ledger, lease.ref).uuid, fresh=False)
 
@@ -92,17 +94,17 @@ def outcome(claim: Claim, *, fail: Sequence[int] = (), version: str = "v1") -> S
 
 
 def register(ledger: Ledger, *workers: str) -> None:
-    known = {each.id for each in ledger.workers()}
+    known = {each.id for each in ledger.workers.all()}
     for worker in workers:
         if worker not in known:
-            ledger.register_worker(worker, kind="run", host="here", pid=1)
+            ledger.workers.register(worker, kind="run", host="here", pid=1)
 
 
 def lease_of(ledger: Ledger, worker: str, ref: PartitionRef = REF, *, job_id: str = "job") -> Lease:
     """The lease for a job, which is begun if it is new."""
     register(ledger, worker)
-    ledger.begin_job(job_id, worker, {})
-    lease = ledger.acquire_lease(ref, job_id, worker)
+    ledger.jobs.begin(job_id, worker, {})
+    lease = ledger.leases.acquire(ref, job_id, worker)
     assert isinstance(lease, Lease)
     return lease
 
@@ -117,7 +119,7 @@ def planned(
 ) -> JobPart:
     """A job of worker `ann` on `REF` that is READY."""
     part = new_part(ledger, lease_of(ledger, "ann", job_id=job_id), fresh=fresh)
-    ledger.plan_job(job_id, [NewPart(part, slices)], stagger=stagger)
+    ledger.parts.plan(job_id, [NewPart(part, slices)], stagger=stagger)
     return part
 
 
@@ -131,15 +133,15 @@ def running(
 ) -> JobPart:
     """A running job of worker `ann` on `REF`."""
     part = planned(ledger, slices, job_id=job_id, fresh=fresh, stagger=stagger)
-    ledger.start_job(job_id)
+    ledger.jobs.start(job_id)
     return part
 
 
 def running_two(ledger: Ledger, slices: Sequence[SlicePlan], others: Sequence[SlicePlan]) -> tuple[JobPart, JobPart]:
     """A running job of worker `ann` with a part on `REF` and one on `OTHER`."""
     part, other = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (REF, OTHER)]
-    ledger.plan_job("job", [NewPart(part, slices), NewPart(other, others)])
-    ledger.start_job("job")
+    ledger.parts.plan("job", [NewPart(part, slices), NewPart(other, others)])
+    ledger.jobs.start("job")
     return part, other
 
 
@@ -147,11 +149,11 @@ def joined(ledger: Ledger, *workers: str, job_id: str = "job") -> None:
     """These workers take part in the job as well."""
     register(ledger, *workers)
     for worker in workers:
-        ledger.join_job(job_id, worker)
+        ledger.jobs.join(job_id, worker)
 
 
 def job_of(ledger: Ledger, job_id: str = "job") -> Job:
-    job = ledger.job(job_id)
+    job = ledger.jobs.get(job_id)
     assert job is not None
     return job
 
@@ -161,50 +163,50 @@ def status_of(ledger: Ledger, ref: PartitionRef = REF, job_id: str = "job") -> P
 
 
 def claim_all(ledger: Ledger, worker: str = "ann", job_id: str = "job", ref: PartitionRef = REF) -> list[Claim]:
-    return ledger.claim(job_id, ref, worker, work=10**9, limit=1_000)
+    return ledger.slices.claim(job_id, ref, worker, work=10**9, limit=1_000)
 
 
 def complete_all(ledger: Ledger, part: JobPart, worker: str = "ann", job_id: str = "job") -> None:
     """Claim what there is, again and again, and complete it."""
     while claims := claim_all(ledger, worker, job_id, part.ref):
-        ledger.complete(part, worker, list(map(outcome, claims)), job_id=job_id)
+        ledger.slices.complete(part, worker, list(map(outcome, claims)), job_id=job_id)
 
 
 def take_over(ledger: Ledger, worker: str = "bob", job_id: str = "job", *, dead: str = "ann") -> JobPart:
     """A worker is proved dead, and another one continues the job that nobody takes part in any more."""
-    ledger.bury_worker(dead)
-    return ledger.adopt_part(lease_of(ledger, worker, job_id=job_id))
+    ledger.workers.bury(dead)
+    return ledger.parts.adopt(lease_of(ledger, worker, job_id=job_id))
 
 
 def end(ledger: Ledger, part: JobPart, job_id: str = "job", worker: str = "ann") -> JobState:
     """End a part as a service would, and promote it if there is anything in it. Returns the job's state."""
-    assert ledger.begin_finish(job_id, part.ref, worker)
+    assert ledger.parts.begin_finish(job_id, part.ref, worker)
     status = status_of(ledger, part.ref, job_id)
     state = end_of_part(status.slices, status.counts)
     assert state is not None
     promote = state is not JobState.FAILED
-    return ledger.finish_part(job_id, part, state, worker_id=worker, promote=promote)
+    return ledger.parts.finish(job_id, part, state, worker_id=worker, promote=promote)
 
 
 def fail(
     ledger: Ledger, part: JobPart, job_id: str = "job", *, worker: str = "ann", error: str = "no luck"
 ) -> JobState:
     """Give a part up. Returns the job's state."""
-    return ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker, error=error)
+    return ledger.parts.finish(job_id, part, JobState.FAILED, worker_id=worker, error=error)
 
 
 def state_of_everything(ledger: Ledger, part: JobPart, job_id: str = "job") -> object:
     """All that a reader can see; equal before and after means that nothing was changed."""
     return (
-        ledger.job(job_id),
-        ledger.manifest(part.instance),
-        ledger.failures(),
-        ledger.checkpoint(part.ref),
-        ledger.unfinished_job(part.ref),
-        ledger.open_parts([REF, OTHER]),
-        ledger.events(),
-        ledger.instances(part.ref),
-        ledger.wants(),
+        ledger.jobs.get(job_id),
+        ledger.documents.entries(part.instance),
+        ledger.failures.newest(),
+        ledger.checkpoints.get(part.ref),
+        ledger.jobs.unfinished(part.ref),
+        ledger.open_parts.on([REF, OTHER]),
+        ledger.events.rows(),
+        ledger.instances.newest(part.ref),
+        ledger.wants.newest(),
     )
 
 
@@ -212,20 +214,20 @@ def state_of_everything(ledger: Ledger, part: JobPart, job_id: str = "job") -> o
 
 
 def canonical_of(ledger: Ledger, ref: PartitionRef = REF) -> Instance:
-    instance = ledger.canonical(ref)
+    instance = ledger.instances.canonical(ref)
     assert instance is not None
     return instance
 
 
 def logged(ledger: Ledger, after: int = 0) -> list[Event]:
     """What was appended after an event, in order."""
-    found = [each.event for each in read(ledger.events(after))]
+    found = [each.event for each in read(ledger.events.rows(after))]
     return [event for event in found if isinstance(event, Event)]
 
 
 def imported(ledger: Ledger, ref: PartitionRef = REF, *, watermark: int = START) -> Instance:
     """An instance that is Live and served, and no checkpoint of it."""
-    ledger.append(
+    ledger.events.append(
         [
             InstanceImported(
                 ref=str(ref), build=1, job="before", watermark=watermark, physical="old", fingerprint={"chunker": "c1"}
@@ -239,4 +241,4 @@ def upstream_fails(ledger: Ledger, part: JobPart, job_id: str = "job") -> None:
     """The part's instance waits for another partition, and that is canceled: its build fails, or its refresh."""
     want = f"want of {job_id}"
     missed = DependencyMissed(job=job_id, instances=(part.instance,), want=want, missing=("Upstream@global",))
-    ledger.append([missed, WantCanceled(want=want, by="ann")])
+    ledger.events.append([missed, WantCanceled(want=want, by="ann")])

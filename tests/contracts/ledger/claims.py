@@ -13,7 +13,9 @@ from instep.domain.jobs import SliceState, half_ids
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -81,11 +83,11 @@ class Claims(Fixtures):
     )
     def test_a_claim_stops_once_its_work_is_reached(self, ledger: Ledger, work: int, limit: int, expected: int) -> None:
         running(ledger, plans(5, work=10))
-        assert len(ledger.claim("job", REF, "ann", work=work, limit=limit)) == expected
+        assert len(ledger.slices.claim("job", REF, "ann", work=work, limit=limit)) == expected
 
     def test_one_slice_is_claimed_however_much_work_it_is(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, [0, 2], work=10**12), plan(1, [1])])
-        assert [claim.index for claim in ledger.claim("job", REF, "ann", work=1, limit=5)] == [0]
+        assert [claim.index for claim in ledger.slices.claim("job", REF, "ann", work=1, limit=5)] == [0]
 
     @pytest.mark.parametrize(
         ("after", "expected"),
@@ -95,7 +97,7 @@ class Claims(Fixtures):
         self, ledger: Ledger, after: int, expected: list[list[int]]
     ) -> None:
         running(ledger, plans(5))
-        claimed = [ledger.claim("job", REF, "ann", work=10**9, limit=2, after=after) for _ in range(4)]
+        claimed = [ledger.slices.claim("job", REF, "ann", work=10**9, limit=2, after=after) for _ in range(4)]
         assert [[claim.rank for claim in claims] for claims in claimed] == expected
 
     # When.
@@ -122,8 +124,8 @@ class Claims(Fixtures):
     ) -> None:
         running(ledger, plans(3))
         first, *_ = claims = claim_all(ledger)
-        ledger.give_back([first], "ann", error="the target is down", spent=spent, delay=1_000)
-        ledger.give_back(claims[1:], "ann", error="the target is down", spent=spent)
+        ledger.slices.give_back([first], "ann", error="the target is down", spent=spent, delay=1_000)
+        ledger.slices.give_back(claims[1:], "ann", error="the target is down", spent=spent)
         assert [claim.rank for claim in claim_all(ledger)] == [1, 2], "a delay holds up no other slice"
         clock.advance(999)
         assert claim_all(ledger) == []
@@ -136,19 +138,19 @@ class Claims(Fixtures):
     def test_what_is_claimed_is_not_claimed_again(self, ledger: Ledger) -> None:
         running(ledger, plans(3))
         joined(ledger, "bob", "cid")
-        first = ledger.claim("job", REF, "ann", work=1, limit=2)
+        first = ledger.slices.claim("job", REF, "ann", work=1, limit=2)
         second = claim_all(ledger, "bob")
         assert len({claim.slice_id for claim in (*first, *second)}) == 3
         assert claim_all(ledger, "cid") == []
 
     def test_only_a_running_job_and_the_named_partition_give_slices(self, ledger: Ledger) -> None:
         part, other = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (REF, OTHER)]
-        ledger.plan_job("job", [NewPart(part, plans(2)), NewPart(other, plans(1))])
+        ledger.parts.plan("job", [NewPart(part, plans(2)), NewPart(other, plans(1))])
         assert claim_all(ledger) == []
-        ledger.start_job("job")
+        ledger.jobs.start("job")
         assert {claim.ref for claim in claim_all(ledger, ref=OTHER)} == {OTHER}
         assert claim_all(ledger, ref=PartitionRef("Nobody")) == []
-        ledger.request_stop("job")
+        ledger.jobs.request_stop("job")
         assert claim_all(ledger) == []
         assert job_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
 
@@ -158,9 +160,9 @@ class Claims(Fixtures):
         if how != "never":
             joined(ledger, "bob")
         if how == "retired":
-            ledger.retire_worker("bob")
+            ledger.workers.retire("bob")
         elif how == "buried":
-            ledger.bury_worker("bob")
+            ledger.workers.bury("bob")
         assert claim_all(ledger, "bob") == []
         assert len(claim_all(ledger)) == 1
 
@@ -169,17 +171,17 @@ class Claims(Fixtures):
         self, ledger: Ledger, clock: VirtualClock, how: str
     ) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.plan_job("job", [NewPart(new_part(ledger, lease), plans(1))])
-        ledger.start_job("job")
+        ledger.parts.plan("job", [NewPart(new_part(ledger, lease), plans(1))])
+        ledger.jobs.start("job")
         register(ledger, "bob")
-        ledger.begin_job("next", "bob", {})
+        ledger.jobs.begin("next", "bob", {})
         if how == "released":
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
         elif how == "handed over":
-            ledger.transfer_lease(lease, "next")
+            ledger.leases.transfer(lease, "next")
         else:
             clock.advance(TIMING.lease)
-            assert isinstance(ledger.acquire_lease(REF, "next", "bob"), Lease)
+            assert isinstance(ledger.leases.acquire(REF, "next", "bob"), Lease)
         assert claim_all(ledger) == []
         assert job_of(ledger).slices == {SliceState.PENDING: 1}
 
@@ -198,7 +200,9 @@ class Claims(Fixtures):
         def work(worker: str) -> list[str]:
             mine = ledgers()
             gate.wait()
-            return [claim.slice_id for _ in range(20) for claim in mine.claim("job", REF, worker, work=1, limit=1)]
+            return [
+                claim.slice_id for _ in range(20) for claim in mine.slices.claim("job", REF, worker, work=1, limit=1)
+            ]
 
         with ThreadPoolExecutor(5) as pool:
             claimed = list(pool.map(work, workers))
@@ -212,50 +216,50 @@ class Claims(Fixtures):
         for fence in range(1, 5):
             (claim,) = claim_all(ledger)
             assert (claim.fence, claim.attempts) == (fence, 0)
-            assert ledger.holds([claim], "ann")
-            assert not ledger.holds([claim], "bob")
-            ledger.give_back([claim], "ann", spent=False)
-            assert not ledger.holds([claim], "ann")
+            assert ledger.slices.holds([claim], "ann")
+            assert not ledger.slices.holds([claim], "bob")
+            ledger.slices.give_back([claim], "ann", spent=False)
+            assert not ledger.slices.holds([claim], "ann")
 
     def test_holding_means_holding_all(self, ledger: Ledger) -> None:
         running(ledger, plans(3))
         claims = claim_all(ledger)
-        assert ledger.holds(claims, "ann")
-        ledger.give_back(claims[:1], "ann", spent=False)
-        assert not ledger.holds(claims, "ann")
-        assert ledger.holds(claims[1:], "ann")
-        assert ledger.holds([], "ann")
+        assert ledger.slices.holds(claims, "ann")
+        ledger.slices.give_back(claims[:1], "ann", spent=False)
+        assert not ledger.slices.holds(claims, "ann")
+        assert ledger.slices.holds(claims[1:], "ann")
+        assert ledger.slices.holds([], "ann")
 
     # Splitting what proves too long.
 
     def test_a_slice_that_proves_too_long_is_cut_in_two_pending_halves(self, ledger: Ledger) -> None:
         part = running(ledger, [plan(0, range(5), work=50), plan(1, [9], work=40)])
         whole, rest = claim_all(ledger)
-        assert ledger.split(whole, "ann")
+        assert ledger.slices.split(whole, "ann")
         assert status_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
         assert status_of(ledger).units == 6
-        assert not ledger.holds([whole], "ann")
-        assert ledger.holds([rest], "ann")
+        assert not ledger.slices.holds([whole], "ann")
+        assert ledger.slices.holds([rest], "ann")
         first, second = claim_all(ledger)
         assert (first.slice_id, second.slice_id) == half_ids(whole.slice_id)
         assert decode_changes(first.payload) + decode_changes(second.payload) == [change(n) for n in range(5)]
         assert (first.units, second.units, first.work + second.work) == (2, 3, 50)
         assert {(half.rank, half.attempts, half.bucket, half.index) for half in (first, second)} == {(0, 0, 3, 0)}
         assert [half.fence for half in (first, second)] == [whole.fence + 1] * 2, "greater than any of the whole"
-        ledger.complete(part, "ann", list(map(outcome, [first, second, rest])), job_id="job")
-        assert len(ledger.manifest(part.instance)) == 6
+        ledger.slices.complete(part, "ann", list(map(outcome, [first, second, rest])), job_id="job")
+        assert len(ledger.documents.entries(part.instance)) == 6
         end(ledger, part)
 
     def test_fences_and_attempts_go_on_in_the_halves(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, range(4))])
-        ledger.give_back(claim_all(ledger), "ann", spent=True)
-        ledger.give_back(claim_all(ledger), "ann", spent=False)
+        ledger.slices.give_back(claim_all(ledger), "ann", spent=True)
+        ledger.slices.give_back(claim_all(ledger), "ann", spent=False)
         (whole,) = claim_all(ledger)
         assert (whole.fence, whole.attempts) == (3, 1)
-        ledger.split(whole, "ann")
+        ledger.slices.split(whole, "ann")
         first, second = claim_all(ledger)
         assert {(half.fence, half.attempts) for half in (first, second)} == {(4, 1)}
-        ledger.split(second, "ann")
+        ledger.slices.split(second, "ann")
         (quarter, _) = claim_all(ledger)
         assert quarter.fence == 5
         assert quarter.slice_id == half_ids(second.slice_id)[0]
@@ -264,9 +268,9 @@ class Claims(Fixtures):
         running(ledger, [plan(0, range(4))])
         joined(ledger, "bob")
         (whole,) = claim_all(ledger)
-        ledger.split(whole, "ann")
-        (first,) = ledger.claim("job", REF, "ann", work=1, limit=1)
-        (second,) = ledger.claim("job", REF, "bob", work=1, limit=1)
+        ledger.slices.split(whole, "ann")
+        (first,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        (second,) = ledger.slices.claim("job", REF, "bob", work=1, limit=1)
         assert {first.slice_id, second.slice_id} == set(half_ids(whole.slice_id))
 
     @pytest.mark.parametrize("why", ["one unit", "other worker", "older fence", "given back", "not claimed"])
@@ -275,28 +279,28 @@ class Claims(Fixtures):
         joined(ledger, "bob")
         (claim,) = claim_all(ledger)
         if why in ("older fence", "given back"):
-            ledger.give_back([claim], "ann", spent=False)
+            ledger.slices.give_back([claim], "ann", spent=False)
         if why == "older fence":
             claim_all(ledger)
         if why == "not claimed":
-            ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+            ledger.slices.complete(part, "ann", [outcome(claim)], job_id="job")
         before = job_of(ledger)
-        assert not ledger.split(claim, "bob" if why == "other worker" else "ann")
+        assert not ledger.slices.split(claim, "bob" if why == "other worker" else "ann")
         assert job_of(ledger) == before
 
     def test_a_zombie_cannot_write_what_was_split(self, ledger: Ledger) -> None:
         part = running(ledger, [plan(0, range(4))])
         (whole,) = claim_all(ledger)
-        ledger.split(whole, "ann")
-        assert not ledger.split(whole, "ann")
+        ledger.slices.split(whole, "ann")
+        assert not ledger.slices.split(whole, "ann")
         with pytest.raises(Fenced):
-            ledger.complete(part, "ann", [outcome(whole)], job_id="job")
-        ledger.give_back([whole], "ann", spent=True)
+            ledger.slices.complete(part, "ann", [outcome(whole)], job_id="job")
+        ledger.slices.give_back([whole], "ann", spent=True)
         assert status_of(ledger).slices == {SliceState.PENDING: 2}
 
     def test_planning_again_after_a_stop_is_not_needed_to_claim(self, ledger: Ledger) -> None:
         planned(ledger, plans(1))
-        ledger.request_stop("job")
-        ledger.adopt_part(lease_of(ledger, "bob"))
-        ledger.start_job("job")
+        ledger.jobs.request_stop("job")
+        ledger.parts.adopt(lease_of(ledger, "bob"))
+        ledger.jobs.start("job")
         assert len(claim_all(ledger, "bob")) == 1

@@ -8,10 +8,11 @@ from instep.domain.clock import TIMING
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
 from instep.domain.key_leases import LONGEST_PAUSE
+from instep.domain.slice_retries import LONGEST_DELAY
 from instep.domain.wants import WantState
 from instep.ledger.key_leases import KeyFailure
-from instep.ledger.ledger import Ledger, NewPart
-from instep.ledger.slice_retries import LONGEST_DELAY
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     REF,
     VirtualClock,
@@ -39,24 +40,24 @@ class Clocks(Fixtures):
     def test_slices_are_claimed(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(10), stagger=True)
         clock.advance(-HOUR)
-        assert [each.head > 0 for each in ledger.open_parts([REF])] == [True]
+        assert [each.head > 0 for each in ledger.open_parts.on([REF])] == [True]
         assert len(claim_all(ledger)) == 10
 
     def test_slices_that_were_given_back_are_claimed(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(2))
-        ledger.give_back(claim_all(ledger), "ann", spent=False, delay=10_000)
+        ledger.slices.give_back(claim_all(ledger), "ann", spent=False, delay=10_000)
         assert claim_all(ledger) == []
         clock.advance(-HOUR)
         back = claim_all(ledger)
         assert len(back) == 2
-        ledger.give_back(back, "ann", spent=False, delay=10_000)
+        ledger.slices.give_back(back, "ann", spent=False, delay=10_000)
         assert claim_all(ledger) == [], "a pause is a pause by the new clock"
         clock.advance(10_000)
         assert len(claim_all(ledger)) == 2
 
     def test_no_delay_is_longer_than_what_counts_as_one(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(1))
-        ledger.give_back(claim_all(ledger), "ann", spent=False, delay=2 * LONGEST_DELAY)
+        ledger.slices.give_back(claim_all(ledger), "ann", spent=False, delay=2 * LONGEST_DELAY)
         clock.advance(LONGEST_DELAY - 1)
         assert claim_all(ledger) == []
         clock.advance(1)
@@ -66,7 +67,7 @@ class Clocks(Fixtures):
         running(ledger, plans(3))
         (kept, *_) = claim_all(ledger)
         clock.advance(-HOUR)
-        assert ledger.heartbeat("ann", [kept.slice_id]) == 2
+        assert ledger.workers.heartbeat("ann", [kept.slice_id]) == 2
         assert len(claim_all(ledger)) == 2
 
     def test_a_worker_that_died_is_buried_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
@@ -76,7 +77,7 @@ class Clocks(Fixtures):
         clock.advance(-HOUR)
         assert ledger.sweep().workers == (), "nobody is taken for dead because the clock was wrong"
         clock.advance(TIMING.stale // 2)
-        ledger.heartbeat("bob", [])
+        ledger.workers.heartbeat("bob", [])
         clock.advance(TIMING.stale // 2)
         assert ledger.sweep().workers == ("ann",)
 
@@ -85,20 +86,20 @@ class Clocks(Fixtures):
         clock.advance(-HOUR)
         ledger.sweep()
         register(ledger, "bob")
-        ledger.begin_job("second", "bob", {})
-        assert ledger.acquire_lease(REF, "second", "bob") != lease
+        ledger.jobs.begin("second", "bob", {})
+        assert ledger.leases.acquire(REF, "second", "bob") != lease
         clock.advance(TIMING.lease)
         assert lease_of(ledger, "bob", job_id="second").epoch > lease.epoch
 
     def test_a_job_that_is_to_stop_stops_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(2))
         claim_all(ledger)
-        assert ledger.request_stop("job") is JobState.STOPPING
+        assert ledger.jobs.request_stop("job") is JobState.STOPPING
         clock.advance(-HOUR)
         ledger.sweep()
         assert job_of(ledger).state is JobState.STOPPING
         clock.advance(TIMING.grace)
-        ledger.heartbeat("ann", [])
+        ledger.workers.heartbeat("ann", [])
         ledger.sweep()
         assert job_of(ledger).state is JobState.STOPPED
 
@@ -119,27 +120,27 @@ class Clocks(Fixtures):
         want = WantCreated(want="now", refs=(str(REF),), fresh_within=0)
         clock.advance(1)
         if before:
-            ledger.append([want])
+            ledger.events.append([want])
         clock.advance(-HOUR)
         if not before:
-            ledger.append([want])
-        found = ledger.want("now")
+            ledger.events.append([want])
+        found = ledger.wants.get("now")
         assert found is not None
         assert found.state is WantState.IDLE, "what is served is older than the want, whatever the clock said"
-        assert [each.id for each in ledger.startable_wants([REF])] == ["now"]
+        assert [each.id for each in ledger.wants.startable([REF])] == ["now"]
         assert (found.needed or 0) <= ledger.present()
 
         register(ledger, "ann")
         lease = lease_of(ledger, "ann", job_id="second")
         part = new_part(ledger, lease, fresh=False)
-        ledger.plan_job("second", [NewPart(part, [plan(0, [1])])])
-        ledger.start_job("second")
+        ledger.parts.plan("second", [NewPart(part, [plan(0, [1])])])
+        ledger.jobs.start("second")
         complete_all(ledger, part, job_id="second")
         end(ledger, part, "second")
-        found = ledger.want("now")
+        found = ledger.wants.get("now")
         assert found is not None
         assert found.state is WantState.SUCCESSFUL
-        latest = ledger.latest_job(REF)
+        latest = ledger.jobs.latest(REF)
         assert latest is not None
         assert latest.id == "second"
 
@@ -147,8 +148,8 @@ class Clocks(Fixtures):
         imported(ledger, watermark=1)
         clock.advance(-HOUR)
         for number in range(3):
-            ledger.append([WantCreated(want=str(number), refs=("Other@global",))])
-        times = [at for _, at, *_ in ledger.events()]
+            ledger.events.append([WantCreated(want=str(number), refs=("Other@global",))])
+        times = [at for _, at, *_ in ledger.events.rows()]
         assert times == sorted(set(times))
         assert times[-1] - times[0] < 10
         assert ledger.present() == times[-1]
@@ -157,21 +158,21 @@ class Clocks(Fixtures):
         assert canonical_of(ledger).watermark == 1
 
     def test_keys_of_queues_are_given_again(self, ledger: Ledger, clock: VirtualClock) -> None:
-        ledger.lease_keys("queue", [1], "ann", lasting=60_000)
-        assert ledger.fail_keys("queue", [KeyFailure(2, None, "no luck")])
+        ledger.key_leases.lease("queue", [1], "ann", lasting=60_000)
+        assert ledger.key_leases.fail("queue", [KeyFailure(2, None, "no luck")])
         clock.advance(-HOUR)
-        assert sorted(ledger.due_keys("queue", 10)) == [1, 2]
-        taken = ledger.lease_keys("queue", [1, 2], "bob", lasting=60_000, retries=True)
+        assert sorted(ledger.key_leases.due("queue", 10)) == [1, 2]
+        taken = ledger.key_leases.lease("queue", [1, 2], "bob", lasting=60_000, retries=True)
         assert sorted(taken.leased) == [1, 2]
-        assert ledger.due_keys("queue", 10) == {}
+        assert ledger.key_leases.due("queue", 10) == {}
         clock.advance(60_000)
-        assert sorted(ledger.due_keys("queue", 10)) == [1, 2]
+        assert sorted(ledger.key_leases.due("queue", 10)) == [1, 2]
 
     def test_a_pause_of_a_key_is_as_long_as_it_is(self, ledger: Ledger, clock: VirtualClock) -> None:
         clock.advance(LONGEST_PAUSE)
-        ledger.fail_keys("queue", [KeyFailure(2, None, "no luck")])
+        ledger.key_leases.fail("queue", [KeyFailure(2, None, "no luck")])
         clock.advance(-1_000)
-        assert ledger.due_keys("queue", 10) == {}, "clocks are corrected by a second every day"
+        assert ledger.key_leases.due("queue", 10) == {}, "clocks are corrected by a second every day"
 
     def test_joining_leaves_and_claims_go_on_as_before(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(4))

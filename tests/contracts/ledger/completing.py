@@ -10,7 +10,8 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -41,21 +42,21 @@ class Completing(Fixtures):
         part = running(ledger, plans(2, units=3))
         clock.advance(9)
         claims = claim_all(ledger)
-        ledger.complete(part, "ann", [outcome(claims[0], fail=[1]), outcome(claims[1])], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(claims[0], fail=[1]), outcome(claims[1])], job_id="job")
         job = job_of(ledger)
         assert job.slices == {SliceState.COMPLETED: 2}
         assert job.counts == Counts(read=6, written=5, failed=1, rows_written=15)
-        assert ledger.manifest(part.instance) == {change(n).uri: entry(change(n)) for n in (0, 2, 3, 4, 5)}
-        assert ledger.totals(part.instance) == (5, 15, 100 + 102 + 103 + 104 + 105)
-        (failure,) = ledger.failures()
+        assert ledger.documents.entries(part.instance) == {change(n).uri: entry(change(n)) for n in (0, 2, 3, 4, 5)}
+        assert ledger.documents.totals(part.instance) == (5, 15, 100 + 102 + 103 + 104 + 105)
+        (failure,) = ledger.failures.newest()
         assert failure == (REF, "doc_0001", change(1).uri, "v1", "parse", "no text in it", 1, "job", START + 9, "")
-        assert ledger.failed_versions(REF) == {change(1).uri: "v1"}
+        assert ledger.failures.versions(REF) == {change(1).uri: "v1"}
 
     def test_counts_are_those_of_each_part(self, ledger: Ledger) -> None:
         part, other = running_two(ledger, plans(2), plans(1, units=3))
         for each in (part, other):
             claims = claim_all(ledger, ref=each.ref)
-            ledger.complete(each, "ann", list(map(outcome, claims)), job_id="job")
+            ledger.slices.complete(each, "ann", list(map(outcome, claims)), job_id="job")
         assert status_of(ledger).counts == Counts(read=4, written=4, rows_written=12)
         assert status_of(ledger, OTHER).counts == Counts(read=3, written=3, rows_written=9)
         assert job_of(ledger).counts == Counts(read=7, written=7, rows_written=21)
@@ -65,63 +66,63 @@ class Completing(Fixtures):
     ) -> None:
         part, other = running_two(ledger, plans(3), plans(1, units=3))
         assert job_of(ledger).lately == NOTHING_LATELY
-        first, second = ledger.claim("job", REF, "ann", work=20, limit=2)
+        first, second = ledger.slices.claim("job", REF, "ann", work=20, limit=2)
         clock.advance(9)
-        ledger.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
         assert status_of(ledger).lately == Lately(2, START)
         clock.advance(WINDOW)
         assert status_of(ledger).lately == Lately(2, START), "until the very end of the window"
         complete_all(ledger, other)
         clock.advance(1)
         assert status_of(ledger).lately == NOTHING_LATELY
-        ledger.complete(part, "ann", [outcome(second)], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(second)], job_id="job")
         assert status_of(ledger).lately == Lately(2, START)
         assert status_of(ledger, OTHER).lately == Lately(3, START + 9 + WINDOW)
         assert job_of(ledger).lately == Lately(5, START)
 
     def test_nothing_is_done_lately_in_a_job_that_does_not_run(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
-        (claim,) = ledger.claim("job", REF, "ann", work=10, limit=1)
-        ledger.complete(part, "ann", [outcome(claim)], job_id="job")
-        assert ledger.request_stop("job") is JobState.STOPPED
+        (claim,) = ledger.slices.claim("job", REF, "ann", work=10, limit=1)
+        ledger.slices.complete(part, "ann", [outcome(claim)], job_id="job")
+        assert ledger.jobs.request_stop("job") is JobState.STOPPED
         assert job_of(ledger).lately == NOTHING_LATELY
-        assert [each.lately for each in ledger.jobs()] == [NOTHING_LATELY]
+        assert [each.lately for each in ledger.jobs.newest()] == [NOTHING_LATELY]
 
     def test_counts_of_a_retry_replace_and_never_add_up(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         for _ in range(2):
-            ledger.give_back(claim_all(ledger), "ann", spent=True)
-        ledger.complete(part, "ann", list(map(outcome, claim_all(ledger))), job_id="job")
+            ledger.slices.give_back(claim_all(ledger), "ann", spent=True)
+        ledger.slices.complete(part, "ann", list(map(outcome, claim_all(ledger))), job_id="job")
         assert job_of(ledger).counts == Counts(read=2, written=2, rows_written=6)
 
     def test_a_lost_reply_may_be_asked_for_again(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
         first, second = claim_all(ledger)
-        ledger.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
         before = state_of_everything(ledger, part)
-        ledger.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
         assert state_of_everything(ledger, part) == before
-        ledger.complete(part, "ann", [outcome(first, fail=[1]), outcome(second)], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(first, fail=[1]), outcome(second)], job_id="job")
         assert job_of(ledger).counts.read == 4
-        assert [failure.attempts for failure in ledger.failures()] == [1]
+        assert [failure.attempts for failure in ledger.failures.newest()] == [1]
 
     def test_a_lost_reply_may_be_asked_for_again_after_others_have_finished_the_part(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         joined(ledger, "bob")
         claims = claim_all(ledger)
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         end(ledger, part, worker="bob")
         before = state_of_everything(ledger, part)
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert state_of_everything(ledger, part) == before
 
     def test_one_slice_taken_over_undoes_the_whole_completion(self, ledger: Ledger) -> None:
         part = running(ledger, plans(3))
         claims = claim_all(ledger)
-        ledger.give_back(claims[1:2], "ann", spent=False)
+        ledger.slices.give_back(claims[1:2], "ann", spent=False)
         before = state_of_everything(ledger, part)
         with pytest.raises(Fenced):
-            ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+            ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("wrong", ["fence", "worker", "slice", "job"])
@@ -133,30 +134,30 @@ class Completing(Fixtures):
         fence = claim.fence + (wrong == "fence")
         slice_id = "nothing" if wrong == "slice" else claim.slice_id
         with pytest.raises(Fenced):
-            ledger.complete(
+            ledger.slices.complete(
                 part,
                 "bob" if wrong == "worker" else "ann",
                 [SliceOutcome(slice_id, fence, Counts(read=2, written=2))],
                 job_id="other" if wrong == "job" else "job",
             )
         assert state_of_everything(ledger, part) == before
-        assert ledger.holds([claim], "ann")
+        assert ledger.slices.holds([claim], "ann")
 
     def test_a_slice_is_completed_under_its_own_part(self, ledger: Ledger) -> None:
         part, other = running_two(ledger, plans(1), plans(1))
         claims = claim_all(ledger)
         before = state_of_everything(ledger, part)
         with pytest.raises(Fenced):
-            ledger.complete(other, "ann", list(map(outcome, claims)), job_id="job")
+            ledger.slices.complete(other, "ann", list(map(outcome, claims)), job_id="job")
         assert state_of_everything(ledger, part) == before
-        assert ledger.manifest(other.instance) == {}
+        assert ledger.documents.entries(other.instance) == {}
 
     def test_counts_that_do_not_add_up_are_refused(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         (claim,) = claim_all(ledger)
         before = state_of_everything(ledger, part)
         with pytest.raises(ValueError, match="add up"):
-            ledger.complete(
+            ledger.slices.complete(
                 part, "ann", [SliceOutcome(claim.slice_id, claim.fence, Counts(read=2, written=1))], job_id="job"
             )
         assert state_of_everything(ledger, part) == before
@@ -166,56 +167,56 @@ class Completing(Fixtures):
         part = running(ledger, plans(1))
         claims = claim_all(ledger)
         lease = Lease(REF, "job", part.epoch, 0)
-        ledger.begin_job("next", "ann", {})
+        ledger.jobs.begin("next", "ann", {})
         if loss == "released":
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
         elif loss == "handed over":
-            ledger.transfer_lease(lease, "next")
+            ledger.leases.transfer(lease, "next")
         else:
             clock.advance(TIMING.lease)
             lease_of(ledger, "bob", job_id="job" if "same" in loss else "next")
         before = state_of_everything(ledger, part)
         with pytest.raises(Fenced):
-            ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+            ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert state_of_everything(ledger, part) == before
 
     def test_completing_nothing_changes_nothing(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
-        (claim,) = ledger.claim("job", REF, "ann", work=1, limit=1)
+        (claim,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
         before = state_of_everything(ledger, part)
-        ledger.complete(part, "ann", [], job_id="job")
+        ledger.slices.complete(part, "ann", [], job_id="job")
         assert state_of_everything(ledger, part) == before
-        assert ledger.holds([claim], "ann")
+        assert ledger.slices.holds([claim], "ann")
 
     def test_completing_nothing_needs_the_lease_too(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1))
         clock.advance(TIMING.lease)
-        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        adopted = ledger.parts.adopt(lease_of(ledger, "bob"))
         before = state_of_everything(ledger, adopted)
         with pytest.raises(Fenced):
-            ledger.complete(part, "ann", [], job_id="job")
+            ledger.slices.complete(part, "ann", [], job_id="job")
         assert state_of_everything(ledger, adopted) == before
-        ledger.complete(adopted, "bob", [], job_id="job")
+        ledger.slices.complete(adopted, "bob", [], job_id="job")
 
     def test_an_expired_lease_that_nobody_took_still_completes(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1))
         claims = claim_all(ledger)
         clock.advance(2 * TIMING.lease)
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert job_of(ledger).slices == {SliceState.COMPLETED: 1}
 
     def test_a_job_can_be_done_by_several_workers(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
         joined(ledger, "bob")
-        (first,) = ledger.claim("job", REF, "ann", work=1, limit=1)
-        (second,) = ledger.claim("job", REF, "bob", work=1, limit=1)
-        ledger.complete(part, "bob", [outcome(second)], job_id="job")
-        ledger.complete(part, "ann", [outcome(first)], job_id="job")
+        (first,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        (second,) = ledger.slices.claim("job", REF, "bob", work=1, limit=1)
+        ledger.slices.complete(part, "bob", [outcome(second)], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(first)], job_id="job")
         assert end(ledger, part, worker="bob") is JobState.COMPLETED
 
     def test_one_who_joined_can_do_all_of_it_alone(self, ledger: Ledger) -> None:
         part = running(ledger, plans(3))
         joined(ledger, "bob")
-        ledger.retire_worker("ann")
-        ledger.complete(part, "bob", list(map(outcome, claim_all(ledger, "bob"))), job_id="job")
+        ledger.workers.retire("ann")
+        ledger.slices.complete(part, "bob", list(map(outcome, claim_all(ledger, "bob"))), job_id="job")
         assert end(ledger, part, worker="bob") is JobState.COMPLETED

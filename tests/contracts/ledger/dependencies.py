@@ -12,7 +12,8 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import Conflict
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -43,17 +44,17 @@ def _missed(part: JobPart, ref: PartitionRef = OTHER, *, want: str = "up", as_of
 def _waiting(ledger: Ledger, *, fresh: bool = True) -> JobPart:
     """A running job on REF that waits for OTHER."""
     part = new_part(ledger, lease_of(ledger, "ann"), fresh=fresh)
-    ledger.plan_job("job", [_missed(part)])
-    ledger.start_job("job")
+    ledger.parts.plan("job", [_missed(part)])
+    ledger.jobs.start("job")
     return part
 
 
 def _ask(ledger: Ledger, *ids: str, refs: Sequence[PartitionRef] = (REF,), as_of: int | None = None) -> None:
-    ledger.append([WantCreated(want=each, refs=tuple(map(str, refs)), as_of=as_of) for each in ids])
+    ledger.events.append([WantCreated(want=each, refs=tuple(map(str, refs)), as_of=as_of) for each in ids])
 
 
 def _startable(ledger: Ledger, *refs: PartitionRef) -> list[str]:
-    return [each.id for each in ledger.startable_wants(refs or (REF, OTHER))]
+    return [each.id for each in ledger.wants.startable(refs or (REF, OTHER))]
 
 
 class Dependencies(Fixtures):
@@ -64,7 +65,7 @@ class Dependencies(Fixtures):
         begun = InstanceBuilding if fresh else InstanceRefreshing
         assert [type(each) for each in logged(ledger)[-2:]] == [begun, DependencyMissed]
         assert canonical_of(ledger).waits == ("up",)
-        want = ledger.want("up")
+        want = ledger.wants.get("up")
         assert want is not None
         assert (want.state, want.derivative_of, want.blocks) == (WantState.IDLE, "job", (part.instance,))
         other = imported(ledger, OTHER)
@@ -72,12 +73,12 @@ class Dependencies(Fixtures):
         complete_all(ledger, part)
         end(ledger, part)
         assert canonical_of(ledger).state is InstanceState.LIVE
-        assert ledger.verify().differences == ()
+        assert ledger.events.verify().differences == ()
 
     def test_parts_of_one_job_wait_for_each_other(self, ledger: Ledger) -> None:
         part, other = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (REF, OTHER)]
-        ledger.plan_job("job", [_missed(part, as_of=START), NewPart(other, plans(1))])
-        ledger.start_job("job")
+        ledger.parts.plan("job", [_missed(part, as_of=START), NewPart(other, plans(1))])
+        ledger.jobs.start("job")
         assert [canonical_of(ledger, each).state for each in (REF, OTHER)] == [InstanceState.BUILDING] * 2
         assert canonical_of(ledger).waits == ("up",)
         assert _startable(ledger) == [], "somebody works on it already"
@@ -96,9 +97,9 @@ class Dependencies(Fixtures):
         part = new_part(ledger, lease_of(ledger, "ann"))
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict, match="wait for itself"):
-            ledger.plan_job("job", [_missed(part, REF)])
+            ledger.parts.plan("job", [_missed(part, REF)])
         assert state_of_everything(ledger, part) == before
-        ledger.plan_job("job", [NewPart(part, plans(1))])
+        ledger.parts.plan("job", [NewPart(part, plans(1))])
 
     @pytest.mark.parametrize("fresh", [True, False])
     def test_what_fails_with_its_upstream_ends_as_its_part_says(self, ledger: Ledger, fresh: bool) -> None:
@@ -106,17 +107,17 @@ class Dependencies(Fixtures):
         part = _waiting(ledger, fresh=fresh)
         fail(ledger, _upstream(ledger), "upstream", error="disk full")
         error = f"{REF} waits for {OTHER}, which failed: the build of {OTHER} failed: disk full"
-        user = ledger.want("user")
+        user = ledger.wants.get("user")
         assert user is not None
         assert (user.state, user.error) == (WantState.UPSTREAM_FAILED, error)
-        left = ledger.instance(part.instance)
+        left = ledger.instances.get(part.instance)
         assert left is not None
         assert (left.state, left.error) == (InstanceState.FAILED if fresh else InstanceState.LIVE, error)
-        events = ledger.events()
-        assert ledger.finish_part("job", part, JobState.FAILED, worker_id="ann", error=error) is JobState.FAILED
-        assert ledger.events() == events, "the instance has failed already"
+        events = ledger.events.rows()
+        assert ledger.parts.finish("job", part, JobState.FAILED, worker_id="ann", error=error) is JobState.FAILED
+        assert ledger.events.rows() == events, "the instance has failed already"
         assert (status_of(ledger).state, status_of(ledger).error) == (JobState.FAILED, error)
-        assert ledger.verify().differences == ()
+        assert ledger.events.verify().differences == ()
 
     # What is to be begun.
 
@@ -127,11 +128,11 @@ class Dependencies(Fixtures):
         _ask(ledger, "both", refs=[REF, OTHER])
         assert _startable(ledger) == ["other", "first"]
         assert _startable(ledger, REF) == ["first"]
-        ledger.append([WantCanceled(want="first"), WantCanceled(want="other")])
+        ledger.events.append([WantCanceled(want="first"), WantCanceled(want="other")])
         assert _startable(ledger) == ["second", "both"]
-        ledger.append([WantCreated(want="next", refs=(str(REF),), generation="v2")])
+        ledger.events.append([WantCreated(want="next", refs=(str(REF),), generation="v2")])
         assert _startable(ledger, REF) == ["second", "next"]
-        assert ledger.startable_wants([]) == []
+        assert ledger.wants.startable([]) == []
 
     def test_what_is_in_work_there_or_wanted_later_is_not_to_be_begun(
         self, ledger: Ledger, clock: VirtualClock
@@ -149,7 +150,7 @@ class Dependencies(Fixtures):
         end(ledger, part)
         assert _startable(ledger, REF) == ["later 0"], "of the other partition, and so for both"
         clock.advance(999)
-        ledger.append([WantCanceled(want=f"later {each}") for each in range(120)])
+        ledger.events.append([WantCanceled(want=f"later {each}") for each in range(120)])
         assert _startable(ledger) == ["much later 0"]
 
 
@@ -157,5 +158,5 @@ def _upstream(ledger: Ledger) -> JobPart:
     """A job that builds what is waited for."""
     lease = lease_of(ledger, "ann", OTHER, job_id="upstream")
     part = part_of(lease, instance=new_part(ledger, lease).instance)
-    ledger.plan_job("upstream", [NewPart(part, plans(1))])
+    ledger.parts.plan("upstream", [NewPart(part, plans(1))])
     return part

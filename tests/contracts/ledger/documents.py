@@ -33,43 +33,48 @@ class Documents(Fixtures):
         """One more job over documents 0 and 1 of the same instance."""
         part = running(ledger, plans(1), job_id=job_id, fresh=False)
         (claim,) = claim_all(ledger, job_id=job_id)
-        ledger.complete(part, "ann", [make(claim)], job_id=job_id)
+        ledger.slices.complete(part, "ann", [make(claim)], job_id=job_id)
         end(ledger, part, job_id)
         return part
 
     def test_entries_replace_those_of_the_same_document(self, ledger: Ledger) -> None:
         self._run(ledger, "first", outcome)
         part = self._run(ledger, "second", lambda claim: outcome(claim, version="v2"))
-        assert [each.version for each in ledger.manifest(part.instance).values()] == ["v2", "v2"]
+        assert [each.version for each in ledger.documents.entries(part.instance).values()] == ["v2", "v2"]
 
     def test_an_entry_is_found_by_its_document(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
-        entries = ledger.manifest(part.instance)
+        entries = ledger.documents.entries(part.instance)
         for each in entries.values():
-            assert ledger.document(part.instance, each.document_id) == each
-        assert ledger.document(part.instance, "doc_9999") is None
-        assert ledger.document("another", next(iter(entries.values())).document_id) is None
+            assert ledger.documents.get(part.instance, each.document_id) == each
+        assert ledger.documents.get(part.instance, "doc_9999") is None
+        assert ledger.documents.get("another", next(iter(entries.values())).document_id) is None
 
     def test_some_documents_are_found_by_ids_that_need_not_be_there(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
 
         def found(*ids: str) -> list[str]:
-            return [each.document_id for each in ledger.sampled(part.instance, ids)]
+            return [each.document_id for each in ledger.documents.sampled(part.instance, ids)]
 
         assert found("doc_0000") == found("", "doc_") == ["doc_0000"]
         assert found("doc_00005", "doc_0", "doc_0001") == ["doc_0000", "doc_0001"]
         assert found("doc_0002", "e") == found() == []
-        assert ledger.sampled("another", ["doc_0000"]) == []
-        assert ledger.sampled(part.instance, ["doc_0001"]) == [ledger.document(part.instance, "doc_0001")]
+        assert ledger.documents.sampled("another", ["doc_0000"]) == []
+        assert ledger.documents.sampled(part.instance, ["doc_0001"]) == [
+            ledger.documents.get(part.instance, "doc_0001")
+        ]
 
     def test_documents_over_a_size_or_a_number_of_chunks(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
-        first, second = sorted(ledger.manifest(part.instance).values(), key=lambda each: each.size)
+        first, second = sorted(ledger.documents.entries(part.instance).values(), key=lambda each: each.size)
         assert (first.size + 1, first.chunks) == (second.size, second.chunks)
-        assert ledger.oversized(part.instance, size=second.size, chunks=None, limit=5) == (0, [])
-        assert ledger.oversized(part.instance, size=first.size, chunks=second.chunks, limit=5) == (1, [second])
-        assert ledger.oversized(part.instance, size=1 << 40, chunks=0, limit=1) == (2, [second])
-        assert ledger.oversized("another", size=0, chunks=0, limit=5) == (0, [])
+        assert ledger.documents.oversized(part.instance, size=second.size, chunks=None, limit=5) == (0, [])
+        assert ledger.documents.oversized(part.instance, size=first.size, chunks=second.chunks, limit=5) == (
+            1,
+            [second],
+        )
+        assert ledger.documents.oversized(part.instance, size=1 << 40, chunks=0, limit=1) == (2, [second])
+        assert ledger.documents.oversized("another", size=0, chunks=0, limit=5) == (0, [])
 
     def test_removed_documents_leave_the_manifest_and_others_stay(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
@@ -79,26 +84,26 @@ class Documents(Fixtures):
             return SliceOutcome(claim.slice_id, claim.fence, counts, removed=["doc_0000", "doc_9999"])
 
         self._run(ledger, "second", remove)
-        assert list(ledger.manifest(part.instance)) == [change(1).uri]
+        assert list(ledger.documents.entries(part.instance)) == [change(1).uri]
 
     def test_a_failing_document_keeps_what_is_indexed_of_it(self, ledger: Ledger) -> None:
         self._run(ledger, "first", outcome)
         part = self._run(ledger, "second", lambda claim: outcome(claim, fail=[0], version="v2"))
-        versions = {uri: each.version for uri, each in ledger.manifest(part.instance).items()}
+        versions = {uri: each.version for uri, each in ledger.documents.entries(part.instance).items()}
         assert versions == {change(0).uri: "v1", change(1).uri: "v2"}
 
     def test_each_failure_of_a_document_is_one_more_attempt(self, ledger: Ledger, clock: VirtualClock) -> None:
         for attempt, version in enumerate(["v1", "v1", "v2"], start=1):
             clock.advance(10)
             self._run(ledger, f"job-{attempt}", lambda claim, v=version: outcome(claim, fail=[0], version=v))  # type: ignore[misc]  # a default argument binds the loop variable
-        (failure,) = ledger.failures()
+        (failure,) = ledger.failures.newest()
         assert (failure.attempts, failure.version, failure.job_id) == (3, "v2", "job-3")
         assert failure.failed_at == START + 30
 
     @pytest.mark.parametrize("how", ["written", "removed"])
     def test_a_document_that_was_written_or_removed_has_no_failure_any_more(self, ledger: Ledger, how: str) -> None:
         self._run(ledger, "first", lambda claim: outcome(claim, fail=[0, 1]))
-        assert ledger.count_failures(REF) == 2
+        assert ledger.failures.count(REF) == 2
 
         def cure(claim: Claim) -> SliceOutcome:
             if how == "written":
@@ -107,10 +112,10 @@ class Documents(Fixtures):
             return SliceOutcome(claim.slice_id, claim.fence, counts, removed=["doc_0000"], failures=failures)
 
         self._run(ledger, "second", cure)
-        assert [(each.document_id, each.attempts) for each in ledger.failures()] == [("doc_0001", 2)]
+        assert [(each.document_id, each.attempts) for each in ledger.failures.newest()] == [("doc_0001", 2)]
         self._run(ledger, "third", outcome)
-        assert ledger.failures() == []
-        assert ledger.count_failures(REF) == 0
+        assert ledger.failures.newest() == []
+        assert ledger.failures.count(REF) == 0
 
     def test_what_is_to_be_left_out_is_no_failure_though_it_is_kept_with_them(self, ledger: Ledger) -> None:
         def left_out(claim: Claim) -> SliceOutcome:
@@ -119,24 +124,24 @@ class Documents(Fixtures):
             return replace(found, failures=[failed, *(each._replace(stage=SKIPPED) for each in others)])
 
         self._run(ledger, "first", left_out)
-        assert (ledger.count_failures(REF), ledger.count_failures(REF, skipped=True)) == (1, 1)
-        assert len(ledger.failures()) == len(ledger.failed_versions(REF)) == 2
+        assert (ledger.failures.count(REF), ledger.failures.count(REF, skipped=True)) == (1, 1)
+        assert len(ledger.failures.newest()) == len(ledger.failures.versions(REF)) == 2
 
     def test_failures_are_listed_newest_first_by_partition(self, ledger: Ledger, clock: VirtualClock) -> None:
         part, other = running_two(ledger, plans(2, units=1), plans(1, units=1))
         for each in (part, other):
-            for claim in ledger.claim("job", each.ref, "ann", work=99, limit=99):
+            for claim in ledger.slices.claim("job", each.ref, "ann", work=99, limit=99):
                 clock.advance(1)
-                ledger.complete(each, "ann", [outcome(claim, fail=[0, 1])], job_id="job")
-        assert [(each.ref, each.document_id) for each in ledger.failures()] == [
+                ledger.slices.complete(each, "ann", [outcome(claim, fail=[0, 1])], job_id="job")
+        assert [(each.ref, each.document_id) for each in ledger.failures.newest()] == [
             (OTHER, "doc_0000"),
             (REF, "doc_0001"),
             (REF, "doc_0000"),
         ]
-        assert [each.document_id for each in ledger.failures(REF)] == ["doc_0001", "doc_0000"]
-        assert [each.document_id for each in ledger.failures(REF, limit=1)] == ["doc_0001"]
-        assert (ledger.count_failures(REF), ledger.count_failures(OTHER)) == (2, 1)
-        assert ledger.failed_versions(OTHER) == {change(0).uri: "v1"}
+        assert [each.document_id for each in ledger.failures.newest(REF)] == ["doc_0001", "doc_0000"]
+        assert [each.document_id for each in ledger.failures.newest(REF, limit=1)] == ["doc_0001"]
+        assert (ledger.failures.count(REF), ledger.failures.count(OTHER)) == (2, 1)
+        assert ledger.failures.versions(OTHER) == {change(0).uri: "v1"}
 
     def test_text_comes_back_as_it_went_in(self, ledger: Ledger) -> None:
         strange = 'file:///o\'Brien "quoted" 100%/ünïcode/\N{PILE OF POO};DROP TABLE documents--.md'
@@ -147,11 +152,11 @@ class Documents(Fixtures):
             return SliceOutcome(claim.slice_id, claim.fence, Counts(2, 1, failed=1), [odd], failures=[failure])
 
         part = self._run(ledger, "job", make)
-        assert ledger.manifest(part.instance) == {strange: odd}
-        assert ledger.failures()[0].reason == "line one\nline 'two'"
+        assert ledger.documents.entries(part.instance) == {strange: odd}
+        assert ledger.failures.newest()[0].reason == "line one\nline 'two'"
 
     def test_an_unknown_instance_is_empty(self, ledger: Ledger) -> None:
-        assert ledger.manifest("nothing") == {}
-        assert ledger.totals("nothing") == (0, 0, 0)
-        assert ledger.failed_versions(REF) == {}
-        assert ledger.checkpoint(REF) is None
+        assert ledger.documents.entries("nothing") == {}
+        assert ledger.documents.totals("nothing") == (0, 0, 0)
+        assert ledger.failures.versions(REF) == {}
+        assert ledger.checkpoints.get(REF) is None

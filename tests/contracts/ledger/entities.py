@@ -7,7 +7,8 @@ from dataclasses import replace
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -31,10 +32,10 @@ _BESIDE = PartitionRef.parse("Ticket@42/100")
 def _begun(ledger: Ledger, ref: PartitionRef, physical: str, generation: str = "") -> JobPart:
     """A running job, named as its index is, that builds a partition into that."""
     lease = lease_of(ledger, "ann", ref, job_id=physical)
-    uuid = ledger.new_instance(lease, Reason.REBUILD, generation=generation)
+    uuid = ledger.instances.new(lease, Reason.REBUILD, generation=generation)
     part = replace(part_of(lease, instance=uuid, generation=generation), physical=physical)
-    ledger.plan_job(physical, [NewPart(part, plans(1))])
-    ledger.start_job(physical)
+    ledger.parts.plan(physical, [NewPart(part, plans(1))])
+    ledger.jobs.start(physical)
     return part
 
 
@@ -49,12 +50,12 @@ class Entities(Fixtures):
         for number, ref in enumerate((*_ALIKE, OTHER, _BESIDE)):
             _built(ledger, ref, f"index-{number}")
         _built(ledger, OTHER, "second", "v2")
-        found = ledger.entity_checkpoints("Ticket")
+        found = ledger.checkpoints.of_entity("Ticket")
         keys = [(each.ref, each.generation) for each in found]
         assert keys == [(_BESIDE, ""), (OTHER, ""), (OTHER, "v2")]
-        assert found[1:] == ledger.checkpoints(OTHER)
-        assert [each.ref for each in ledger.entity_checkpoints("Ticke_")] == [_ALIKE[1]]
-        assert ledger.entity_checkpoints("Nobody") == []
+        assert found[1:] == ledger.checkpoints.of_partition(OTHER)
+        assert [each.ref for each in ledger.checkpoints.of_entity("Ticke_")] == [_ALIKE[1]]
+        assert ledger.checkpoints.of_entity("Nobody") == []
 
     def test_indexes_that_any_partition_of_the_entity_needs_are_needed(self, ledger: Ledger) -> None:
         for number, ref in enumerate(_ALIKE):
@@ -62,10 +63,10 @@ class Entities(Fixtures):
         _begun(ledger, _ALIKE[0], "of another")
         _built(ledger, OTHER, "served")
         _begun(ledger, _BESIDE, "begun")
-        assert ledger.indexes("Ticket") == {"served", "begun"}
-        ledger.request_stop("begun")
-        assert ledger.indexes("Ticket") == {"served", "begun"}, "it can be resumed"
-        assert ledger.indexes("Nobody") == set()
+        assert ledger.partitions.indexes("Ticket") == {"served", "begun"}
+        ledger.jobs.request_stop("begun")
+        assert ledger.partitions.indexes("Ticket") == {"served", "begun"}, "it can be resumed"
+        assert ledger.partitions.indexes("Nobody") == set()
 
     # Slices, one by one.
 
@@ -74,14 +75,14 @@ class Entities(Fixtures):
         part = running(ledger, planned)
         first = claim_all(ledger)
         assert [each.index for each in first] == [2, 1, 0], "the largest first"
-        ledger.complete(part, "ann", [outcome(first[0])], job_id="job")
-        ledger.give_back([first[1]], "ann", error="out of memory", spent=True)
-        found = ledger.slices("job", REF)
+        ledger.slices.complete(part, "ann", [outcome(first[0])], job_id="job")
+        ledger.slices.give_back([first[1]], "ann", error="out of memory", spent=True)
+        found = ledger.slices.of_part("job", REF)
         assert [(each.index, each.state, each.attempts, each.error) for each in found] == [
             (0, SliceState.PROCESSING, 0, None),
             (1, SliceState.PENDING, 1, "out of memory"),
             (2, SliceState.COMPLETED, 0, None),
         ]
         assert [(each.units, each.payload) for each in found] == [(each.units, each.payload) for each in planned]
-        assert ledger.slices("job", REF, limit=2) == found[:2]
-        assert ledger.slices("job", OTHER) == ledger.slices("another", REF) == []
+        assert ledger.slices.of_part("job", REF, limit=2) == found[:2]
+        assert ledger.slices.of_part("job", OTHER) == ledger.slices.of_part("another", REF) == []

@@ -31,11 +31,11 @@ class Figuring(Fixtures):
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         part, other = running_two(ledger, plans(3), [plan(0, [70, 71])])
-        ledger.append([WantCreated(want="w", refs=("Report@global",))])
+        ledger.events.append([WantCreated(want="w", refs=("Report@global",))])
         register(ledger, "ann")
-        first, second = ledger.claim("job", REF, "ann", work=20, limit=2)
-        ledger.complete(part, "ann", [outcome(first, fail=[0])], job_id="job")
-        ledger.give_back([second], "ann", error="once more", spent=True)
+        first, second = ledger.slices.claim("job", REF, "ann", work=20, limit=2)
+        ledger.slices.complete(part, "ann", [outcome(first, fail=[0])], job_id="job")
+        ledger.slices.give_back([second], "ann", error="once more", spent=True)
         figures = ledger.figures()
         assert (figures.jobs, figures.wants) == ({JobState.RUNNING: 1}, {WantState.IDLE: 1})
         document, ticket = figures.entities["Document"], figures.entities["Ticket"]

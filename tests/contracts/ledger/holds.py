@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from instep.domain.key_leases import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, KeyLease, KeyLeaseState, Refusal
 from instep.domain.pending_queue import LARGEST_KEY, KeyRange
-from instep.ledger.key_leases import KeyFailure, KeyLeaseCount, Leased
+from instep.ledger.key_lease_rows import KeyLeaseCount
+from instep.ledger.key_leases import KeyFailure, Leased
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import START, VirtualClock
 from tests.contracts.ledger.fixtures import Fixtures
@@ -18,15 +19,15 @@ MINUTE = 60_000
 
 
 def _lease(ledger: Ledger, keys: list[int], holder: str = "ann", *, retries: bool = False) -> Leased:
-    return ledger.lease_keys(QUEUE, keys, holder, lasting=MINUTE, retries=retries)
+    return ledger.key_leases.lease(QUEUE, keys, holder, lasting=MINUTE, retries=retries)
 
 
 def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, KeyLease]:
-    return dict(_lease(ledger, list(ledger.due_keys(QUEUE, limit)), holder, retries=True).leased)
+    return dict(_lease(ledger, list(ledger.key_leases.due(QUEUE, limit)), holder, retries=True).leased)
 
 
 def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> KeyLease | Refusal:
-    return ledger.fail_keys(QUEUE, [KeyFailure(key, fence, error)])[key]
+    return ledger.key_leases.fail(QUEUE, [KeyFailure(key, fence, error)])[key]
 
 
 def _park(ledger: Ledger, clock: VirtualClock, key: int) -> None:
@@ -46,8 +47,8 @@ class HeldKeys(Fixtures):
         theirs = KeyLease(3, "bob", START + 1 + MINUTE, 0, START + 1)
         assert _lease(ledger, [5, 6], "bob") == Leased({6: theirs}, {5: mine})
         assert _lease(ledger, [5], "ann").leased == {}, "its holder has it already"
-        assert ledger.held_keys(QUEUE, [4, 5, 6]) == {5: mine, 6: theirs}
-        assert ledger.lease_keys("other", [5], "bob", lasting=1).leased.keys() == {5}
+        assert ledger.key_leases.held(QUEUE, [4, 5, 6]) == {5: mine, 6: theirs}
+        assert ledger.key_leases.lease("other", [5], "bob", lasting=1).leased.keys() == {5}
 
     def test_consumers_share_no_key_while_leases_hold(self, ledger: Ledger, ledgers: Callable[[], Ledger]) -> None:
         """All ask for the same keys, each in an order of its own, of a queue that no ledger knows yet."""
@@ -60,16 +61,16 @@ class HeldKeys(Fixtures):
             gate.wait()
             for turn in range(0, 120, 10):
                 asked = [(turn + each * (number * 2 + 1)) % 120 for each in range(12)]
-                taken = mine.lease_keys(QUEUE, asked, f"consumer {number}", lasting=MINUTE).leased
+                taken = mine.key_leases.lease(QUEUE, asked, f"consumer {number}", lasting=MINUTE).leased
                 had[number] += taken
                 for key, hold in list(taken.items())[::3]:
-                    assert mine.extend_keys(QUEUE, {key: hold.fence}, lasting=MINUTE) == {}
+                    assert mine.key_leases.extend(QUEUE, {key: hold.fence}, lasting=MINUTE) == {}
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))
         every = sorted(key for some in had for key in some)
         assert every == list(keys)
-        held = ledger.held_keys(QUEUE, keys)
+        held = ledger.key_leases.held(QUEUE, keys)
         assert {key: each.holder for key, each in held.items()} == {
             key: f"consumer {number}" for number, some in enumerate(had) for key in some
         }
@@ -83,11 +84,13 @@ class HeldKeys(Fixtures):
         clock.advance(1)
         taken = _lease(ledger, [5], "bob").leased[5]
         assert taken == KeyLease(2, "bob", START + 2 * MINUTE, 1, START + MINUTE, RAN_OUT)
-        assert ledger.extend_keys(QUEUE, {5: 1, 6: 1}, lasting=MINUTE) == {5: Refusal.OVERTAKEN}, "6 was not taken"
+        assert ledger.key_leases.extend(QUEUE, {5: 1, 6: 1}, lasting=MINUTE) == {5: Refusal.OVERTAKEN}, (
+            "6 was not taken"
+        )
         assert _fail(ledger, 5, 1) is Refusal.OVERTAKEN
-        assert ledger.forget_keys(QUEUE, {5: 1, 6: 1}) == {5: Refusal.OVERTAKEN}
-        assert ledger.release_keys(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
-        assert ledger.held_keys(QUEUE, [5, 6]) == {5: taken}
+        assert ledger.key_leases.forget(QUEUE, {5: 1, 6: 1}) == {5: Refusal.OVERTAKEN}
+        assert ledger.key_leases.release(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
+        assert ledger.key_leases.held(QUEUE, [5, 6]) == {5: taken}
 
     def test_a_key_whose_lease_ran_out_twice_is_a_retry(self, ledger: Ledger, clock: VirtualClock) -> None:
         for _ in range(2):
@@ -101,20 +104,20 @@ class HeldKeys(Fixtures):
     def test_a_fence_never_comes_back(self, ledger: Ledger) -> None:
         """Who had the key before it was acknowledged cannot speak for who has it now, even under the same name."""
         _lease(ledger, [5])
-        assert ledger.forget_keys(QUEUE, {5: 1}) == {}
-        assert ledger.held_keys(QUEUE, [5]) == {}
+        assert ledger.key_leases.forget(QUEUE, {5: 1}) == {}
+        assert ledger.key_leases.held(QUEUE, [5]) == {}
         assert _lease(ledger, [5]).leased[5].fence == 2
-        assert ledger.forget_keys(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
-        ledger.drop_key_leases(QUEUE)
-        assert ledger.forget_keys(QUEUE, {5: 2}) == {5: Refusal.UNKNOWN}
+        assert ledger.key_leases.forget(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
+        ledger.key_leases.drop(QUEUE)
+        assert ledger.key_leases.forget(QUEUE, {5: 2}) == {5: Refusal.UNKNOWN}
         assert _lease(ledger, [5]).leased[5].fence == 3
 
     def test_released_keys_are_free_at_once_and_no_attempt_is_spent(self, ledger: Ledger, clock: VirtualClock) -> None:
         _fail(ledger, 5, None)
         clock.advance(FIRST_PAUSE)
         fences = {key: each.fence for key, each in (_lease(ledger, [4, 5], retries=True).leased).items()}
-        assert ledger.release_keys(QUEUE, fences) == {}
-        assert ledger.held_keys(QUEUE, [4, 5]).keys() == {5}, "one that failed stays a retry"
+        assert ledger.key_leases.release(QUEUE, fences) == {}
+        assert ledger.key_leases.held(QUEUE, [4, 5]).keys() == {5}, "one that failed stays a retry"
         assert _due(ledger)[5].attempts == 1
         assert _lease(ledger, [4]).leased[4].attempts == 0
 
@@ -131,14 +134,14 @@ class HeldKeys(Fixtures):
             assert _due(ledger) == {}
             assert _lease(ledger, [5], retries=True).leased == {}
             clock.advance(1)
-            assert list(ledger.due_keys(QUEUE, 10)) == [5]
+            assert list(ledger.key_leases.due(QUEUE, 10)) == [5]
             fence = _due(ledger)[5].fence
         assert [each // MINUTE for each in pauses] == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]
         parked = _fail(ledger, 5, fence, "x" * 5_000)
         assert parked == KeyLease(fence, None, None, ATTEMPTS, ledger.now(), "x" * 2_000)
         clock.advance(10 * LONGEST_PAUSE)
         assert _due(ledger) == {}
-        assert ledger.parked_keys(QUEUE) == {5: parked}
+        assert ledger.key_leases.parked(QUEUE) == {5: parked}
 
     def test_a_failure_counts_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         fence = _lease(ledger, [5, 6]).leased[5].fence
@@ -149,7 +152,7 @@ class HeldKeys(Fixtures):
         assert _fail(ledger, 7, fence) is Refusal.UNKNOWN
         clock.advance(FIRST_PAUSE)
         assert isinstance(_fail(ledger, 5, None), KeyLease), "tried again by one who reads without leases"
-        assert ledger.held_keys(QUEUE, [5])[5].attempts == 2
+        assert ledger.key_leases.held(QUEUE, [5])[5].attempts == 2
 
     def test_a_lease_that_runs_out_for_the_last_time_parks(self, ledger: Ledger, clock: VirtualClock) -> None:
         _lease(ledger, [5, 6])
@@ -158,7 +161,7 @@ class HeldKeys(Fixtures):
             assert 5 in _due(ledger)
         clock.advance(MINUTE)
         assert _due(ledger) == {}
-        assert {key: each.error for key, each in ledger.parked_keys(QUEUE).items()} == {5: RAN_OUT, 6: RAN_OUT}
+        assert {key: each.error for key, each in ledger.key_leases.parked(QUEUE).items()} == {5: RAN_OUT, 6: RAN_OUT}
 
     def test_what_was_due_first_is_tried_first(self, ledger: Ledger, clock: VirtualClock) -> None:
         for key in (3, 1, 2):
@@ -173,30 +176,30 @@ class HeldKeys(Fixtures):
     ) -> None:
         for key in (1, 5, 9):
             _park(ledger, clock, key)
-        assert list(ledger.parked_keys(QUEUE, limit=2)) == [1, 5]
-        assert list(ledger.parked_keys(QUEUE, after=5)) == [9]
-        assert ledger.unpark_keys(QUEUE, [5, 6]) == {5}
+        assert list(ledger.key_leases.parked(QUEUE, limit=2)) == [1, 5]
+        assert list(ledger.key_leases.parked(QUEUE, after=5)) == [9]
+        assert ledger.key_leases.unpark(QUEUE, [5, 6]) == {5}
         fence = _due(ledger)[5].fence
         failed = _fail(ledger, 5, fence)
         assert isinstance(failed, KeyLease)
         assert (failed.attempts, failed.due) == (ATTEMPTS + 1, ledger.now() + FIRST_PAUSE)
 
     def test_keys_are_counted_by_state(self, ledger: Ledger, clock: VirtualClock) -> None:
-        assert ledger.count_key_leases(QUEUE) == {}
+        assert ledger.key_leases.count(QUEUE) == {}
         _park(ledger, clock, 1)
-        parked = ledger.parked_keys(QUEUE)[1].since
+        parked = ledger.key_leases.parked(QUEUE)[1].since
         _fail(ledger, 2, None)
         begun = ledger.now()
         clock.advance(FIRST_PAUSE)
         _fail(ledger, 3, None)
         _lease(ledger, [4, 5])
-        assert ledger.count_key_leases(QUEUE) == {
+        assert ledger.key_leases.count(QUEUE) == {
             KeyLeaseState.PARKED: KeyLeaseCount(1, 0, parked),
             KeyLeaseState.WAITING: KeyLeaseCount(2, 1, begun),
             KeyLeaseState.LEASED: KeyLeaseCount(2, 0, begun + FIRST_PAUSE),
         }
         clock.advance(MINUTE)
-        assert ledger.count_key_leases(QUEUE)[KeyLeaseState.LEASED].due == 2
+        assert ledger.key_leases.count(QUEUE)[KeyLeaseState.LEASED].due == 2
 
     # A job's.
 
@@ -206,14 +209,16 @@ class HeldKeys(Fixtures):
         clock.advance(FIRST_PAUSE)
         leased = _lease(ledger, keys, "job", retries=True).leased
         assert len(leased) == 4_000
-        assert list(ledger.keys_held_by(QUEUE, "job", KeyRange(3, 12))) == [3, 6, 9]
-        assert len(ledger.keys_held_by(QUEUE, "job", KeyRange(0, LARGEST_KEY + 1), limit=3_999)) == 3_999
-        assert ledger.keys_held_by(QUEUE, "another") == {}
+        assert list(ledger.key_leases.held_by(QUEUE, "job", KeyRange(3, 12))) == [3, 6, 9]
+        assert len(ledger.key_leases.held_by(QUEUE, "job", KeyRange(0, LARGEST_KEY + 1), limit=3_999)) == 3_999
+        assert ledger.key_leases.held_by(QUEUE, "another") == {}
         clock.advance(MINUTE)
         _lease(ledger, [3], "bob")
-        assert ledger.extend_held_by(QUEUE, "job", lasting=MINUTE) == 3_999, "what nobody else has taken meanwhile"
+        assert ledger.key_leases.extend_held_by(QUEUE, "job", lasting=MINUTE) == 3_999, (
+            "what nobody else has taken meanwhile"
+        )
         assert _due(ledger) == {}
-        fences = {key: each.fence for key, each in ledger.keys_held_by(QUEUE, "job").items() if key < 6_000}
-        assert ledger.forget_keys(QUEUE, {3: leased[3].fence, **fences}) == {3: Refusal.OVERTAKEN}
-        assert ledger.release_held_by(QUEUE, "job") == 2_000
-        assert ledger.held_keys(QUEUE, keys).keys() == {3}
+        fences = {key: each.fence for key, each in ledger.key_leases.held_by(QUEUE, "job").items() if key < 6_000}
+        assert ledger.key_leases.forget(QUEUE, {3: leased[3].fence, **fences}) == {3: Refusal.OVERTAKEN}
+        assert ledger.key_leases.release_held_by(QUEUE, "job") == 2_000
+        assert ledger.key_leases.held(QUEUE, keys).keys() == {3}

@@ -26,7 +26,9 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import event_instance_id
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -63,21 +65,21 @@ def _up_to(ledger: Ledger, job_id: str, target: int, *, fresh: bool = False) -> 
     """A running job that brings the instance up to this watermark."""
     lease = lease_of(ledger, "ann", job_id=job_id)
     part = replace(new_part(ledger, lease, fresh=fresh), target=target)
-    ledger.plan_job(job_id, [NewPart(part, plans(1))])
-    ledger.start_job(job_id)
+    ledger.parts.plan(job_id, [NewPart(part, plans(1))])
+    ledger.jobs.start(job_id)
     return part
 
 
 def _served(ledger: Ledger) -> str | None:
     """What readers get, which is what the checkpoint says."""
-    reading, checkpoint = ledger.state().reading(str(REF)), ledger.checkpoint(REF)
+    reading, checkpoint = ledger.events.state().reading(str(REF)), ledger.checkpoints.get(REF)
     uuid = None if reading is None else reading.uuid
     assert (None if checkpoint is None else checkpoint.instance) == uuid
     return uuid
 
 
 def _instance(ledger: Ledger, uuid: str) -> Instance:
-    instance = ledger.instance(uuid)
+    instance = ledger.instances.get(uuid)
     assert instance is not None
     return instance
 
@@ -86,7 +88,7 @@ class Instances(Fixtures):
     # New ones.
 
     def test_the_first_instance_of_a_partition_is_made_by_an_event(self, ledger: Ledger) -> None:
-        uuid = ledger.new_instance(lease_of(ledger, "ann"), Reason.REBUILD, by="ann")
+        uuid = ledger.instances.new(lease_of(ledger, "ann"), Reason.REBUILD, by="ann")
         assert logged(ledger) == [InstanceCreated(ref=str(REF), reason=Reason.FIRST, by="ann")]
         assert uuid == event_instance_id(str(REF), "", 1, ledger.naming()), "a replay gives the same one"
         instance = canonical_of(ledger)
@@ -95,17 +97,17 @@ class Instances(Fixtures):
 
     def test_an_instance_that_is_missing_is_the_one_to_build(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann")
-        first = ledger.new_instance(lease, Reason.FIRST)
+        first = ledger.instances.new(lease, Reason.FIRST)
         clock.advance(1)
-        assert ledger.new_instance(lease, Reason.REBUILD) == first
-        assert len(ledger.events()) == 1
+        assert ledger.instances.new(lease, Reason.REBUILD) == first
+        assert len(ledger.events.rows()) == 1
 
     def test_what_a_failure_left_to_do_is_the_one_to_build(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1), job_id="first")
         fail(ledger, part, "first")
-        before = ledger.events()
-        uuid = ledger.new_instance(lease_of(ledger, "ann", job_id="second"), Reason.REBUILD)
-        assert ledger.events() == before
+        before = ledger.events.rows()
+        uuid = ledger.instances.new(lease_of(ledger, "ann", job_id="second"), Reason.REBUILD)
+        assert ledger.events.rows() == before
         instance = canonical_of(ledger)
         assert (instance.uuid, instance.reason, instance.previous) == (uuid, Reason.FAILURE, part.instance)
 
@@ -113,8 +115,8 @@ class Instances(Fixtures):
     def test_a_live_instance_is_left_for_a_reason(self, ledger: Ledger, clock: VirtualClock, reason: Reason) -> None:
         old = _built(ledger)
         clock.advance(1)
-        after = len(ledger.events())
-        uuid = ledger.new_instance(lease_of(ledger, "ann", job_id="second"), reason, by="bob")
+        after = len(ledger.events.rows())
+        uuid = ledger.instances.new(lease_of(ledger, "ann", job_id="second"), reason, by="bob")
         assert logged(ledger, after) == [InstanceCreated(ref=str(REF), reason=reason, by="bob")]
         new = canonical_of(ledger)
         assert (new.uuid, new.reason, new.previous) == (uuid, reason, old.instance)
@@ -127,7 +129,7 @@ class Instances(Fixtures):
         lease = lease_of(ledger, "ann", job_id="second")
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict):
-            ledger.new_instance(lease, reason)
+            ledger.instances.new(lease, reason)
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("fresh", [True, False])
@@ -135,23 +137,23 @@ class Instances(Fixtures):
         part = running(ledger, plans(1), fresh=fresh)
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict):
-            ledger.new_instance(Lease(REF, "job", part.epoch, 0), Reason.REBUILD)
+            ledger.instances.new(Lease(REF, "job", part.epoch, 0), Reason.REBUILD)
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("loss", ["taken over", "released", "handed over"])
     def test_a_new_instance_needs_the_lease(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.begin_job("next", "ann", {})
+        ledger.jobs.begin("next", "ann", {})
         if loss == "released":
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
         elif loss == "handed over":
-            ledger.transfer_lease(lease, "next")
+            ledger.leases.transfer(lease, "next")
         else:
             clock.advance(TIMING.lease)
             lease_of(ledger, "bob", job_id="next")
         with pytest.raises(Fenced):
-            ledger.new_instance(lease, Reason.FIRST)
-        assert ledger.events() == []
+            ledger.instances.new(lease, Reason.FIRST)
+        assert ledger.events.rows() == []
 
     # Planning.
 
@@ -160,8 +162,8 @@ class Instances(Fixtures):
         lease = lease_of(ledger, "ann")
         part = replace(new_part(ledger, lease), revision="abc123", inputs=(upstream.uuid,))
         clock.advance(7)
-        after = len(ledger.events())
-        ledger.plan_job("job", [NewPart(part, plans(1))])
+        after = len(ledger.events.rows())
+        ledger.parts.plan("job", [NewPart(part, plans(1))])
         assert logged(ledger, after) == [
             InstanceBuilding(
                 instance=part.instance,
@@ -181,8 +183,8 @@ class Instances(Fixtures):
         clock.advance(50)
         refresh = new_part(ledger, lease_of(ledger, "ann", job_id="second"), fresh=False)
         clock.advance(7)
-        after = len(ledger.events())
-        ledger.plan_job("second", [NewPart(refresh, plans(1))])
+        after = len(ledger.events.rows())
+        ledger.parts.plan("second", [NewPart(refresh, plans(1))])
         assert logged(ledger, after) == [
             InstanceRefreshing(instance=part.instance, job="second", floor=START, target=START + 57)
         ]
@@ -192,8 +194,8 @@ class Instances(Fixtures):
 
     def test_parts_are_begun_in_their_order(self, ledger: Ledger) -> None:
         parts = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (OTHER, REF)]
-        after = len(ledger.events())
-        ledger.plan_job("job", [NewPart(each, []) for each in parts])
+        after = len(ledger.events.rows())
+        ledger.parts.plan("job", [NewPart(each, []) for each in parts])
         begun = [event.instance for event in logged(ledger, after) if isinstance(event, InstanceBuilding)]
         assert begun == [each.instance for each in parts]
 
@@ -214,11 +216,21 @@ class Instances(Fixtures):
                 bad = replace(bad, fresh=False)
             else:
                 bad = replace(bad, inputs=("nobody",))
-        before = ledger.events(), ledger.instances(REF), ledger.instances(OTHER), ledger.job("job")
+        before = (
+            ledger.events.rows(),
+            ledger.instances.newest(REF),
+            ledger.instances.newest(OTHER),
+            ledger.jobs.get("job"),
+        )
         with pytest.raises(Conflict):
-            ledger.plan_job("job", [NewPart(good, plans(1)), NewPart(bad, plans(1))])
-        assert (ledger.events(), ledger.instances(REF), ledger.instances(OTHER), ledger.job("job")) == before
-        ledger.plan_job("job", [NewPart(good, plans(1))])
+            ledger.parts.plan("job", [NewPart(good, plans(1)), NewPart(bad, plans(1))])
+        assert (
+            ledger.events.rows(),
+            ledger.instances.newest(REF),
+            ledger.instances.newest(OTHER),
+            ledger.jobs.get("job"),
+        ) == before
+        ledger.parts.plan("job", [NewPart(good, plans(1))])
 
     # Finishing.
 
@@ -226,7 +238,7 @@ class Instances(Fixtures):
         part = running(ledger, plans(1))
         complete_all(ledger, part)
         clock.advance(9)
-        after = len(ledger.events())
+        after = len(ledger.events.rows())
         end(ledger, part)
         counts = Counts(read=2, written=2, rows_written=6)
         assert logged(ledger, after) == [
@@ -239,15 +251,15 @@ class Instances(Fixtures):
 
     def test_a_first_build_that_is_served_though_nothing_went_in_is_live(self, ledger: Ledger) -> None:
         part = running(ledger, [])
-        ledger.finish_part("job", part, JobState.FAILED, worker_id="ann", promote=True, error="every document failed")
+        ledger.parts.finish("job", part, JobState.FAILED, worker_id="ann", promote=True, error="every document failed")
         assert canonical_of(ledger).state is InstanceState.LIVE
         assert _served(ledger) == part.instance
 
     @pytest.mark.parametrize("retry", [True, False])
     def test_a_build_that_fails_leaves_a_new_instance_to_build(self, ledger: Ledger, retry: bool) -> None:
         part = running(ledger, plans(1))
-        after = len(ledger.events())
-        ledger.finish_part("job", part, JobState.FAILED, worker_id="ann", error="no luck", retry=retry)
+        after = len(ledger.events.rows())
+        ledger.parts.finish("job", part, JobState.FAILED, worker_id="ann", error="no luck", retry=retry)
         assert logged(ledger, after) == [
             InstanceFailed(instance=part.instance, job="job", error="no luck", retry=retry)
         ]
@@ -258,7 +270,7 @@ class Instances(Fixtures):
 
     def test_a_build_that_is_not_promoted_has_failed(self, ledger: Ledger) -> None:
         part = running(ledger, [])
-        ledger.finish_part("job", part, JobState.COMPLETED, worker_id="ann", error="it is empty")
+        ledger.parts.finish("job", part, JobState.COMPLETED, worker_id="ann", error="it is empty")
         failed = _instance(ledger, part.instance)
         assert (failed.state, failed.error) == (InstanceState.FAILED, "it is empty")
         assert status_of(ledger).state is JobState.COMPLETED
@@ -266,7 +278,7 @@ class Instances(Fixtures):
     @pytest.mark.parametrize("state", [JobState.FAILED, JobState.COMPLETED])
     def test_what_fails_without_a_reason_fails_by_its_state(self, ledger: Ledger, state: JobState) -> None:
         part = running(ledger, [])
-        ledger.finish_part("job", part, state, worker_id="ann")
+        ledger.parts.finish("job", part, state, worker_id="ann")
         failed = _instance(ledger, part.instance)
         assert failed.state is InstanceState.FAILED
         assert failed.error
@@ -276,7 +288,7 @@ class Instances(Fixtures):
         clock.advance(50)
         part = running(ledger, plans(1), fresh=False)
         complete_all(ledger, part)
-        after = len(ledger.events())
+        after = len(ledger.events.rows())
         end(ledger, part)
         counts = Counts(read=2, written=2, rows_written=6)
         assert logged(ledger, after) == [
@@ -293,8 +305,8 @@ class Instances(Fixtures):
         _built(ledger)
         clock.advance(50)
         part = running(ledger, [], fresh=False)
-        after = len(ledger.events())
-        ledger.finish_part("job", part, state, worker_id="ann", error="rows are missing", retry=True)
+        after = len(ledger.events.rows())
+        ledger.parts.finish("job", part, state, worker_id="ann", error="rows are missing", retry=True)
         assert logged(ledger, after) == [
             RefreshFailed(instance=part.instance, job="job", error="rows are missing", retry=True)
         ]
@@ -307,18 +319,18 @@ class Instances(Fixtures):
         _built(ledger)
         register(ledger, "bob")
         clock.advance(10)
-        ledger.begin_job("early", "bob", {})
+        ledger.jobs.begin("early", "bob", {})
         clock.advance(10)
         late = running(ledger, plans(1), job_id="late", fresh=False)
         complete_all(ledger, late, job_id="late")
         end(ledger, late, "late")
-        lease = ledger.acquire_lease(REF, "early", "bob")
+        lease = ledger.leases.acquire(REF, "early", "bob")
         assert isinstance(lease, Lease)
         part = new_part(ledger, lease, fresh=False)
-        ledger.plan_job("early", [NewPart(part, [])])
-        ledger.start_job("early")
+        ledger.parts.plan("early", [NewPart(part, [])])
+        ledger.jobs.start("early")
         end(ledger, part, "early", "bob")
-        checkpoint = ledger.checkpoint(REF)
+        checkpoint = ledger.checkpoints.get(REF)
         assert checkpoint is not None
         assert canonical_of(ledger).watermark == checkpoint.watermark == START + 20
         assert canonical_of(ledger).refreshes == 2
@@ -326,9 +338,9 @@ class Instances(Fixtures):
     @pytest.mark.parametrize("fresh", [True, False])
     def test_what_was_taken_over_is_finished_as_the_same_instance(self, ledger: Ledger, fresh: bool) -> None:
         part = running(ledger, plans(1), fresh=fresh)
-        before = ledger.events()
+        before = ledger.events.rows()
         adopted = take_over(ledger)
-        assert ledger.events() == before
+        assert ledger.events.rows() == before
         complete_all(ledger, adopted, "bob")
         end(ledger, adopted, worker="bob")
         assert (canonical_of(ledger).uuid, canonical_of(ledger).state) == (part.instance, InstanceState.LIVE)
@@ -343,7 +355,7 @@ class Instances(Fixtures):
         part = running(ledger, plans(1), fresh=fresh)
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict, match="would have to be Live"):
-            ledger.append([how(instance=part.instance)])
+            ledger.events.append([how(instance=part.instance)])
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("before", [False, True])
@@ -354,37 +366,37 @@ class Instances(Fixtures):
         part = running(ledger, plans(1), fresh=fresh)
         complete_all(ledger, part)
         upstream_fails(ledger, part)
-        untouched = state_of_everything(ledger, part), ledger.events()
+        untouched = state_of_everything(ledger, part), ledger.events.rows()
         for _ in range(2):
             with pytest.raises(Conflict, match="left" if fresh else "Refreshing"):
                 end(ledger, part)
-        assert (state_of_everything(ledger, part), ledger.events()) == untouched
-        checkpoint = ledger.checkpoint(REF)
+        assert (state_of_everything(ledger, part), ledger.events.rows()) == untouched
+        checkpoint = ledger.checkpoints.get(REF)
         assert fail(ledger, part) is JobState.FAILED, "its finisher ends it so, when it has looked after the target"
-        assert ledger.events() == untouched[1], "nothing is said of an instance that is not this job's any more"
-        assert ledger.checkpoint(REF) == checkpoint
+        assert ledger.events.rows() == untouched[1], "nothing is said of an instance that is not this job's any more"
+        assert ledger.checkpoints.get(REF) == checkpoint
         assert canonical_of(ledger).state is (InstanceState.MISSING if fresh else InstanceState.LIVE)
         if fresh:
             assert _instance(ledger, part.instance).state is InstanceState.FAILED
-            assert ledger.manifest(part.instance) == {}
+            assert ledger.documents.entries(part.instance) == {}
             assert _served(ledger) == old
         assert isinstance(lease_of(ledger, "bob", job_id="next"), Lease), "the lease is free"
-        assert ledger.verify().differences == ()
+        assert ledger.events.verify().differences == ()
 
     @pytest.mark.parametrize("fresh", [True, False])
     def test_a_part_whose_instance_is_not_in_work_any_more_can_be_given_up(self, ledger: Ledger, fresh: bool) -> None:
         _built(ledger)
         part = running(ledger, plans(1), fresh=fresh)
         upstream_fails(ledger, part)
-        log = ledger.events()
+        log = ledger.events.rows()
         assert fail(ledger, part) is JobState.FAILED
-        assert ledger.events() == log
+        assert ledger.events.rows() == log
 
     def test_a_taint_leaves_what_is_served_until_the_next_build_is_promoted(self, ledger: Ledger) -> None:
         old = _built(ledger)
-        checkpoint = ledger.checkpoint(REF)
-        ledger.append([InstanceTainted(instance=old.instance, why="wrong model", by="ann")])
-        assert ledger.checkpoint(REF) == checkpoint
+        checkpoint = ledger.checkpoints.get(REF)
+        ledger.events.append([InstanceTainted(instance=old.instance, why="wrong model", by="ann")])
+        assert ledger.checkpoints.get(REF) == checkpoint
         assert _served(ledger) == old.instance
         part = running(ledger, plans(1))
         new = canonical_of(ledger)
@@ -395,10 +407,10 @@ class Instances(Fixtures):
 
     def test_what_was_left_is_not_refreshed(self, ledger: Ledger) -> None:
         old = _built(ledger)
-        ledger.append([InstanceTainted(instance=old.instance)])
+        ledger.events.append([InstanceTainted(instance=old.instance)])
         lease = lease_of(ledger, "ann")
         with pytest.raises(Conflict, match="left"):
-            ledger.plan_job("job", [NewPart(part_of(lease, instance=old.instance, fresh=False), plans(1))])
+            ledger.parts.plan("job", [NewPart(part_of(lease, instance=old.instance, fresh=False), plans(1))])
 
     # Looking.
 
@@ -409,87 +421,87 @@ class Instances(Fixtures):
             part = running(ledger, plans(1), job_id=f"job-{number}")
             uuids.append(part.instance)
             fail(ledger, part, f"job-{number}")
-        ledger.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
-        found = ledger.instances(REF)
+        ledger.events.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
+        found = ledger.instances.newest(REF)
         assert [each.uuid for each in found[2:]] == uuids[::-1]
         assert [(each.generation, each.state) for each in found[:2]] == [
             ("v2", InstanceState.MISSING),
             ("", InstanceState.MISSING),
         ]
-        assert ledger.instances(REF, 3) == found[:3]
+        assert ledger.instances.newest(REF, 3) == found[:3]
         assert [each.sequence for each in found] == sorted((each.sequence for each in found), reverse=True)
 
     def test_each_generation_has_its_canonical_instance(self, ledger: Ledger) -> None:
         first = imported(ledger)
-        ledger.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
-        second = ledger.canonical(REF, "v2")
+        ledger.events.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
+        second = ledger.instances.canonical(REF, "v2")
         assert second is not None
         assert (second.generation, second.reason) == ("v2", Reason.GENERATION)
         assert canonical_of(ledger) == first
-        assert ledger.canonical(REF, "v3") is None
-        assert ledger.canonical(OTHER) is None
+        assert ledger.instances.canonical(REF, "v3") is None
+        assert ledger.instances.canonical(OTHER) is None
 
     def test_unknown_instances_are_none(self, ledger: Ledger) -> None:
-        assert ledger.instance("nobody") is None
-        assert ledger.canonical(REF) is None
-        assert ledger.instances(REF) == []
+        assert ledger.instances.get("nobody") is None
+        assert ledger.instances.canonical(REF) is None
+        assert ledger.instances.newest(REF) == []
 
     def test_the_part_that_wrote_under_an_epoch_is_found(self, ledger: Ledger) -> None:
-        assert ledger.part_of_epoch(REF, 1) is None
+        assert ledger.parts.of_epoch(REF, 1) is None
         first = _built(ledger, "first")
         running(ledger, plans(1), job_id="second")
         second = take_over(ledger, job_id="second")
         assert (first.epoch, second.epoch) == (1, 3)
-        assert ledger.part_of_epoch(REF, 1) == ("first", first)
+        assert ledger.parts.of_epoch(REF, 1) == ("first", first)
         for epoch in (2, 3):
-            assert ledger.part_of_epoch(REF, epoch) == ("second", second), "it began under 2"
-        assert ledger.part_of_epoch(REF, 4) is None
-        assert ledger.part_of_epoch(OTHER, 1) is None
+            assert ledger.parts.of_epoch(REF, epoch) == ("second", second), "it began under 2"
+        assert ledger.parts.of_epoch(REF, 4) is None
+        assert ledger.parts.of_epoch(OTHER, 1) is None
 
     def test_the_part_that_brought_a_watermark_in_is_found(self, ledger: Ledger) -> None:
         first = _up_to(ledger, "first", 100, fresh=True)
         complete_all(ledger, first, job_id="first")
         end(ledger, first, "first")
-        assert ledger.part_reaching(REF, first.instance, 0) == ("first", first)
-        assert ledger.part_reaching(REF, first.instance, 100) == ("first", first)
-        assert ledger.part_reaching(REF, first.instance, 101) is None
+        assert ledger.parts.reaching(REF, first.instance, 0) == ("first", first)
+        assert ledger.parts.reaching(REF, first.instance, 100) == ("first", first)
+        assert ledger.parts.reaching(REF, first.instance, 101) is None
         lost = _up_to(ledger, "lost", 200)
-        assert ledger.part_reaching(REF, first.instance, 101) == ("lost", lost), "it has begun"
+        assert ledger.parts.reaching(REF, first.instance, 101) == ("lost", lost), "it has begun"
         fail(ledger, lost, "lost")
-        assert ledger.part_reaching(REF, first.instance, 101) == ("lost", lost), "nobody else has done it yet"
+        assert ledger.parts.reaching(REF, first.instance, 101) == ("lost", lost), "nobody else has done it yet"
         last = _up_to(ledger, "last", 300)
         complete_all(ledger, last, job_id="last")
         end(ledger, last, "last")
         for watermark in (101, 200, 201, 300):
-            assert ledger.part_reaching(REF, first.instance, watermark) == ("last", last)
-        assert ledger.part_reaching(REF, "another", 0) is None
-        assert ledger.part_reaching(OTHER, first.instance, 0) is None
+            assert ledger.parts.reaching(REF, first.instance, watermark) == ("last", last)
+        assert ledger.parts.reaching(REF, "another", 0) is None
+        assert ledger.parts.reaching(OTHER, first.instance, 0) is None
 
     # Collecting.
 
     def test_what_was_left_can_be_forgotten(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
-        ledger.append([WantCreated(want="a", refs=(str(REF),))])
+        ledger.events.append([WantCreated(want="a", refs=(str(REF),))])
         fail(ledger, part)
-        after = len(ledger.events())
-        ledger.collect([part.instance], ["a"])
+        after = len(ledger.events.rows())
+        ledger.events.collect([part.instance], ["a"])
         assert logged(ledger, after) == [Collected(instances=(part.instance,), wants=("a",))]
-        assert ledger.instance(part.instance) is None
-        assert ledger.instances(REF) == [canonical_of(ledger)]
-        assert (ledger.want("a"), ledger.wants(), ledger.wants(ref=REF)) == (None, [], [])
-        assert ledger.job("job") is not None, "jobs stay"
-        assert ledger.verify().differences == ()
+        assert ledger.instances.get(part.instance) is None
+        assert ledger.instances.newest(REF) == [canonical_of(ledger)]
+        assert (ledger.wants.get("a"), ledger.wants.newest(), ledger.wants.newest(ref=REF)) == (None, [], [])
+        assert ledger.jobs.get("job") is not None, "jobs stay"
+        assert ledger.events.verify().differences == ()
 
     def test_nothing_to_forget_is_no_event(self, ledger: Ledger) -> None:
-        ledger.collect([], [])
-        assert ledger.events() == []
+        ledger.events.collect([], [])
+        assert ledger.events.rows() == []
 
     @pytest.mark.parametrize("what", ["canonical", "served", "unknown", "an open want", "an unknown want"])
     def test_what_is_in_use_is_not_forgotten_and_nothing_with_it(self, ledger: Ledger, what: str) -> None:
         built = _built(ledger)
         failed = running(ledger, plans(1), job_id="second")
         fail(ledger, failed, "second")
-        ledger.append([WantCreated(want="open", refs=(str(OTHER),))])
+        ledger.events.append([WantCreated(want="open", refs=(str(OTHER),))])
         instances, wants = [failed.instance], list[str]()
         if what == "canonical":
             instances.append(canonical_of(ledger).uuid)
@@ -501,5 +513,5 @@ class Instances(Fixtures):
             wants.append("open" if what == "an open want" else "nobody")
         before = state_of_everything(ledger, built)
         with pytest.raises(Conflict):
-            ledger.collect(instances, wants)
+            ledger.events.collect(instances, wants)
         assert state_of_everything(ledger, built) == before

@@ -9,7 +9,9 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import Holder, Lease, Ledger, NewPart
+from instep.ledger.leases import Holder, Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -37,8 +39,8 @@ from tests.contracts.ledger.fixtures import Fixtures
 class Jobs(Fixtures):
     def test_a_job_begins_without_parts(self, ledger: Ledger) -> None:
         register(ledger, "ann")
-        ledger.begin_job("job", "ann", {"command": "run", "full_refresh": ["Document"], "limit": 7, "dry": False})
-        assert ledger.job("job") == Job(
+        ledger.jobs.begin("job", "ann", {"command": "run", "full_refresh": ["Document"], "limit": 7, "dry": False})
+        assert ledger.jobs.get("job") == Job(
             id="job",
             state=JobState.INITIALIZING,
             worker_id="ann",
@@ -49,26 +51,26 @@ class Jobs(Fixtures):
             finished_at=None,
             error=None,
         )
-        assert ledger.job("nothing") is None
+        assert ledger.jobs.get("nothing") is None
 
     def test_beginning_again_changes_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1))
         register(ledger, "bob")
         before = state_of_everything(ledger, part)
         clock.advance(1)
-        ledger.begin_job("job", "bob", {"command": "worker"})
+        ledger.jobs.begin("job", "bob", {"command": "worker"})
         assert state_of_everything(ledger, part) == before
 
     def test_a_job_needs_a_registered_worker(self, ledger: Ledger) -> None:
         with pytest.raises(Fenced):
-            ledger.begin_job("job", "zombie", {})
-        assert ledger.job("job") is None
+            ledger.jobs.begin("job", "zombie", {})
+        assert ledger.jobs.get("job") is None
 
     def test_a_job_is_planned_with_its_parts_and_slices(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = new_part(ledger, lease_of(ledger, "ann"))
         other = new_part(ledger, lease_of(ledger, "ann", OTHER), fresh=False)
         clock.advance(4)
-        ledger.plan_job("job", [NewPart(part, plans(3)), NewPart(other, plans(2, units=5))])
+        ledger.parts.plan("job", [NewPart(part, plans(3)), NewPart(other, plans(2, units=5))])
         job = job_of(ledger)
         assert (job.state, job.created_at, job.updated_at, job.started_at) == (JobState.READY, START, START + 4, None)
         assert job.parts == (
@@ -81,30 +83,30 @@ class Jobs(Fixtures):
         part = planned(ledger, plans(1))
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict):
-            ledger.plan_job("job", [NewPart(part, plans(2))])
+            ledger.parts.plan("job", [NewPart(part, plans(2))])
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("loss", ["expired and taken", "handed over", "released", "never had", "another job's"])
     def test_planning_needs_the_lease_of_every_part(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:
         lease, other = lease_of(ledger, "ann"), lease_of(ledger, "ann", OTHER)
         register(ledger, "bob")
-        ledger.begin_job("next", "bob", {})
+        ledger.jobs.begin("next", "bob", {})
         if loss == "expired and taken":
             clock.advance(TIMING.lease)
-            ledger.acquire_lease(OTHER, "next", "bob")
+            ledger.leases.acquire(OTHER, "next", "bob")
         elif loss == "handed over":
-            ledger.transfer_lease(other, "next")
+            ledger.leases.transfer(other, "next")
         elif loss == "released":
-            ledger.release_lease(other)
+            ledger.leases.release(other)
         elif loss == "never had":
             other = Lease(PartitionRef("Nobody"), "job", 1, START)
         else:
             other = lease_of(ledger, "bob", PartitionRef("Theirs"), job_id="next")
         parts = [NewPart(new_part(ledger, lease), plans(1)), NewPart(part_of(other), plans(1))]
-        before = ledger.job("job"), ledger.events()
+        before = ledger.jobs.get("job"), ledger.events.rows()
         with pytest.raises(Fenced):
-            ledger.plan_job("job", parts)
-        assert (ledger.job("job"), ledger.events()) == before
+            ledger.parts.plan("job", parts)
+        assert (ledger.jobs.get("job"), ledger.events.rows()) == before
 
     def test_a_job_without_slices_can_be_completed(self, ledger: Ledger) -> None:
         part = running(ledger, [])
@@ -113,76 +115,76 @@ class Jobs(Fixtures):
 
     def test_a_job_with_nothing_to_do_is_forgotten(self, ledger: Ledger) -> None:
         lease_of(ledger, "ann")
-        ledger.discard_job("job")
-        assert ledger.job("job") is None
-        assert ledger.jobs() == []
-        assert [each.job_ids for each in ledger.workers()] == [()]
+        ledger.jobs.discard("job")
+        assert ledger.jobs.get("job") is None
+        assert ledger.jobs.newest() == []
+        assert [each.job_ids for each in ledger.workers.all()] == [()]
         assert lease_of(ledger, "bob", job_id="next").epoch == 2
-        ledger.discard_job("job")
+        ledger.jobs.discard("job")
 
     def test_a_job_that_was_planned_is_not_forgotten(self, ledger: Ledger) -> None:
         part = planned(ledger, plans(1))
         before = state_of_everything(ledger, part)
         with pytest.raises(Conflict):
-            ledger.discard_job("job")
+            ledger.jobs.discard("job")
         assert state_of_everything(ledger, part) == before
 
     def test_jobs_are_listed_newest_first(self, ledger: Ledger, clock: VirtualClock) -> None:
         register(ledger, "ann")
         for number in range(4):
             clock.advance(1)
-            ledger.begin_job(f"job-{9 - number}", "ann", {})
-        assert [job.id for job in ledger.jobs()] == ["job-6", "job-7", "job-8", "job-9"]
-        assert [job.id for job in ledger.jobs(2)] == ["job-6", "job-7"]
-        assert ledger.jobs(1) == [ledger.job("job-6")]
+            ledger.jobs.begin(f"job-{9 - number}", "ann", {})
+        assert [job.id for job in ledger.jobs.newest()] == ["job-6", "job-7", "job-8", "job-9"]
+        assert [job.id for job in ledger.jobs.newest(2)] == ["job-6", "job-7"]
+        assert ledger.jobs.newest(1) == [ledger.jobs.get("job-6")]
 
     def test_starting_again_changes_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(1))
         before = job_of(ledger)
         assert (before.state, before.started_at) == (JobState.RUNNING, START)
         clock.advance(1)
-        ledger.start_job("job")
+        ledger.jobs.start("job")
         assert job_of(ledger) == before
 
     def test_a_job_is_planned_before_it_is_started(self, ledger: Ledger) -> None:
         lease_of(ledger, "ann")
         with pytest.raises(Conflict):
-            ledger.start_job("job")
+            ledger.jobs.start("job")
 
     def test_unknown_jobs_are_refused(self, ledger: Ledger) -> None:
         lease = lease_of(ledger, "ann")
         part = part_of(lease)
         with pytest.raises(Conflict):
-            ledger.start_job("nothing")
+            ledger.jobs.start("nothing")
         with pytest.raises(Conflict):
-            ledger.request_stop("nothing")
+            ledger.jobs.request_stop("nothing")
         with pytest.raises(Conflict):
-            ledger.join_job("nothing", "ann")
+            ledger.jobs.join("nothing", "ann")
         with pytest.raises((Conflict, Fenced)):
-            ledger.plan_job("nothing", [NewPart(part, plans(1))])
+            ledger.parts.plan("nothing", [NewPart(part, plans(1))])
         with pytest.raises((Conflict, Fenced)):
-            ledger.finish_part("nothing", part, JobState.FAILED, worker_id="ann")
-        assert ledger.leave_job("nothing", "ann") is None
-        assert ledger.claim("nothing", REF, "ann", work=1, limit=1) == []
-        assert not ledger.begin_finish("nothing", REF, "ann")
+            ledger.parts.finish("nothing", part, JobState.FAILED, worker_id="ann")
+        assert ledger.jobs.leave("nothing", "ann") is None
+        assert ledger.slices.claim("nothing", REF, "ann", work=1, limit=1) == []
+        assert not ledger.parts.begin_finish("nothing", REF, "ann")
 
     # Taking part.
 
     def test_workers_join_a_job_and_leave_it(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
         joined(ledger, "bob", "cid")
-        ledger.join_job("job", "bob")
-        assert [each.workers for each in ledger.open_parts([REF])] == [3]
-        assert ledger.leave_job("job", "bob") is JobState.RUNNING
-        assert ledger.leave_job("job", "bob") is JobState.RUNNING
-        assert [each.workers for each in ledger.open_parts([REF])] == [2]
-        assert {each.id: each.job_ids for each in ledger.workers()} == {"ann": ("job",), "bob": (), "cid": ("job",)}
+        ledger.jobs.join("job", "bob")
+        assert [each.workers for each in ledger.open_parts.on([REF])] == [3]
+        assert ledger.jobs.leave("job", "bob") is JobState.RUNNING
+        assert ledger.jobs.leave("job", "bob") is JobState.RUNNING
+        assert [each.workers for each in ledger.open_parts.on([REF])] == [2]
+        assert {each.id: each.job_ids for each in ledger.workers.all()} == {"ann": ("job",), "bob": (), "cid": ("job",)}
 
     def test_joining_needs_a_registered_worker(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
         with pytest.raises(Fenced):
-            ledger.join_job("job", "zombie")
-        assert [each.workers for each in ledger.open_parts([REF])] == [1]
+            ledger.jobs.join("job", "zombie")
+        assert [each.workers for each in ledger.open_parts.on([REF])] == [1]
 
     @pytest.mark.parametrize("how", ["completed", "failed"])
     def test_an_ended_job_is_not_joined(self, ledger: Ledger, how: str) -> None:
@@ -194,26 +196,26 @@ class Jobs(Fixtures):
             fail(ledger, part)
         register(ledger, "bob")
         with pytest.raises(Conflict):
-            ledger.join_job("job", "bob")
+            ledger.jobs.join("job", "bob")
 
     def test_a_stopped_job_is_joined_to_resume_it(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
-        ledger.request_stop("job")
+        ledger.jobs.request_stop("job")
         joined(ledger, "bob")
 
     def test_who_leaves_gives_its_slices_of_that_job_back_unspent(self, ledger: Ledger) -> None:
         running(ledger, plans(2))
         joined(ledger, "bob")
-        (mine,) = ledger.claim("job", REF, "ann", work=1, limit=1)
-        (theirs,) = ledger.claim("job", REF, "bob", work=1, limit=1)
+        (mine,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        (theirs,) = ledger.slices.claim("job", REF, "bob", work=1, limit=1)
         another = new_part(ledger, lease_of(ledger, "ann", OTHER, job_id="another"))
-        ledger.plan_job("another", [NewPart(another, [plan(0, [0])])])
-        ledger.start_job("another")
+        ledger.parts.plan("another", [NewPart(another, [plan(0, [0])])])
+        ledger.jobs.start("another")
         elsewhere = claim_all(ledger, "ann", "another", OTHER)
-        ledger.leave_job("job", "ann")
-        assert not ledger.holds([mine], "ann")
-        assert ledger.holds([theirs], "bob")
-        assert ledger.holds(elsewhere, "ann")
+        ledger.jobs.leave("job", "ann")
+        assert not ledger.slices.holds([mine], "ann")
+        assert ledger.slices.holds([theirs], "bob")
+        assert ledger.slices.holds(elsewhere, "ann")
         (again,) = claim_all(ledger, "bob")
         assert (again.slice_id, again.attempts, again.fence) == (mine.slice_id, 0, 2)
 
@@ -222,31 +224,31 @@ class Jobs(Fixtures):
         joined(ledger, "bob")
         claim_all(ledger)
         clock.advance(5)
-        assert ledger.leave_job("job", "bob", stop="interrupted") is JobState.RUNNING, "ann still works on it"
-        assert ledger.leave_job("job", "ann", stop="interrupted") is JobState.STOPPED
+        assert ledger.jobs.leave("job", "bob", stop="interrupted") is JobState.RUNNING, "ann still works on it"
+        assert ledger.jobs.leave("job", "ann", stop="interrupted") is JobState.STOPPED
         job = job_of(ledger)
         assert (job.state, job.error, job.finished_at) == (JobState.STOPPED, "interrupted", START + 5)
         assert job.updated_at == START + 5
         assert job.slices == {SliceState.PENDING: 2}
-        assert ledger.unfinished_job(REF) == job
-        assert ledger.leave_job("job", "ann", stop="again") is JobState.STOPPED
+        assert ledger.jobs.unfinished(REF) == job
+        assert ledger.jobs.leave("job", "ann", stop="again") is JobState.STOPPED
         assert job_of(ledger) == job
         assert lease_of(ledger, "bob").epoch == part.epoch + 1
 
     def test_without_a_reason_a_job_is_left_to_others_as_it_is(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
-        assert ledger.leave_job("job", "ann") is JobState.RUNNING
-        assert [each.workers for each in ledger.open_parts([REF])] == [0]
+        assert ledger.jobs.leave("job", "ann") is JobState.RUNNING
+        assert [each.workers for each in ledger.open_parts.on([REF])] == [0]
 
     def test_leaving_does_not_stop_a_job_that_has_ended(self, ledger: Ledger) -> None:
         fail(ledger, running(ledger, plans(1)))
         before = job_of(ledger)
-        assert ledger.leave_job("job", "ann", stop="interrupted") is JobState.FAILED
+        assert ledger.jobs.leave("job", "ann", stop="interrupted") is JobState.FAILED
         assert job_of(ledger) == before
 
     def test_a_lease_of_a_refused_plan_can_be_released(self, ledger: Ledger) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.release_lease(lease)
+        ledger.leases.release(lease)
         with pytest.raises(Fenced):
-            ledger.plan_job("job", [NewPart(part_of(lease), plans(1))])
-        assert not isinstance(ledger.acquire_lease(REF, "job", "ann"), Holder)
+            ledger.parts.plan("job", [NewPart(part_of(lease), plans(1))])
+        assert not isinstance(ledger.leases.acquire(REF, "job", "ann"), Holder)

@@ -11,7 +11,10 @@ import pytest
 from instep.domain.clock import TIMING
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import Holder, Lease, Ledger, NewPart, WorkerInfo
+from instep.ledger.leases import Holder, Lease
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
+from instep.ledger.workers import WorkerInfo
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -30,11 +33,11 @@ def _begun(ledger: Ledger, *workers: str) -> None:
     """Each of the workers has begun a job named after it."""
     register(ledger, *workers)
     for worker in workers:
-        ledger.begin_job(f"job of {worker}", worker, {})
+        ledger.jobs.begin(f"job of {worker}", worker, {})
 
 
 def _acquire(ledger: Ledger, worker: str, ref: PartitionRef = REF) -> Lease | Holder:
-    return ledger.acquire_lease(ref, f"job of {worker}", worker)
+    return ledger.leases.acquire(ref, f"job of {worker}", worker)
 
 
 class Leases(Fixtures):
@@ -44,8 +47,8 @@ class Leases(Fixtures):
         lease = lease_of(ledger, "ann")
         assert lease == Lease(REF, "job", 1, START + TIMING.lease)
         clock.advance(2)
-        ledger.register_worker("cid", kind="worker", host="castle", pid=42)
-        ledger.join_job("job", "cid")
+        ledger.workers.register("cid", kind="worker", host="castle", pid=42)
+        ledger.jobs.join("job", "cid")
         _begun(ledger, "bob")
         assert _acquire(ledger, "bob") == Holder(
             REF,
@@ -63,7 +66,7 @@ class Leases(Fixtures):
     def test_a_jobs_own_live_lease_is_not_free_either(self, ledger: Ledger, worker: str) -> None:
         lease_of(ledger, "ann")
         register(ledger, "bob")
-        answer = ledger.acquire_lease(REF, "job", worker)
+        answer = ledger.leases.acquire(REF, "job", worker)
         assert isinstance(answer, Holder)
         assert answer.job_id == "job"
         assert [each.id for each in answer.workers] == ["ann"], "who was refused takes no part by that"
@@ -75,11 +78,11 @@ class Leases(Fixtures):
     def test_a_lease_needs_a_job_and_a_registered_worker(self, ledger: Ledger) -> None:
         register(ledger, "ann")
         with pytest.raises(Conflict):
-            ledger.acquire_lease(REF, "nothing", "ann")
-        ledger.begin_job("job", "ann", {})
+            ledger.leases.acquire(REF, "nothing", "ann")
+        ledger.jobs.begin("job", "ann", {})
         with pytest.raises(Fenced):
-            ledger.acquire_lease(REF, "job", "zombie")
-        assert isinstance(ledger.acquire_lease(REF, "job", "ann"), Lease)
+            ledger.leases.acquire(REF, "job", "zombie")
+        assert isinstance(ledger.leases.acquire(REF, "job", "ann"), Lease)
 
     def test_a_lease_is_held_until_the_last_millisecond_and_free_at_its_expiry(
         self, ledger: Ledger, clock: VirtualClock
@@ -94,28 +97,28 @@ class Leases(Fixtures):
     def test_a_job_may_have_its_own_lease_again_once_it_expired(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease_of(ledger, "ann")
         clock.advance(TIMING.lease)
-        assert ledger.acquire_lease(REF, "job", "ann") == Lease(REF, "job", 2, START + 2 * TIMING.lease)
+        assert ledger.leases.acquire(REF, "job", "ann") == Lease(REF, "job", 2, START + 2 * TIMING.lease)
 
     def test_a_lease_can_be_renewed_until_the_last_millisecond_and_not_at_its_expiry(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         lease = lease_of(ledger, "ann")
         clock.advance(TIMING.lease - 1)
-        renewed = ledger.renew_lease(lease)
+        renewed = ledger.leases.renew(lease)
         assert renewed == Lease(REF, "job", 1, START + 2 * TIMING.lease - 1)
         clock.advance(TIMING.lease - 1)
-        renewed = ledger.renew_lease(lease)
+        renewed = ledger.leases.renew(lease)
         assert renewed.expires_at == START + 3 * TIMING.lease - 2, "an older copy of it does as well"
         clock.advance(TIMING.lease)
         with pytest.raises(Fenced):
-            ledger.renew_lease(renewed)
+            ledger.leases.renew(renewed)
 
     def test_whoever_takes_part_keeps_the_lease_alive(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann")
         joined(ledger, "bob")
-        ledger.leave_job("job", "ann")
+        ledger.jobs.leave("job", "ann")
         clock.advance(TIMING.lease - 1)
-        ledger.renew_lease(lease)
+        ledger.leases.renew(lease)
         clock.advance(TIMING.lease - 1)
         _begun(ledger, "cid")
         answer = _acquire(ledger, "cid")
@@ -129,17 +132,17 @@ class Leases(Fixtures):
         lease = lease_of(ledger, "ann")
         if how == "swept":
             clock.advance(TIMING.stale - 1)
-            lease = ledger.renew_lease(lease)
+            lease = ledger.leases.renew(lease)
         _begun(ledger, "bob")
         assert isinstance(_acquire(ledger, "bob"), Holder)
         if how == "left":
-            ledger.leave_job("job", "ann")
+            ledger.jobs.leave("job", "ann")
         elif how == "retired":
-            ledger.retire_worker("ann")
+            ledger.workers.retire("ann")
         elif how == "buried":
-            ledger.bury_worker("ann")
+            ledger.workers.bury("ann")
         elif how == "stopped":
-            ledger.leave_job("job", "ann", stop="told to")
+            ledger.jobs.leave("job", "ann", stop="told to")
         else:
             clock.advance(1)
             assert ledger.sweep().workers == ("ann",)
@@ -147,7 +150,7 @@ class Leases(Fixtures):
         assert isinstance(taken, Lease)
         assert taken.epoch == lease.epoch + 1
         with pytest.raises(Fenced):
-            ledger.renew_lease(lease)
+            ledger.leases.renew(lease)
 
     def test_a_fresh_lease_of_a_silent_worker_is_free_once_somebody_has_swept(
         self, ledger: Ledger, clock: VirtualClock
@@ -166,19 +169,19 @@ class Leases(Fixtures):
         assert isinstance(taken, Lease)
         assert taken.epoch == lease.epoch + 1
         with pytest.raises(Fenced):
-            ledger.renew_lease(lease)
+            ledger.leases.renew(lease)
 
     def test_the_epoch_grows_over_release_expiry_abandonment_and_transfer(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         first = lease_of(ledger, "ann", job_id="first")
-        ledger.release_lease(first)
+        ledger.leases.release(first)
         second = lease_of(ledger, "ann", job_id="second")
         clock.advance(TIMING.lease)
         third = lease_of(ledger, "bob", job_id="third")
-        ledger.retire_worker("bob")
+        ledger.workers.retire("bob")
         fourth = lease_of(ledger, "ann", job_id="fourth")
-        fifth = ledger.transfer_lease(fourth, "first")
+        fifth = ledger.leases.transfer(fourth, "first")
         assert [lease.epoch for lease in (first, second, third, fourth, fifth)] == [1, 2, 3, 4, 5]
 
     def test_epochs_of_an_entity_with_several_targets_grow_together(self, ledger: Ledger) -> None:
@@ -186,10 +189,10 @@ class Leases(Fixtures):
         names = ("Document", "Document__main", "Documents", "Document__pg", "document", "Document")
         epochs = []
         for number, name in enumerate(names):
-            ledger.begin_job(f"j{number}", "ann", {})
-            lease = ledger.acquire_lease(PartitionRef(name), f"j{number}", "ann")
+            ledger.jobs.begin(f"j{number}", "ann", {})
+            lease = ledger.leases.acquire(PartitionRef(name), f"j{number}", "ann")
             assert isinstance(lease, Lease)
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
             epochs.append(lease.epoch)
         assert epochs == [1, 2, 1, 3, 1, 4]
 
@@ -198,12 +201,12 @@ class Leases(Fixtures):
         clock.advance(TIMING.lease)
         new = lease_of(ledger, "bob", job_id="new")
         with pytest.raises(Fenced):
-            ledger.renew_lease(old)
-        ledger.release_lease(old)
-        ledger.release_lease(Lease(REF, "job", new.epoch, 0))
+            ledger.leases.renew(old)
+        ledger.leases.release(old)
+        ledger.leases.release(Lease(REF, "job", new.epoch, 0))
         _begun(ledger, "cid")
         assert isinstance(_acquire(ledger, "cid"), Holder)
-        assert ledger.renew_lease(new) == new
+        assert ledger.leases.renew(new) == new
 
     def test_a_late_release_under_the_same_job_does_not_remove_a_fresh_lease(
         self, ledger: Ledger, clock: VirtualClock
@@ -211,8 +214,8 @@ class Leases(Fixtures):
         old = lease_of(ledger, "ann")
         clock.advance(TIMING.lease)
         new = lease_of(ledger, "bob")
-        ledger.release_lease(old)
-        assert ledger.renew_lease(new) == new
+        ledger.leases.release(old)
+        assert ledger.leases.renew(new) == new
 
     def test_two_that_see_an_expired_lease_do_not_both_get_it(
         self, ledgers: Callable[[], Ledger], clock: VirtualClock
@@ -251,30 +254,30 @@ class Leases(Fixtures):
 
     def test_a_lease_can_be_handed_to_another_job(self, ledger: Ledger, clock: VirtualClock) -> None:
         old = lease_of(ledger, "ann")
-        ledger.begin_job("next", "ann", {})
+        ledger.jobs.begin("next", "ann", {})
         clock.advance(10)
-        new = ledger.transfer_lease(old, "next")
+        new = ledger.leases.transfer(old, "next")
         assert new == Lease(REF, "next", 2, START + 10 + TIMING.lease)
         with pytest.raises(Fenced):
-            ledger.renew_lease(old)
+            ledger.leases.renew(old)
         with pytest.raises(Fenced):
-            ledger.transfer_lease(old, "next")
-        ledger.release_lease(old)
+            ledger.leases.transfer(old, "next")
+        ledger.leases.release(old)
         _begun(ledger, "bob")
         answer = _acquire(ledger, "bob")
         assert isinstance(answer, Holder)
         assert (answer.job_id, answer.epoch, answer.since) == ("next", 2, START + 10)
-        ledger.plan_job("next", [NewPart(new_part(ledger, new), plans(1))])
+        ledger.parts.plan("next", [NewPart(new_part(ledger, new), plans(1))])
 
     @pytest.mark.parametrize("loss", ["expired", "taken over", "released"])
     def test_a_lost_lease_cannot_be_handed_over(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.begin_job("next", "ann", {})
+        ledger.jobs.begin("next", "ann", {})
         if loss == "released":
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
         else:
             clock.advance(TIMING.lease)
         if loss == "taken over":
             lease_of(ledger, "bob", job_id="theirs")
         with pytest.raises(Fenced):
-            ledger.transfer_lease(lease, "next")
+            ledger.leases.transfer(lease, "next")

@@ -7,7 +7,8 @@ import pytest
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -27,14 +28,14 @@ HOUR = 3_600_000
 
 
 def _lost(ledger: Ledger, ref: PartitionRef = REF, generation: str = "") -> Loss:
-    return ledger.lost_lately(ref, generation, window=HOUR)
+    return ledger.losses.lately(ref, generation, window=HOUR)
 
 
 def _run(ledger: Ledger, job_id: str, loss: Loss, *, allowed: bool = False, fresh: bool = False) -> None:
     """A job that loses so much, and is done."""
     part = new_part(ledger, lease_of(ledger, "ann", job_id=job_id), fresh=fresh)
-    ledger.plan_job(job_id, [NewPart(part, plans(1), lost=loss, allowed=allowed)])
-    ledger.start_job(job_id)
+    ledger.parts.plan(job_id, [NewPart(part, plans(1), lost=loss, allowed=allowed)])
+    ledger.jobs.start(job_id)
     complete_all(ledger, part, job_id=job_id)
     end(ledger, part, job_id)
 
@@ -54,8 +55,8 @@ class Losing(Fixtures):
         _run(ledger, "built", NO_LOSS, fresh=True)
         clock.advance(1)
         part = running(ledger, plans(1), job_id="job", fresh=False)
-        ledger.count_lost(part, Loss(3, 4), job_id="job")
-        ledger.count_lost(part, Loss(1), job_id="job")
+        ledger.losses.count(part, Loss(3, 4), job_id="job")
+        ledger.losses.count(part, Loss(1), job_id="job")
         assert _lost(ledger) == Loss(4, 4)
         complete_all(ledger, part)
         end(ledger, part)
@@ -74,7 +75,7 @@ class Losing(Fixtures):
     def test_a_part_that_fails_has_lost_it_all_the_same(self, ledger: Ledger) -> None:
         _run(ledger, "built", NO_LOSS, fresh=True)
         part = running(ledger, plans(1), fresh=False)
-        ledger.count_lost(part, Loss(2), job_id="job")
+        ledger.losses.count(part, Loss(2), job_id="job")
         fail(ledger, part)
         assert _lost(ledger) == Loss(2)
 
@@ -82,16 +83,16 @@ class Losing(Fixtures):
         part = running(ledger, plans(1))
         take_over(ledger)
         with pytest.raises(Fenced):
-            ledger.count_lost(part, Loss(1), job_id="job")
+            ledger.losses.count(part, Loss(1), job_id="job")
         assert _lost(ledger) == NO_LOSS
 
     def test_a_problem_of_a_listing_stands_until_another_look(self, ledger: Ledger) -> None:
-        assert ledger.listing_problem(REF) is None
-        ledger.tell_listing(REF, "docs/b: permission denied")
-        ledger.tell_listing(OTHER, "away")
-        ledger.tell_listing(REF, "docs/c: stale file handle")
-        assert ledger.listing_problem(REF) == "docs/c: stale file handle"
-        ledger.tell_listing(REF, None)
-        ledger.tell_listing(REF, None)
-        assert ledger.listing_problem(REF) is None
-        assert ledger.listing_problem(OTHER) == "away"
+        assert ledger.losses.listing_problem(REF) is None
+        ledger.losses.tell_listing(REF, "docs/b: permission denied")
+        ledger.losses.tell_listing(OTHER, "away")
+        ledger.losses.tell_listing(REF, "docs/c: stale file handle")
+        assert ledger.losses.listing_problem(REF) == "docs/c: stale file handle"
+        ledger.losses.tell_listing(REF, None)
+        ledger.losses.tell_listing(REF, None)
+        assert ledger.losses.listing_problem(REF) is None
+        assert ledger.losses.listing_problem(OTHER) == "away"

@@ -11,8 +11,10 @@ import pytest
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import Want
-from instep.ledger.ledger import FailureRecord, Ledger
-from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace
+from instep.ledger.failures import FailurePlace, FailureRecord
+from instep.ledger.jobs import JobPlace
+from instep.ledger.ledger import Ledger
+from instep.ledger.slices import SlicePlace
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -55,59 +57,62 @@ class Paging(Fixtures):
     def test_jobs_of_one_moment_are_on_one_page_each(self, ledger: Ledger, clock: VirtualClock) -> None:
         register(ledger, "ann")
         for number in range(5):
-            ledger.begin_job(f"job{number}", "ann", {})
+            ledger.jobs.begin(f"job{number}", "ann", {})
             clock.advance(number % 2)
-        seen = walked(lambda at: ledger.job_page(after=at, limit=2), lambda each: JobPlace(each.created_at, each.id))
-        assert [each.id for each in seen] == [each.id for each in ledger.jobs()]
+        seen = walked(lambda at: ledger.jobs.page(after=at, limit=2), lambda each: JobPlace(each.created_at, each.id))
+        assert [each.id for each in seen] == [each.id for each in ledger.jobs.newest()]
         assert len(seen) == 5
 
     def test_only_jobs_of_some_states(self, ledger: Ledger) -> None:
         register(ledger, "ann")
-        ledger.begin_job("made", "ann", {})
+        ledger.jobs.begin("made", "ann", {})
         fail(ledger, running(ledger, plans(1)))
-        assert [each.id for each in ledger.job_page(states=[JobState.FAILED])] == ["job"]
-        assert {each.id for each in ledger.job_page(states=[JobState.FAILED, JobState.INITIALIZING])} == {"job", "made"}
+        assert [each.id for each in ledger.jobs.page(states=[JobState.FAILED])] == ["job"]
+        assert {each.id for each in ledger.jobs.page(states=[JobState.FAILED, JobState.INITIALIZING])} == {
+            "job",
+            "made",
+        }
 
     def test_slices_page_by_page(self, ledger: Ledger) -> None:
         part, _ = running_two(ledger, plans(3), [plan(0, [7], work=5)])
-        first, *_ = ledger.claim("job", REF, "ann", work=1, limit=1)
-        ledger.complete(part, "ann", [outcome(first)], job_id="job")
-        seen = walked(lambda at: ledger.slice_page("job", after=at, limit=3), lambda each: each.place)
+        first, *_ = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        ledger.slices.complete(part, "ann", [outcome(first)], job_id="job")
+        seen = walked(lambda at: ledger.slices.page("job", after=at, limit=3), lambda each: each.place)
         assert len({each.id for each in seen}) == 4
-        assert seen == ledger.slice_page("job")
-        (done,) = ledger.slice_page("job", state=SliceState.COMPLETED)
+        assert seen == ledger.slices.page("job")
+        (done,) = ledger.slices.page("job", state=SliceState.COMPLETED)
         assert (done.id, done.ref, done.worker_id, done.attempts) == (first.slice_id, REF, "ann", 0)
         assert done.claimed_at is not None
         assert done.finished_at is not None
-        assert [each.ref for each in ledger.slice_page("job", refs=[OTHER])] == [OTHER]
-        assert ledger.slice_page("job", refs=[]) == ledger.slice_page("other") == []
-        assert ledger.slice_page("job", after=SlicePlace(*seen[-1].place)) == []
+        assert [each.ref for each in ledger.slices.page("job", refs=[OTHER])] == [OTHER]
+        assert ledger.slices.page("job", refs=[]) == ledger.slices.page("other") == []
+        assert ledger.slices.page("job", after=SlicePlace(*seen[-1].place)) == []
 
     def test_states_of_slices_in_the_same_order(self, ledger: Ledger) -> None:
         running_two(ledger, plans(3), plans(2))
-        ledger.claim("job", REF, "ann", work=1, limit=1)
-        listed = [(each.ref, each.number, each.state) for each in ledger.slice_page("job")]
-        assert ledger.slice_states("job") == listed
+        ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        listed = [(each.ref, each.number, each.state) for each in ledger.slices.page("job")]
+        assert ledger.slices.states("job") == listed
         assert [state for *_, state in listed].count(SliceState.PROCESSING) == 1
 
     def test_wants_page_by_page(self, ledger: Ledger) -> None:
         for number in range(5):
             refs = (str(REF), str(OTHER)) if number % 2 else (str(REF),)
-            ledger.append([WantCreated(want=f"want{number}", refs=refs)])
-        ledger.append([WantCanceled(want="want3")])
+            ledger.events.append([WantCreated(want=f"want{number}", refs=refs)])
+        ledger.events.append([WantCanceled(want="want3")])
         for ref, open_only in ((None, False), (None, True), (REF, False), (REF, True), (OTHER, False)):
-            read = partial(ledger.wants, ref=ref, open_only=open_only)
+            read = partial(ledger.wants.newest, ref=ref, open_only=open_only)
             assert walked(partial(_two, read), lambda each: each.id) == read()
-        assert ledger.wants(after="nothing") == ledger.wants(ref=REF, after="nothing") == []
+        assert ledger.wants.newest(after="nothing") == ledger.wants.newest(ref=REF, after="nothing") == []
 
     def test_failures_page_by_page(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(4))
         claims = claim_all(ledger)
-        ledger.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims[:2]], job_id="job")
+        ledger.slices.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims[:2]], job_id="job")
         clock.advance(1)
-        ledger.complete(part, "ann", [outcome(each, fail=[4, 6]) for each in claims[2:]], job_id="job")
-        seen = walked(lambda at: ledger.failure_page(after=at, limit=2), location_of)
-        assert seen == ledger.failures()
+        ledger.slices.complete(part, "ann", [outcome(each, fail=[4, 6]) for each in claims[2:]], job_id="job")
+        seen = walked(lambda at: ledger.failures.page(after=at, limit=2), location_of)
+        assert seen == ledger.failures.newest()
         assert len(seen) == 6
-        assert ledger.failure_page(refs=[REF]) == seen
-        assert ledger.failure_page(refs=[OTHER]) == []
+        assert ledger.failures.page(refs=[REF]) == seen
+        assert ledger.failures.page(refs=[OTHER]) == []

@@ -6,7 +6,8 @@ import pytest
 
 from instep.domain.jobs import JobPart, JobState
 from instep.errors import Conflict
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -42,7 +43,7 @@ class Promotion(Fixtures):
         clock.advance(100)
         complete_all(ledger, part)
         end(ledger, part)
-        checkpoint = ledger.checkpoint(REF)
+        checkpoint = ledger.checkpoints.get(REF)
         assert checkpoint is not None
         assert (checkpoint.ref, checkpoint.instance, checkpoint.sequence) == (
             REF,
@@ -56,52 +57,52 @@ class Promotion(Fixtures):
 
     def test_a_part_that_is_not_promoted_leaves_the_checkpoint(self, ledger: Ledger) -> None:
         built = _built(ledger, "first")
-        served = ledger.checkpoint(REF)
+        served = ledger.checkpoints.get(REF)
         part = running(ledger, [], job_id="second")
-        ledger.finish_part("second", part, JobState.COMPLETED, worker_id="ann")
-        assert ledger.checkpoint(REF) == served
-        assert len(ledger.manifest(built.instance)) == 2
+        ledger.parts.finish("second", part, JobState.COMPLETED, worker_id="ann")
+        assert ledger.checkpoints.get(REF) == served
+        assert len(ledger.documents.entries(built.instance)) == 2
 
     def test_a_rebuild_replaces_the_manifest_and_a_refresh_keeps_it(self, ledger: Ledger, clock: VirtualClock) -> None:
         first = _built(ledger, "first")
         clock.advance(1)
         refresh = running(ledger, [], job_id="refresh", fresh=False)
         end(ledger, refresh, "refresh")
-        after_refresh = ledger.checkpoint(REF)
+        after_refresh = ledger.checkpoints.get(REF)
         assert after_refresh is not None
         assert (after_refresh.instance, after_refresh.watermark, after_refresh.job_id) == (
             first.instance,
             START + 1,
             "refresh",
         )
-        assert len(ledger.manifest(first.instance)) == 2
+        assert len(ledger.documents.entries(first.instance)) == 2
 
         second = running(ledger, plans(1), job_id="second")
         complete_all(ledger, second, job_id="second")
-        assert len(ledger.manifest(first.instance)) == 2, "what is served stays until the new one is"
+        assert len(ledger.documents.entries(first.instance)) == 2, "what is served stays until the new one is"
         end(ledger, second, "second")
-        after_rebuild = ledger.checkpoint(REF)
+        after_rebuild = ledger.checkpoints.get(REF)
         assert after_rebuild is not None
         assert (after_rebuild.instance, after_rebuild.sequence) == (second.instance, canonical_of(ledger).sequence)
-        assert ledger.manifest(first.instance) == {}
-        assert len(ledger.manifest(second.instance)) == 2
+        assert ledger.documents.entries(first.instance) == {}
+        assert len(ledger.documents.entries(second.instance)) == 2
 
     def test_a_failed_rebuild_changes_nothing_of_what_is_served(self, ledger: Ledger) -> None:
         first = _built(ledger, "first")
-        served = ledger.checkpoint(REF)
+        served = ledger.checkpoints.get(REF)
         rebuild = running(ledger, plans(1), job_id="second")
         complete_all(ledger, rebuild, job_id="second")
-        assert len(ledger.manifest(rebuild.instance)) == 2
+        assert len(ledger.documents.entries(rebuild.instance)) == 2
         fail(ledger, rebuild, "second")
-        assert ledger.checkpoint(REF) == served
-        assert len(ledger.manifest(first.instance)) == 2
-        assert ledger.manifest(rebuild.instance) == {}
+        assert ledger.checkpoints.get(REF) == served
+        assert len(ledger.documents.entries(first.instance)) == 2
+        assert ledger.documents.entries(rebuild.instance) == {}
 
     def test_a_failed_refresh_keeps_the_manifest_of_what_is_served(self, ledger: Ledger) -> None:
         first = _built(ledger, "first")
         refresh = running(ledger, plans(1), job_id="second", fresh=False)
         fail(ledger, refresh, "second")
-        assert len(ledger.manifest(first.instance)) == 2
+        assert len(ledger.documents.entries(first.instance)) == 2
 
     def test_a_failed_part_does_not_touch_the_manifest_of_the_other(self, ledger: Ledger) -> None:
         part, other = running_two(ledger, plans(1), plans(1))
@@ -109,9 +110,9 @@ class Promotion(Fixtures):
             complete_all(ledger, each)
         end(ledger, other)
         fail(ledger, part)
-        assert ledger.manifest(part.instance) == {}
-        assert len(ledger.manifest(other.instance)) == 2
-        assert (ledger.checkpoint(REF), ledger.checkpoint(OTHER) is None) == (None, False)
+        assert ledger.documents.entries(part.instance) == {}
+        assert len(ledger.documents.entries(other.instance)) == 2
+        assert (ledger.checkpoints.get(REF), ledger.checkpoints.get(OTHER) is None) == (None, False)
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED])
     def test_only_a_jobs_own_part_can_be_ended(self, ledger: Ledger, state: JobState) -> None:
@@ -119,5 +120,5 @@ class Promotion(Fixtures):
         before = state_of_everything(ledger, part)
         foreign = part_of(Lease(REF, "job", part.epoch, 0), instance="instance-9")
         with pytest.raises(Conflict):
-            ledger.finish_part("job", foreign, state, worker_id="ann", promote=state is JobState.COMPLETED)
+            ledger.parts.finish("job", foreign, state, worker_id="ann", promote=state is JobState.COMPLETED)
         assert state_of_everything(ledger, part) == before

@@ -53,19 +53,19 @@ def written(claim: Claim) -> SliceOutcome:
 
 
 def claimed(ledger: Ledger, worker: str = "ann", *, limit: int = 1_000) -> list[Claim]:
-    return ledger.claim("job", REF, worker, work=10**9, limit=limit, together=True)
+    return ledger.slices.claim("job", REF, worker, work=10**9, limit=limit, together=True)
 
 
 def worn_out(ledger: Ledger, error: str = "out of memory") -> list[Claim]:
     """All that is left has ended badly as often as it is tried, and is claimed once more."""
     while not (claims := claimed(ledger))[0].worn_out:
-        ledger.give_back(claims, "ann", error=error, spent=True)
+        ledger.slices.give_back(claims, "ann", error=error, spent=True)
     return claims
 
 
 def resumed(ledger: Ledger) -> JobPart:
-    part = ledger.adopt_part(lease_of(ledger, "ann"))
-    ledger.start_job("job")
+    part = ledger.parts.adopt(lease_of(ledger, "ann"))
+    ledger.jobs.start("job")
     return part
 
 
@@ -80,32 +80,32 @@ class RowSlices(Fixtures):
     def test_a_claimed_one_is_not_split(self, ledger: Ledger, units: int) -> None:
         running(ledger, row_plans(1, units=units))
         (claim,) = claimed(ledger)
-        assert not ledger.split(claim, "ann")
-        assert ledger.holds([claim], "ann")
+        assert not ledger.slices.split(claim, "ann")
+        assert ledger.slices.holds([claim], "ann")
 
     def test_those_that_ended_badly_are_claimed_with_the_others(self, ledger: Ledger) -> None:
         running(ledger, row_plans(4))
         for _ in range(MAX_ATTEMPTS - 1):
-            ledger.give_back(claimed(ledger, limit=2), "ann", spent=True)
+            ledger.slices.give_back(claimed(ledger, limit=2), "ann", spent=True)
         claims = claimed(ledger)
         assert [(each.index, each.attempts) for each in claims] == [(0, 2), (1, 2), (2, 0), (3, 0)]
-        ledger.give_back(claims, "ann", spent=False)
+        ledger.slices.give_back(claims, "ann", spent=False)
         assert [each.index for each in claim_all(ledger)] == [2, 3], "who does not ask for it gets no suspect"
 
     def test_a_limit_work_and_a_hint_count_for_those_too(self, ledger: Ledger) -> None:
         running(ledger, row_plans(5))
         for _ in range(MAX_ATTEMPTS - 1):
-            ledger.give_back(claimed(ledger, limit=4), "ann", spent=True)
-        got = ledger.claim("job", REF, "ann", work=11, limit=9, after=1, together=True)
+            ledger.slices.give_back(claimed(ledger, limit=4), "ann", spent=True)
+        got = ledger.slices.claim("job", REF, "ann", work=11, limit=9, after=1, together=True)
         assert [each.index for each in got] == [1, 2]
-        got = ledger.claim("job", REF, "ann", work=100, limit=1, after=9, together=True)
+        got = ledger.slices.claim("job", REF, "ann", work=100, limit=1, after=9, together=True)
         assert [each.index for each in got] == [0], "nothing is from there on"
-        assert ledger.claim("job", REF, "ann", work=100, limit=0, together=True) == []
+        assert ledger.slices.claim("job", REF, "ann", work=100, limit=0, together=True) == []
 
     def test_those_that_are_worn_out_are_claimed_together_and_last(self, ledger: Ledger) -> None:
         running(ledger, row_plans(3))
         for _ in range(MAX_ATTEMPTS):
-            ledger.give_back(claimed(ledger, limit=2), "ann", spent=True)
+            ledger.slices.give_back(claimed(ledger, limit=2), "ann", spent=True)
         orders = [[(each.index, each.worn_out) for each in claimed(ledger)] for _ in range(3)]
         assert orders == [[(2, False)], [(0, True), (1, True)], []]
 
@@ -115,18 +115,20 @@ class RowSlices(Fixtures):
     ) -> None:
         part = running(ledger, row_plans(3, units=units))
         (first, *others) = claimed(ledger)
-        ledger.complete(part, "ann", [written(first)], job_id="job")
-        ledger.give_back(others, "ann", spent=False)
+        ledger.slices.complete(part, "ann", [written(first)], job_id="job")
+        ledger.slices.give_back(others, "ann", spent=False)
         claims = worn_out(ledger)
         clock.advance(1)
-        ledger.give_back(claims, "ann", spent=True)
+        ledger.slices.give_back(claims, "ann", spent=True)
         job = job_of(ledger)
         assert job.state is JobState.STOPPED
         assert job.error == (f"global.Document.p1of3 ended badly {tries_of(units)} times; the last time: out of memory")
         assert job.slices == {SliceState.COMPLETED: 1, SliceState.PENDING: 2}
         assert job.units == 3 * units
-        assert ledger.failures() == []
-        assert [(each.attempts, each.error) for each in ledger.slices("job", REF)][1:] == [(0, "out of memory")] * 2
+        assert ledger.failures.newest() == []
+        assert [(each.attempts, each.error) for each in ledger.slices.of_part("job", REF)][1:] == [
+            (0, "out of memory")
+        ] * 2
         assert claimed(ledger) == [], "nobody works on it now"
 
     def test_the_run_that_resumes_it_tries_from_the_beginning_and_repeats_nothing(
@@ -134,18 +136,18 @@ class RowSlices(Fixtures):
     ) -> None:
         part = running(ledger, row_plans(3))
         (first, *others) = claimed(ledger)
-        ledger.complete(part, "ann", [written(first)], job_id="job")
-        ledger.give_back(others, "ann", spent=False)
-        ledger.give_back(worn_out(ledger), "ann", spent=True)
+        ledger.slices.complete(part, "ann", [written(first)], job_id="job")
+        ledger.slices.give_back(others, "ann", spent=False)
+        ledger.slices.give_back(worn_out(ledger), "ann", spent=True)
         part = resumed(ledger)
         assert job_of(ledger).error is None
         claims = claimed(ledger)
         assert [(each.index, each.attempts) for each in claims] == [(1, 0), (2, 0)]
         assert all(each.fence > 1 for each in claims), "they may be in the target"
-        ledger.give_back(claims, "ann", error="again", spent=True)
+        ledger.slices.give_back(claims, "ann", error="again", spent=True)
         claims = claimed(ledger)
         assert [each.attempts for each in claims] == [1, 1]
-        ledger.complete(part, "ann", list(map(written, claims)), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(written, claims)), job_id="job")
         assert end(ledger, part) is JobState.COMPLETED
         assert status_of(ledger).counts == Counts(read=9, written=9, rows_written=9)
 
@@ -158,15 +160,15 @@ class RowSlices(Fixtures):
         while not (claims := claimed(ledger))[0].worn_out:
             deaths += 1
             if how == "buried":
-                ledger.bury_worker("ann")
+                ledger.workers.bury("ann")
             elif how == "swept":
                 clock.advance(TIMING.stale)
                 ledger.sweep()
             else:
                 clock.advance(TIMING.lease)
-            ledger.adopt_part(lease_of(ledger, "ann"))
+            ledger.parts.adopt(lease_of(ledger, "ann"))
         assert deaths == MAX_ATTEMPTS
-        ledger.give_back(claims, "ann", spent=True)
+        ledger.slices.give_back(claims, "ann", spent=True)
         job = job_of(ledger)
         assert (job.state, job.error) == (
             JobState.STOPPED,
@@ -175,28 +177,28 @@ class RowSlices(Fixtures):
 
     def test_one_that_is_worn_out_and_in_the_target_after_all_stops_nothing(self, ledger: Ledger) -> None:
         part = running(ledger, row_plans(1))
-        ledger.complete(part, "ann", list(map(written, worn_out(ledger))), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(written, worn_out(ledger))), job_id="job")
         assert end(ledger, part) is JobState.COMPLETED
 
     def test_an_outage_while_it_is_looked_up_stops_nothing(self, ledger: Ledger) -> None:
         running(ledger, row_plans(1))
-        ledger.give_back(worn_out(ledger), "ann", error="target is down", spent=False)
+        ledger.slices.give_back(worn_out(ledger), "ann", error="target is down", spent=False)
         assert job_of(ledger).state is JobState.RUNNING
         assert [each.worn_out for each in claimed(ledger)] == [True]
 
     def test_others_in_work_end_first_and_nothing_of_the_part_has_attempts_then(self, ledger: Ledger) -> None:
         part = running(ledger, row_plans(3))
         joined(ledger, "bob")
-        (theirs,) = ledger.claim("job", REF, "bob", work=1, limit=1, together=True)
+        (theirs,) = ledger.slices.claim("job", REF, "bob", work=1, limit=1, together=True)
         (mine, other) = claimed(ledger)
-        ledger.give_back([other], "ann", error="once", spent=True)
-        ledger.give_back([mine], "ann", spent=True)
-        while not (claims := ledger.claim("job", REF, "ann", work=1, limit=1, together=True))[0].worn_out:
-            ledger.give_back(claims, "ann", error="poison", spent=True)
-        ledger.give_back(claims, "ann", spent=True)
+        ledger.slices.give_back([other], "ann", error="once", spent=True)
+        ledger.slices.give_back([mine], "ann", spent=True)
+        while not (claims := ledger.slices.claim("job", REF, "ann", work=1, limit=1, together=True))[0].worn_out:
+            ledger.slices.give_back(claims, "ann", error="poison", spent=True)
+        ledger.slices.give_back(claims, "ann", spent=True)
         assert job_of(ledger).state is JobState.STOPPING
-        ledger.complete(part, "bob", [written(theirs)], job_id="job")
-        assert [each.attempts for each in ledger.slices("job", REF)] == [0, 0, 0]
+        ledger.slices.complete(part, "bob", [written(theirs)], job_id="job")
+        assert [each.attempts for each in ledger.slices.of_part("job", REF)] == [0, 0, 0]
         ledger.sweep()
         job = job_of(ledger)
         assert (job.state, job.error) == (
@@ -208,17 +210,17 @@ class RowSlices(Fixtures):
         running(ledger, row_plans(1))
         old = worn_out(ledger)
         take_over(ledger)
-        ledger.start_job("job")
-        ledger.give_back(old, "ann", spent=True)
+        ledger.jobs.start("job")
+        ledger.slices.give_back(old, "ann", spent=True)
         assert job_of(ledger).state is JobState.RUNNING
 
     def test_documents_that_are_claimed_together_are_cut_as_ever(self, ledger: Ledger) -> None:
         part = running(ledger, [plan(0, range(4)), plan(1, [4, 5])])
         claims = worn_out(ledger)
         assert len(claims) == 2
-        ledger.give_back(claims, "ann", spent=True)
+        ledger.slices.give_back(claims, "ann", spent=True)
         assert job_of(ledger).slices == {SliceState.PENDING: 4}
-        ledger.complete(part, "ann", list(map(outcome, claimed(ledger))), job_id="job")
+        ledger.slices.complete(part, "ann", list(map(outcome, claimed(ledger))), job_id="job")
         assert end(ledger, part) is JobState.COMPLETED
 
     @pytest.mark.parametrize("whole", [True, False])
@@ -227,17 +229,17 @@ class RowSlices(Fixtures):
 
         def built(job_id: str, *failing: str, state: JobState = JobState.COMPLETED_WITH_ERRORS) -> None:
             part = running(ledger, row_plans(1), job_id=job_id)
-            (claim,) = ledger.claim(job_id, REF, "ann", work=10**9, limit=9, together=True)
+            (claim,) = ledger.slices.claim(job_id, REF, "ann", work=10**9, limit=9, together=True)
             failures = [Failure(each, each, "", "row", "no key") for each in failing]
             counts = Counts(read=len(failing), failed=len(failing))
             done = SliceOutcome(claim.slice_id, claim.fence, counts, failures=failures)
-            ledger.complete(part, "ann", [done], job_id=job_id)
-            assert ledger.begin_finish(job_id, REF, "ann")
+            ledger.slices.complete(part, "ann", [done], job_id=job_id)
+            assert ledger.parts.begin_finish(job_id, REF, "ann")
             promote = state is not JobState.FAILED
-            ledger.finish_part(job_id, part, state, worker_id="ann", promote=promote, whole=whole)
+            ledger.parts.finish(job_id, part, state, worker_id="ann", promote=promote, whole=whole)
 
         def listed() -> dict[str, int]:
-            return {each.document_id: each.attempts for each in ledger.failures(REF)}
+            return {each.document_id: each.attempts for each in ledger.failures.newest(REF)}
 
         built("first", "again", "gone")
         built("refused", "again", state=JobState.FAILED)

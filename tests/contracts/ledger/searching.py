@@ -6,7 +6,8 @@ import pytest
 
 from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, OpenPart
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -33,104 +34,104 @@ class Searching(Fixtures):
     # The unfinished job of a partition.
 
     def test_a_job_is_unfinished_until_its_part_ends(self, ledger: Ledger) -> None:
-        assert ledger.unfinished_job(REF) is None
+        assert ledger.jobs.unfinished(REF) is None
         part = planned(ledger, plans(1))
-        assert ledger.unfinished_job(REF) == job_of(ledger)
-        assert ledger.unfinished_job(OTHER) is None
-        ledger.start_job("job")
-        assert ledger.unfinished_job(REF) == job_of(ledger)
+        assert ledger.jobs.unfinished(REF) == job_of(ledger)
+        assert ledger.jobs.unfinished(OTHER) is None
+        ledger.jobs.start("job")
+        assert ledger.jobs.unfinished(REF) == job_of(ledger)
         complete_all(ledger, part)
-        assert ledger.unfinished_job(REF) == job_of(ledger)
+        assert ledger.jobs.unfinished(REF) == job_of(ledger)
         end(ledger, part)
-        assert ledger.unfinished_job(REF) is None
+        assert ledger.jobs.unfinished(REF) is None
 
     @pytest.mark.parametrize("slices", [0, 2])
     @pytest.mark.parametrize("fresh", [True, False])
     def test_a_stopped_job_is_unfinished(self, ledger: Ledger, slices: int, fresh: bool) -> None:
         running(ledger, plans(slices), fresh=fresh)
-        ledger.request_stop("job")
-        assert ledger.unfinished_job(REF) == job_of(ledger)
+        ledger.jobs.request_stop("job")
+        assert ledger.jobs.unfinished(REF) == job_of(ledger)
 
     def test_a_failed_job_is_not_unfinished(self, ledger: Ledger) -> None:
         fail(ledger, running(ledger, plans(1)))
-        assert ledger.unfinished_job(REF) is None
+        assert ledger.jobs.unfinished(REF) is None
 
     def test_a_job_that_was_not_planned_is_not_unfinished(self, ledger: Ledger) -> None:
         lease_of(ledger, "ann")
-        assert ledger.unfinished_job(REF) is None
+        assert ledger.jobs.unfinished(REF) is None
 
     def test_each_part_is_unfinished_by_itself(self, ledger: Ledger) -> None:
         part, _ = running_two(ledger, plans(1), plans(1))
         complete_all(ledger, part)
         end(ledger, part)
-        assert ledger.unfinished_job(REF) is None
-        assert ledger.unfinished_job(OTHER) == job_of(ledger)
+        assert ledger.jobs.unfinished(REF) is None
+        assert ledger.jobs.unfinished(OTHER) == job_of(ledger)
 
     def test_the_newest_unfinished_job_is_found(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1), job_id="b")
-        ledger.request_stop("b")
+        ledger.jobs.request_stop("b")
         upstream_fails(ledger, part, "b")
         clock.advance(1)
         running(ledger, plans(1), job_id="a")
-        assert ledger.unfinished_job(REF) == job_of(ledger, "a")
-        ledger.request_stop("a")
-        assert ledger.unfinished_job(REF) == job_of(ledger, "a")
+        assert ledger.jobs.unfinished(REF) == job_of(ledger, "a")
+        ledger.jobs.request_stop("a")
+        assert ledger.jobs.unfinished(REF) == job_of(ledger, "a")
 
     # Marks of jobs.
 
     def test_marks_are_of_what_is_under_way_and_of_the_newest_jobs(self, ledger: Ledger, clock: VirtualClock) -> None:
-        assert ledger.job_marks(2) == []
+        assert ledger.jobs.marks(2) == []
         running(ledger, plans(1), job_id="old")
         for job_id in ("a", "b", "c"):
             clock.advance(1)
-            ledger.begin_job(job_id, "ann", {})
-            ledger.request_stop(job_id)
-        marks = ledger.job_marks(2)
+            ledger.jobs.begin(job_id, "ann", {})
+            ledger.jobs.request_stop(job_id)
+        marks = ledger.jobs.marks(2)
         assert [each.id for each in marks] == ["c", "b", "old"]
         assert [(each.state, each.updated_at) for each in marks] == [
             (job.state, job.updated_at) for job in (job_of(ledger, each.id) for each in marks)
         ]
         clock.advance(1)
-        ledger.begin_job("d", "ann", {})
-        assert [each.id for each in ledger.job_marks(1)] == ["d"]
-        assert [each.id for each in ledger.job_marks(4)] == ["d", "c", "b", "a", "old"]
+        ledger.jobs.begin("d", "ann", {})
+        assert [each.id for each in ledger.jobs.marks(1)] == ["d"]
+        assert [each.id for each in ledger.jobs.marks(4)] == ["d", "c", "b", "a", "old"]
 
     # The latest job of a partition.
 
     def test_the_latest_job_of_a_partition_is_found_ended_or_not(self, ledger: Ledger, clock: VirtualClock) -> None:
-        assert ledger.latest_job(REF) is None
+        assert ledger.jobs.latest(REF) is None
         fail(ledger, running(ledger, plans(1), job_id="b"), "b")
-        assert ledger.latest_job(REF) == job_of(ledger, "b")
+        assert ledger.jobs.latest(REF) == job_of(ledger, "b")
         clock.advance(1)
         running(ledger, plans(1), job_id="a")
-        assert ledger.latest_job(REF) == job_of(ledger, "a")
+        assert ledger.jobs.latest(REF) == job_of(ledger, "a")
         clock.advance(1)
-        ledger.begin_job("unplanned", "ann", {})
-        assert ledger.latest_job(REF) == job_of(ledger, "a")
-        assert ledger.latest_job(OTHER) is None
+        ledger.jobs.begin("unplanned", "ann", {})
+        assert ledger.jobs.latest(REF) == job_of(ledger, "a")
+        assert ledger.jobs.latest(OTHER) is None
 
     # Open parts.
 
     def test_an_open_part_shows_what_there_is_to_do(self, ledger: Ledger) -> None:
         part = planned(ledger, [plan(0, [0], work=5), plan(1, [1], work=50, priority=60), plan(2, [2], work=70)])
-        assert ledger.open_parts([REF]) == [OpenPart("job", JobState.READY, part, 60, 50, 3, 0, True, 1)]
-        ledger.start_job("job")
+        assert ledger.open_parts.on([REF]) == [OpenPart("job", JobState.READY, part, 60, 50, 3, 0, True, 1)]
+        ledger.jobs.start("job")
         joined(ledger, "bob")
-        ledger.claim("job", REF, "ann", work=1, limit=1)
-        assert ledger.open_parts([REF]) == [OpenPart("job", JobState.RUNNING, part, 60, 70, 2, 1, True, 2)]
+        ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        assert ledger.open_parts.on([REF]) == [OpenPart("job", JobState.RUNNING, part, 60, 70, 2, 1, True, 2)]
         claims = claim_all(ledger)
-        ledger.request_stop("job")
-        assert ledger.open_parts([REF]) == [OpenPart("job", JobState.STOPPING, part, 60, 0, 0, 3, True, 2)]
-        ledger.give_back(claims, "ann", spent=False)
-        assert [(each.head, each.pending, each.processing) for each in ledger.open_parts([REF])] == [(70, 2, 1)]
+        ledger.jobs.request_stop("job")
+        assert ledger.open_parts.on([REF]) == [OpenPart("job", JobState.STOPPING, part, 60, 0, 0, 3, True, 2)]
+        ledger.slices.give_back(claims, "ann", spent=False)
+        assert [(each.head, each.pending, each.processing) for each in ledger.open_parts.on([REF])] == [(70, 2, 1)]
 
     def test_only_open_parts_of_the_named_partitions_are_shown(self, ledger: Ledger) -> None:
         part, other = running_two(ledger, plans(1), [])
-        assert [each.part for each in ledger.open_parts([OTHER])] == [other]
-        assert [each.part for each in ledger.open_parts([OTHER, REF])] == [part, other]
-        assert ledger.open_parts([]) == []
+        assert [each.part for each in ledger.open_parts.on([OTHER])] == [other]
+        assert [each.part for each in ledger.open_parts.on([OTHER, REF])] == [part, other]
+        assert ledger.open_parts.on([]) == []
         end(ledger, other)
-        assert [each.part for each in ledger.open_parts([OTHER, REF])] == [part]
+        assert [each.part for each in ledger.open_parts.on([OTHER, REF])] == [part]
 
     @pytest.mark.parametrize("how", ["stopped", "failed", "completed", "not planned"])
     def test_a_job_without_work_has_no_open_part(self, ledger: Ledger, how: str) -> None:
@@ -138,12 +139,12 @@ class Searching(Fixtures):
             lease_of(ledger, "ann")
         elif how == "stopped":
             running(ledger, plans(1))
-            ledger.request_stop("job")
+            ledger.jobs.request_stop("job")
         elif how == "failed":
             fail(ledger, running(ledger, plans(1)))
         else:
             end(ledger, running(ledger, []))
-        assert ledger.open_parts([REF]) == []
+        assert ledger.open_parts.on([REF]) == []
 
     @pytest.mark.parametrize(
         ("here", "there", "first"),
@@ -155,20 +156,20 @@ class Searching(Fixtures):
         running(ledger, [plan(0, [0], work=here[1], priority=here[0])])
         lease = lease_of(ledger, "bob", OTHER, job_id="other")
         slices = [plan(0, [0], work=there[1], priority=there[0])]
-        ledger.plan_job("other", [NewPart(new_part(ledger, lease), slices)])
-        assert ledger.open_parts([REF, OTHER])[0].part.ref == first
+        ledger.parts.plan("other", [NewPart(new_part(ledger, lease), slices)])
+        assert ledger.open_parts.on([REF, OTHER])[0].part.ref == first
 
     @pytest.mark.parametrize("how", ["nobody takes part", "expired", "released"])
     def test_a_part_that_nobody_keeps_is_shown_as_not_held(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.plan_job("job", [NewPart(new_part(ledger, lease), plans(1))])
-        ledger.start_job("job")
+        ledger.parts.plan("job", [NewPart(new_part(ledger, lease), plans(1))])
+        ledger.jobs.start("job")
         if how == "nobody takes part":
-            ledger.leave_job("job", "ann")
+            ledger.jobs.leave("job", "ann")
         elif how == "expired":
             clock.advance(TIMING.lease - 1)
-            assert [each.held for each in ledger.open_parts([REF])] == [True]
+            assert [each.held for each in ledger.open_parts.on([REF])] == [True]
             clock.advance(1)
         else:
-            ledger.release_lease(lease)
-        assert [each.held for each in ledger.open_parts([REF])] == [False]
+            ledger.leases.release(lease)
+        assert [each.held for each in ledger.open_parts.on([REF])] == [False]

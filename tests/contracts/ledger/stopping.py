@@ -7,7 +7,8 @@ import pytest
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import Conflict
-from instep.ledger.ledger import Lease, Ledger
+from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -35,28 +36,28 @@ class Stopping(Fixtures):
     def test_a_job_with_nothing_in_work_is_stopped_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(2))
         clock.advance(3)
-        assert ledger.request_stop("job", "stopped by the user") is JobState.STOPPED
+        assert ledger.jobs.request_stop("job", "stopped by the user") is JobState.STOPPED
         stopped = job_of(ledger)
         assert (stopped.state, stopped.error) == (JobState.STOPPED, "stopped by the user")
         assert (stopped.finished_at, stopped.updated_at) == (START + 3, START + 3)
         assert stopped.slices == {SliceState.PENDING: 2}
         clock.advance(3)
-        assert ledger.request_stop("job", "again") is JobState.STOPPED
-        assert ledger.request_stop("job", "stopped by another") is JobState.STOPPED
+        assert ledger.jobs.request_stop("job", "again") is JobState.STOPPED
+        assert ledger.jobs.request_stop("job", "stopped by another") is JobState.STOPPED
         assert job_of(ledger) == stopped
 
     def test_what_a_person_says_of_a_stop_replaces_what_a_machine_said(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
-        assert ledger.leave_job("job", "ann", stop="the target is away") is JobState.STOPPED
+        assert ledger.jobs.leave("job", "ann", stop="the target is away") is JobState.STOPPED
         assert not job_of(ledger).stopped_by_people
-        assert ledger.request_stop("job", "stopped by ann") is JobState.STOPPED
+        assert ledger.jobs.request_stop("job", "stopped by ann") is JobState.STOPPED
         assert (job_of(ledger).error, job_of(ledger).stopped_by_people) == ("stopped by ann", True)
 
     def test_whoever_leaves_a_job_that_is_stopping_does_not_say_why(self, ledger: Ledger) -> None:
         running(ledger, plans(2))
-        ledger.claim("job", REF, "ann", work=1, limit=1)
-        assert ledger.request_stop("job", "stopped by ann") is JobState.STOPPING
-        assert ledger.leave_job("job", "ann", stop="its target is away") is JobState.STOPPED
+        ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        assert ledger.jobs.request_stop("job", "stopped by ann") is JobState.STOPPING
+        assert ledger.jobs.leave("job", "ann", stop="its target is away") is JobState.STOPPED
         assert job_of(ledger).error == "stopped by ann"
 
     @pytest.mark.parametrize("state", [JobState.INITIALIZING, JobState.READY])
@@ -66,40 +67,40 @@ class Stopping(Fixtures):
         else:
             lease_of(ledger, "ann")
         assert job_of(ledger).state is state
-        assert ledger.request_stop("job") is JobState.STOPPED
+        assert ledger.jobs.request_stop("job") is JobState.STOPPED
 
     def test_a_job_with_slices_in_work_is_stopping(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
-        claims = ledger.claim("job", REF, "ann", work=1, limit=1)
-        assert ledger.request_stop("job", "enough") is JobState.STOPPING
+        claims = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        assert ledger.jobs.request_stop("job", "enough") is JobState.STOPPING
         job = job_of(ledger)
         assert (job.state, job.error, job.finished_at) == (JobState.STOPPING, "enough", None)
         assert claim_all(ledger) == []
-        ledger.start_job("job")
+        ledger.jobs.start("job")
         assert job_of(ledger).state is JobState.STOPPING, "a stop that was asked for stands"
-        assert isinstance(ledger.renew_lease(Lease(REF, "job", part.epoch, 0)), Lease)
-        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        assert isinstance(ledger.leases.renew(Lease(REF, "job", part.epoch, 0)), Lease)
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert job_of(ledger).slices == {SliceState.COMPLETED: 1, SliceState.PENDING: 1}
-        assert ledger.leave_job("job", "ann", stop="enough") is JobState.STOPPED
+        assert ledger.jobs.leave("job", "ann", stop="enough") is JobState.STOPPED
 
     def test_a_stopped_job_frees_its_leases(self, ledger: Ledger) -> None:
         running_two(ledger, plans(1), plans(1))
-        ledger.request_stop("job")
+        ledger.jobs.request_stop("job")
         register(ledger, "bob")
-        ledger.begin_job("next", "bob", {})
+        ledger.jobs.begin("next", "bob", {})
         for ref in (REF, OTHER):
-            assert isinstance(ledger.acquire_lease(ref, "next", "bob"), Lease)
+            assert isinstance(ledger.leases.acquire(ref, "next", "bob"), Lease)
 
     def test_a_stopped_job_is_resumed_where_it_was(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(3))
-        (done,) = ledger.claim("job", REF, "ann", work=1, limit=1)
-        ledger.complete(part, "ann", [outcome(done)], job_id="job")
-        ledger.request_stop("job", "enough")
-        ledger.leave_job("job", "ann")
+        (done,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)
+        ledger.slices.complete(part, "ann", [outcome(done)], job_id="job")
+        ledger.jobs.request_stop("job", "enough")
+        ledger.jobs.leave("job", "ann")
         clock.advance(1)
-        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        adopted = ledger.parts.adopt(lease_of(ledger, "bob"))
         assert job_of(ledger).state is JobState.STOPPED
-        ledger.start_job("job")
+        ledger.jobs.start("job")
         resumed = job_of(ledger)
         assert (resumed.state, resumed.started_at, resumed.finished_at, resumed.error, resumed.updated_at) == (
             JobState.RUNNING,
@@ -110,50 +111,52 @@ class Stopping(Fixtures):
         )
         complete_all(ledger, adopted, "bob")
         assert end(ledger, adopted, worker="bob") is JobState.COMPLETED
-        assert len(ledger.manifest(part.instance)) == 6
+        assert len(ledger.documents.entries(part.instance)) == 6
 
     def test_a_resumed_job_can_be_stopped_again(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
-        ledger.request_stop("job", "first")
-        ledger.start_job("job")
-        assert ledger.request_stop("job", "second") is JobState.STOPPED
+        ledger.jobs.request_stop("job", "first")
+        ledger.jobs.start("job")
+        assert ledger.jobs.request_stop("job", "second") is JobState.STOPPED
         assert job_of(ledger).error == "second"
 
     def test_a_job_whose_stop_was_cut_off_can_be_adopted_and_started(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
         claim_all(ledger)
-        ledger.request_stop("job")
+        ledger.jobs.request_stop("job")
         take_over(ledger)
         stopped = job_of(ledger)
         assert (stopped.state, stopped.finished_at) == (JobState.STOPPED, START)
-        ledger.start_job("job")
+        ledger.jobs.start("job")
         assert len(claim_all(ledger, "bob")) == 1
 
     def test_a_stopped_job_can_be_given_up(self, ledger: Ledger) -> None:
         running(ledger, plans(2))
-        ledger.request_stop("job")
-        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        ledger.jobs.request_stop("job")
+        adopted = ledger.parts.adopt(lease_of(ledger, "bob"))
         assert fail(ledger, adopted, worker="bob", error="nobody can resume it") is JobState.FAILED
         job = job_of(ledger)
         assert (job.state, job.error) == (JobState.FAILED, "nobody can resume it")
         assert job.slices == {SliceState.CANCELLED: 2}
-        assert ledger.unfinished_job(REF) is None
+        assert ledger.jobs.unfinished(REF) is None
 
     def test_what_somebody_waits_for_of_a_stopped_job_is_found(self, ledger: Ledger) -> None:
         running_two(ledger, plans(1), plans(1))
-        ledger.append(
+        ledger.events.append(
             [WantCreated(want="want", refs=(str(REF),)), WantCreated(want="v2", refs=(str(OTHER),), generation="v2")]
         )
-        assert ledger.wanted_stopped([REF, OTHER]) == [], "somebody is at it"
-        ledger.request_stop("job", "the target is away")
-        assert ledger.wanted_stopped([REF, OTHER]) == [(REF, "")], "nobody waits for the other one as it was begun"
-        assert ledger.wanted_stopped([OTHER]) == ledger.wanted_stopped([]) == []
-        ledger.append([WantCanceled(want="want")])
-        assert ledger.wanted_stopped([REF, OTHER]) == []
-        ledger.append([WantCreated(want="again", refs=(str(OTHER), str(REF)))])
-        assert ledger.wanted_stopped([REF, OTHER]) == sorted([(REF, ""), (OTHER, "")])
-        ledger.start_job("job")
-        assert ledger.wanted_stopped([REF, OTHER]) == []
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == [], "somebody is at it"
+        ledger.jobs.request_stop("job", "the target is away")
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == [(REF, "")], (
+            "nobody waits for the other one as it was begun"
+        )
+        assert ledger.open_parts.wanted_stopped([OTHER]) == ledger.open_parts.wanted_stopped([]) == []
+        ledger.events.append([WantCanceled(want="want")])
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == []
+        ledger.events.append([WantCreated(want="again", refs=(str(OTHER), str(REF)))])
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == sorted([(REF, ""), (OTHER, "")])
+        ledger.jobs.start("job")
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == []
 
     @pytest.mark.parametrize("how", ["completed", "failed"])
     def test_ends_are_final(self, ledger: Ledger, how: str) -> None:
@@ -165,8 +168,8 @@ class Stopping(Fixtures):
             fail(ledger, part, error="hopeless")
         before = state_of_everything(ledger, part)
         state = job_of(ledger).state
-        assert ledger.request_stop("job", "too late") is state
-        assert ledger.leave_job("job", "ann", stop="too late") is state
+        assert ledger.jobs.request_stop("job", "too late") is state
+        assert ledger.jobs.leave("job", "ann", stop="too late") is state
         with pytest.raises(Conflict):
-            ledger.start_job("job")
+            ledger.jobs.start("job")
         assert state_of_everything(ledger, part) == before

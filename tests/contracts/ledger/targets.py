@@ -9,7 +9,8 @@ import pytest
 from instep.domain.events import InstanceBuilding, InstanceLive, InstanceRefreshed, InstanceRefreshing, WantCreated
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.wants import WantState
-from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.ledger import Ledger
+from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     REF,
     START,
@@ -29,8 +30,8 @@ from tests.contracts.ledger.fixtures import Fixtures
 
 def _running_up_to(ledger: Ledger, target: int, *, job_id: str = "job", fresh: bool = True) -> JobPart:
     part = replace(new_part(ledger, lease_of(ledger, "ann", job_id=job_id), fresh=fresh), target=target)
-    ledger.plan_job(job_id, [NewPart(part, plans(1))])
-    ledger.start_job(job_id)
+    ledger.parts.plan(job_id, [NewPart(part, plans(1))])
+    ledger.jobs.start(job_id)
     return part
 
 
@@ -42,13 +43,13 @@ def _done_up_to(ledger: Ledger, target: int, *, job_id: str, fresh: bool = True)
 
 
 def _reached(ledger: Ledger) -> tuple[int, int | None]:
-    checkpoint = ledger.checkpoint(REF)
+    checkpoint = ledger.checkpoints.get(REF)
     assert checkpoint is not None
     return checkpoint.watermark, canonical_of(ledger).watermark
 
 
 def _state_of_want(ledger: Ledger) -> WantState:
-    want = ledger.want("want")
+    want = ledger.wants.get("want")
     assert want is not None
     return want.state
 
@@ -91,13 +92,13 @@ class Targets(Fixtures):
 
     def test_a_job_that_is_resumed_later_keeps_its_target(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = _running_up_to(ledger, START - 5)
-        ledger.request_stop("job", "enough for today")
+        ledger.jobs.request_stop("job", "enough for today")
         clock.advance(86_400_000)
         adopted = take_over(ledger)
         assert adopted == replace(part, epoch=part.epoch + 1)
         assert adopted.target == START - 5
-        ledger.start_job("job")
-        (open_part,) = ledger.open_parts([REF])
+        ledger.jobs.start("job")
+        (open_part,) = ledger.open_parts.on([REF])
         assert open_part.part == adopted
         complete_all(ledger, adopted, "bob")
         # What is stored counts, whatever the one who finishes it says.
@@ -105,7 +106,7 @@ class Targets(Fixtures):
         assert _reached(ledger) == (START - 5, START - 5)
 
     def test_a_want_waits_for_a_target_that_is_late_enough(self, ledger: Ledger) -> None:
-        ledger.append([WantCreated(want="want", refs=(str(REF),), as_of=START - 10)])
+        ledger.events.append([WantCreated(want="want", refs=(str(REF),), as_of=START - 10)])
         _done_up_to(ledger, START - 11, job_id="first")
         assert _state_of_want(ledger) is not WantState.SUCCESSFUL
         _done_up_to(ledger, START - 10, job_id="second", fresh=False)

@@ -41,12 +41,12 @@ UPSTREAM = PartitionRef("Upstream")
 def _ask(
     ledger: Ledger, id: str, refs: Sequence[PartitionRef] = (REF,), *, fresh_within: int | None = None, by: str = ""
 ) -> Want:
-    ledger.append([WantCreated(want=id, refs=tuple(map(str, refs)), fresh_within=fresh_within, by=by)])
+    ledger.events.append([WantCreated(want=id, refs=tuple(map(str, refs)), fresh_within=fresh_within, by=by)])
     return _want(ledger, id)
 
 
 def _want(ledger: Ledger, id: str) -> Want:
-    want = ledger.want(id)
+    want = ledger.wants.get(id)
     assert want is not None
     return want
 
@@ -71,8 +71,8 @@ class Wants(Fixtures):
         _finish(ledger, part)
         for want in (_want(ledger, user) for user in users):
             assert (want.state, want.instances, want.ended_at) == (WantState.SUCCESSFUL, (part.instance,), START + 5)
-        assert ledger.wants(open_only=True) == []
-        assert len(ledger.instances(REF)) == 1
+        assert ledger.wants.newest(open_only=True) == []
+        assert len(ledger.instances.newest(REF)) == 1
 
     def test_a_want_of_what_is_there_succeeds_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         there = imported(ledger)
@@ -105,10 +105,10 @@ class Wants(Fixtures):
         _finish(ledger, running(ledger, plans(1), job_id="first"), "first")
         clock.advance(10)
         _ask(ledger, "a", fresh_within=0)
-        ledger.append([InstanceTainted(instance=canonical_of(ledger).uuid)])
+        ledger.events.append([InstanceTainted(instance=canonical_of(ledger).uuid)])
         assert _states(ledger, "a") == [WantState.IDLE]
         failing = running(ledger, plans(1), job_id="second")
-        ledger.finish_part("second", failing, JobState.FAILED, worker_id="ann", error="no luck", retry=True)
+        ledger.parts.finish("second", failing, JobState.FAILED, worker_id="ann", error="no luck", retry=True)
         assert _states(ledger, "a") == [WantState.IDLE]
         part = running(ledger, plans(1), job_id="third")
         _finish(ledger, part, "third")
@@ -120,7 +120,7 @@ class Wants(Fixtures):
         _ask(ledger, "a", fresh_within=None if fresh else 0)
         _ask(ledger, "elsewhere", (OTHER,))
         if not fresh:
-            ledger.append([WantCreated(want="later", refs=(str(REF),), as_of=START + 1)])
+            ledger.events.append([WantCreated(want="later", refs=(str(REF),), as_of=START + 1)])
         fail(ledger, part, error="no luck")
         ended = _want(ledger, "a" if fresh else "later")
         assert ended.state is WantState.FAILED
@@ -129,21 +129,23 @@ class Wants(Fixtures):
 
     def test_a_want_is_canceled_once(self, ledger: Ledger) -> None:
         _ask(ledger, "a")
-        ledger.append([WantCanceled(want="a", by="ann", why="a mistake")])
+        ledger.events.append([WantCanceled(want="a", by="ann", why="a mistake")])
         want = _want(ledger, "a")
         assert (want.state, want.error) == (WantState.CANCELED, "canceled by ann: a mistake")
-        before = ledger.events()
+        before = ledger.events.rows()
         for wrong in (WantCanceled(want="a"), WantCanceled(want="b"), WantCreated(want="a", refs=(str(REF),))):
             with pytest.raises(Conflict):
-                ledger.append([wrong])
-        assert ledger.events() == before
+                ledger.events.append([wrong])
+        assert ledger.events.rows() == before
 
     def test_a_missed_dependency_is_waited_for(self, ledger: Ledger) -> None:
         users = ["ann", "bob"]
         part = running(ledger, plans(1))
         for user in users:
             _ask(ledger, user)
-        ledger.append([DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(UPSTREAM),))])
+        ledger.events.append(
+            [DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(UPSTREAM),))]
+        )
         assert _states(ledger, *users, "up") == [
             WantState.UPSTREAM_BUILDING,
             WantState.UPSTREAM_BUILDING,
@@ -160,8 +162,8 @@ class Wants(Fixtures):
         part = running(ledger, plans(1))
         _ask(ledger, "a")
         missed = DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(UPSTREAM),))
-        ledger.append([missed])
-        ledger.append([WantCanceled(want="up", by="ann")])
+        ledger.events.append([missed])
+        ledger.events.append([WantCanceled(want="up", by="ann")])
         want = _want(ledger, "a")
         assert (want.state, want.upstream) == (WantState.UPSTREAM_FAILED, ("up",))
         assert str(UPSTREAM) in (want.error or "")
@@ -169,28 +171,30 @@ class Wants(Fixtures):
 
     def test_a_partition_does_not_wait_for_itself(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
-        before = ledger.events()
+        before = ledger.events.rows()
         with pytest.raises(Conflict, match="wait for itself"):
-            ledger.append([DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(REF),))])
-        assert ledger.events() == before
+            ledger.events.append(
+                [DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(REF),))]
+            )
+        assert ledger.events.rows() == before
 
     def test_wants_are_of_one_generation(self, ledger: Ledger) -> None:
         imported(ledger)
-        ledger.append([WantCreated(want="a", refs=(str(REF),), generation="v2")])
+        ledger.events.append([WantCreated(want="a", refs=(str(REF),), generation="v2")])
         assert _states(ledger, "a") == [WantState.IDLE]
-        ledger.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
-        assert [each.id for each in ledger.wants(ref=REF, open_only=True)] == ["a"]
+        ledger.events.append([InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")])
+        assert [each.id for each in ledger.wants.newest(ref=REF, open_only=True)] == ["a"]
 
     def test_an_earlier_instance_can_be_served_again(self, ledger: Ledger) -> None:
         first = imported(ledger)
         part = running(ledger, plans(1))
         _finish(ledger, part)
-        reading = ledger.state().reading(str(REF))
+        reading = ledger.events.state().reading(str(REF))
         assert reading is not None
         assert reading.uuid == part.instance
-        ledger.append([InstanceServed(instance=first.uuid, by="ann")])
-        assert ledger.state().reading(str(REF)) == ledger.instance(first.uuid)
-        assert ledger.verify().differences == ()
+        ledger.events.append([InstanceServed(instance=first.uuid, by="ann")])
+        assert ledger.events.state().reading(str(REF)) == ledger.instances.get(first.uuid)
+        assert ledger.events.verify().differences == ()
 
     # Looking.
 
@@ -199,20 +203,20 @@ class Wants(Fixtures):
         ids = ["d", "b", "c", "a"]
         for id in ids:
             _ask(ledger, id, (REF, OTHER) if id in "bc" else (OTHER,) if id == "a" else (REF,))
-        assert [each.id for each in ledger.wants()] == ["a", "c", "b", "d"]
-        assert [each.id for each in ledger.wants(limit=2)] == ["a", "c"]
-        assert [each.id for each in ledger.wants(ref=REF)] == ["c", "b", "d"]
-        assert [each.id for each in ledger.wants(ref=REF, limit=1)] == ["c"]
-        assert [each.id for each in ledger.wants(ref=OTHER)] == ["a", "c", "b"]
-        assert [each.id for each in ledger.wants(open_only=True)] == ["c", "b", "d"]
-        assert [each.id for each in ledger.wants(ref=OTHER, open_only=True)] == ["c", "b"]
-        assert ledger.wants(ref=UPSTREAM) == []
-        assert ledger.want("nobody") is None
+        assert [each.id for each in ledger.wants.newest()] == ["a", "c", "b", "d"]
+        assert [each.id for each in ledger.wants.newest(limit=2)] == ["a", "c"]
+        assert [each.id for each in ledger.wants.newest(ref=REF)] == ["c", "b", "d"]
+        assert [each.id for each in ledger.wants.newest(ref=REF, limit=1)] == ["c"]
+        assert [each.id for each in ledger.wants.newest(ref=OTHER)] == ["a", "c", "b"]
+        assert [each.id for each in ledger.wants.newest(open_only=True)] == ["c", "b", "d"]
+        assert [each.id for each in ledger.wants.newest(ref=OTHER, open_only=True)] == ["c", "b"]
+        assert ledger.wants.newest(ref=UPSTREAM) == []
+        assert ledger.wants.get("nobody") is None
 
     def test_wants_that_change_keep_their_place(self, ledger: Ledger) -> None:
         for id in ("a", "b", "c"):
             _ask(ledger, id)
-        ledger.append([WantCanceled(want="a")])
+        ledger.events.append([WantCanceled(want="a")])
         running(ledger, plans(1))
-        assert [each.id for each in ledger.wants()] == ["c", "b", "a"]
-        assert [each.id for each in ledger.wants(open_only=True)] == ["c", "b"]
+        assert [each.id for each in ledger.wants.newest()] == ["c", "b", "a"]
+        assert [each.id for each in ledger.wants.newest(open_only=True)] == ["c", "b"]

@@ -149,12 +149,12 @@ def _promote(site: Site, generation: str) -> None:
 def _report(site: Site) -> list[Serving]:
     container = site.container()
     with closing(container), closing(container.ledger()) as ledger:
-        assert ledger.verify().differences == ()
+        assert ledger.events.verify().differences == ()
         found = []
         for setup in container.setups([site.entity]):
             ref: PartitionRef = setup.ref
-            generation = ledger.promoted(ref) or ""
-            checkpoint = ledger.checkpoint(ref, generation)
+            generation = ledger.partitions.promoted(ref) or ""
+            checkpoint = ledger.checkpoints.get(ref, generation)
             found.append(
                 Serving(
                     str(ref),
@@ -163,7 +163,7 @@ def _report(site: Site) -> list[Serving]:
                     checkpoint.physical if checkpoint else "",
                     setup.target.served(setup.alias),
                     tuple(setup.target.leftovers(setup.alias, idle_seconds=0.0)),
-                    ledger.unfinished_job(ref, generation) is not None,
+                    ledger.jobs.unfinished(ref, generation) is not None,
                 )
             )
     return found

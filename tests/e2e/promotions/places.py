@@ -13,7 +13,7 @@ from tests.e2e.promotions.readers import Chdb, Lance, Milvus, Postgres, Qdrant, 
 from tests.e2e.promotions.sites import DocumentSite, Site, TableSite
 from tests.servers.postgres import running_postgres
 
-_LEDGER = "instep.ledger.sql_ledger:SqlLedger"
+_PARTS = "instep.ledger.parts:Parts"
 _COMMANDS = ("instep.clickhouse.embedded:EmbeddedSession.command",)
 _STATEMENTS = ("instep.postgres.connection:Session.run", "instep.postgres.connection:Session._commit")
 _SMALL_FILES = ("instep.targets.lance.location:Location.create", "instep.targets.lance.location:Location.remove")
@@ -50,7 +50,7 @@ class Kind:
             Step((f"{self.target}.maintain",), "after"),
             Step((f"{self.target}.promote",), "before"),
             Step((f"{self.target}.promote",), "after"),
-            Step((f"{_LEDGER}.finish_part",), "after"),
+            Step((f"{_PARTS}.finish",), "after"),
             Step((f"{self.target}.drop",), "before"),
         ]
 

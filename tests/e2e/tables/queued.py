@@ -19,12 +19,14 @@ from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
-from instep.ledger.ledger import FailureRecord, Ledger
+from instep.ledger.failures import FailureRecord
+from instep.ledger.ledger import Ledger
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.opening import open_queue
 from instep.queues.states import remember_reader
 from instep.targets.partition import PartitionTarget
 from instep.targets.table_target import TableSpec
+from tests.doubles.through import through
 
 from .quick import Fault, QuickShop
 
@@ -93,16 +95,16 @@ class QueuedShop(QuickShop):
 
     def held(self) -> dict[int, KeyLease]:
         with self.asked() as ledger:
-            return ledger.held_keys("fresh", range(1_000))
+            return ledger.key_leases.held("fresh", range(1_000))
 
     def failures(self) -> Sequence[FailureRecord]:
         with self.asked() as ledger:
-            return ledger.failures(PERSON)
+            return ledger.failures.newest(PERSON)
 
     def written(self) -> int:
         """By all jobs together."""
         with self.asked() as ledger:
-            return sum(job.counts.written for job in ledger.jobs(limit=100))
+            return sum(job.counts.written for job in ledger.jobs.newest(limit=100))
 
     def asked(self) -> closing[Ledger]:
         return closing(self.container().ledger())
@@ -131,25 +133,13 @@ class _Picky:
             yield "name", np.asarray(found.to_numpy(zero_copy_only=False)), "poison"
 
 
-class _FaultyStore:
-    def __init__(self, inner: PendingStore, fault: Fault) -> None:
-        self._inner = inner
-        self._fault = fault
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if not callable(value) or name == "close":
-            return value
-        return lambda *args, **kwargs: self._fault.call(f"queue.{name}", value, *args, **kwargs)
-
-
 def with_queue(fault: Fault) -> Callable[[TableSetup], EntitySetup]:
     """The setup with this in front of its target and its queue."""
 
     def setup(setup: TableSetup) -> EntitySetup:
         queue = setup.queue
         assert queue is not None
-        faulty: Any = lambda: _FaultyStore(queue.open(), fault)  # noqa: E731 - it stands for a store
+        faulty: Any = lambda: through(queue.open(), fault.call, "queue.")  # noqa: E731 - it stands for a store
         return fault.target(replace(setup, queue=EntityQueue(queue.name, faulty)))
 
     return setup

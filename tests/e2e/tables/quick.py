@@ -36,6 +36,7 @@ from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Unseen
 from instep.targets.partition import PartitionTarget
 from instep.telemetry.progress import Silent
+from tests.doubles.through import replaced, through
 
 from .shop import TIMING, Shop
 
@@ -259,7 +260,7 @@ class Crash(BaseException):
 @dataclass
 class Fault:
     """Crashes at call number `at` (from 1) of those that `counts`, before or after it takes effect; every call after
-    that fails. Calls of the ledger have their own names, `plan_job`, those of the target are `target.commit`.
+    that fails. Calls of the ledger are named `parts.plan`, those of the target `target.commit`.
     """
 
     at: int
@@ -284,24 +285,13 @@ class Fault:
 
     def target(self, setup: TableSetup) -> EntitySetup:
         """The setup with this in front of its target."""
-        return replace(setup, target=PartitionTarget(_Faulty(setup.target.tables, self, "target."), setup.ref.scope))
+        return replace(
+            setup, target=PartitionTarget(through(setup.target.tables, self.call, "target."), setup.ref.scope)
+        )
 
     def context(self, context: Context) -> Context:
         """The context with this in front of its ledger. Nobody is proved dead, as on another host."""
-        return replace(context, ledger=_Faulty(context.ledger, self), liveness=NoProof())
-
-
-class _Faulty:
-    def __init__(self, inner: Any, fault: Fault, where: str = "") -> None:
-        self._inner = inner
-        self._fault = fault
-        self._where = where
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if not callable(value) or name == "close":
-            return value
-        return lambda *args, **kwargs: self._fault.call(f"{self._where}{name}", value, *args, **kwargs)
+        return replace(context, ledger=through(context.ledger, self.call), liveness=NoProof())
 
 
 class NoProof:
@@ -317,37 +307,22 @@ class NoProof:
         return
 
 
-class OneSliceAtATime:
-    """In front of a ledger: a wave for each slice."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def claim(self, *args: Any, **kwargs: Any) -> Any:
-        return self._inner.claim(*args, **{**kwargs, "limit": 1})
-
-
 def slice_by_slice(context: Context) -> Context:
-    return replace(context, ledger=OneSliceAtATime(context.ledger))
+    """A wave for each slice."""
 
+    def claim(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return real(*args, **{**kwargs, "limit": 1})
 
-class _Meanwhile:
-    """In front of a ledger: something happens before the first call of this name."""
-
-    def __init__(self, inner: Any, call: str, happens: Callable[[], None]) -> None:
-        self._inner = inner
-        self._call = call
-        self._happens = happens
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._call:
-            self._call = ""
-            self._happens()
-        return getattr(self._inner, name)
+    return replace(context, ledger=replaced(context.ledger, {"slices.claim": claim}))
 
 
 def meanwhile(context: Context, call: str, happens: Callable[[], None]) -> Context:
-    return replace(context, ledger=_Meanwhile(context.ledger, call, happens))
+    """Something happens before the ledger's first call of this name."""
+    coming = [happens]
+
+    def first(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if coming:
+            coming.pop()()
+        return real(*args, **kwargs)
+
+    return replace(context, ledger=replaced(context.ledger, {call: first}))

@@ -200,7 +200,7 @@ class Shop:
     def checkpoint(self, ref: str) -> int | None:
         """Up to when (ms) a partition is complete."""
         with closing(self.container().ledger()) as ledger:
-            found = ledger.checkpoint(PartitionRef.parse(ref))
+            found = ledger.checkpoints.get(PartitionRef.parse(ref))
         return found.watermark if found else None
 
     # The truth.

@@ -40,7 +40,7 @@ def shop(tmp_path: Path) -> QuickShop:
 
 def instance(shop: QuickShop, ref: str) -> Instance:
     with closing(shop.container().ledger()) as ledger:
-        found = ledger.canonical(PartitionRef.parse(ref))
+        found = ledger.instances.canonical(PartitionRef.parse(ref))
     assert found is not None
     return found
 

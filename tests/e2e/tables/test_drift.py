@@ -186,7 +186,7 @@ def test_what_was_begun_before_the_table_changed_is_begun_anew(shop: QuickShop) 
     shop.edit(*PLAIN)
     shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()
     shop.save()
-    fault = Fault(2, counts=lambda made: made == "claim")
+    fault = Fault(2, counts=lambda made: made == "slices.claim")
     with pytest.raises(Crash):
         shop.run("Ticket@1/2", setups=fault.target, around=lambda context: slice_by_slice(fault.context(context)))
     shop.clock = VirtualClock(shop.clock.milliseconds + 60_000)
@@ -215,11 +215,11 @@ def test_a_worker_that_has_been_there_for_long_sees_that_a_table_has_changed(sho
             shop.put("people", id=number, extra=f"more {number}", gone=False)
         shop.save()
         with closing(shop.container().ledger()) as ledger:
-            ledger.append([WantCreated(want="fresh", refs=("Person@global",), as_of=shop.clock.now())])
+            ledger.events.append([WantCreated(want="fresh", refs=("Person@global",), as_of=shop.clock.now())])
 
     shop.work("Person", meanwhile=changed)
     assert {row["id"]: row.get("extra") for row in shop.stored("Person")} == {n: f"more {n}" for n in range(20)}
     with closing(shop.container().ledger()) as ledger:
-        want = ledger.want("fresh")
+        want = ledger.wants.get("fresh")
     assert want is not None
     assert want.state is WantState.SUCCESSFUL

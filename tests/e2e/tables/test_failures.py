@@ -29,7 +29,7 @@ def shop(tmp_path: Path) -> QuickShop:
 
 def failures(shop: QuickShop, ref: str) -> dict[str, str]:
     with closing(shop.container().ledger()) as ledger:
-        return {each.document_id: each.reason for each in ledger.failures(PartitionRef.parse(ref))}
+        return {each.document_id: each.reason for each in ledger.failures.newest(PartitionRef.parse(ref))}
 
 
 def null_key(shop: QuickShop, number: int = -1) -> None:
@@ -217,7 +217,7 @@ def test_values_that_do_not_fit_are_failures_and_their_neighbours_are_there(shop
     shop.put("tickets", id=4, price=Decimal("1.005"))
     shop.put("tickets", id=6, price=Decimal(10**9))
 
-    result = shop.run("Ticket@1/2", around=lambda context: meanwhile(context, "start_job", shop.save))["Ticket@1/2"]
+    result = shop.run("Ticket@1/2", around=lambda context: meanwhile(context, "jobs.start", shop.save))["Ticket@1/2"]
     assert (result.state, result.counts.failed) == (JobState.COMPLETED_WITH_ERRORS, 3)
     assert result.counts.balanced
     reasons = failures(shop, "Ticket@1/2")

@@ -20,8 +20,17 @@ from .quick import Crash, Fault, QuickShop, slice_by_slice
 
 #: What a crash is put before and after: calls that change something, of a run that works on a job.
 WRITES = {
-    *("acquire_lease", "adopt_part", "begin_finish", "begin_job", "claim", "complete", "finish_part", "leave_job"),
-    *("new_instance", "plan_job", "start_job", "transfer_lease"),
+    *(
+        "leases.acquire",
+        "parts.adopt",
+        "parts.begin_finish",
+        "jobs.begin",
+        "slices.claim",
+        "slices.complete",
+        "parts.finish",
+        "jobs.leave",
+    ),
+    *("instances.new", "parts.plan", "jobs.start", "leases.transfer"),
     *("target.commit", "target.create", "target.fence", "target.promote", "target.sweep"),
 }
 #: The first of these is in place, the others are staged.
@@ -108,7 +117,7 @@ def test_a_crash_between_any_two_writes_loses_and_doubles_nothing(shop: QuickSho
             break
         fault = Fault(fault.at + 1, counts=WRITES.__contains__)
     # The sweep really met what it is about.
-    always = {"acquire_lease", "plan_job", "claim", "complete", "begin_finish", "finish_part"}
+    always = {"leases.acquire", "parts.plan", "slices.claim", "slices.complete", "parts.begin_finish", "parts.finish"}
     assert always | {"target.fence", "target.commit"} <= set(crashed)
     assert ("target.promote" in crashed) == (job not in ("refresh of a namespace", "rebuild of a namespace"))
     assert ("target.sweep" in crashed) == ("build of a namespace" in job)

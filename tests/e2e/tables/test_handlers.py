@@ -159,13 +159,13 @@ def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> No
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
         for kind in ("", "OPENED"):
             assert {row["path"][:4] for row in shop.stored("Ticket", kind)} == {"1/3/"}
-        assert [str(each.ref) for each in ledger.entity_checkpoints("Ticket")] == ["Ticket@1/3"]
+        assert [str(each.ref) for each in ledger.checkpoints.of_entity("Ticket")] == ["Ticket@1/3"]
 
         ask(bus, NAMESPACES)
         handle(container, bus, context)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
-        assert ledger.verify().differences == ()
+        assert ledger.events.verify().differences == ()
 
 
 #: Another entity on the same table.
@@ -196,7 +196,7 @@ def test_a_deleted_namespace_stays_away_until_it_is_asked_for_again(quick_on_any
         indexer = shop.indexer(container, context)
         handle(container, bus, context, ["Ticket", "Note"], indexer)
         for name in ("Ticket", "Note"):
-            assert [each.ref.scope for each in ledger.entity_checkpoints(name)] == [other]
+            assert [each.ref.scope for each in ledger.checkpoints.of_entity(name)] == [other]
             assert {row["path"][:4] for row in shop.stored(name)} == {other.path}
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
         ask(bus, [gone])
@@ -221,10 +221,10 @@ def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quic
         ask(bus, [NAMESPACES[0]])
         handle(container, bus, context, ["Ticket"], quick.indexer(container, replace(context, choose=choose)))
         assert deleted == ["Ticket@1/2"]
-        assert ledger.entity_checkpoints("Ticket") == []
+        assert ledger.checkpoints.of_entity("Ticket") == []
         assert states(bus)["1/2"] is IndexState.NOT_INDEXED
         assert tables.leftovers("Ticket", idle_seconds=0) == []
-        assert [each for each in ledger.jobs() if not each.state.ended] == []
+        assert [each for each in ledger.jobs.newest() if not each.state.ended] == []
 
 
 def test_a_handler_that_has_been_there_for_long_sees_that_a_table_has_changed(quick: QuickShop) -> None:

@@ -182,7 +182,7 @@ def test_rows_that_leave_bit_by_bit_are_asked_for_as_at_once(shop: QuickShop) ->
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("call", ["target.leaving", "target.commit", "complete", "begin_finish"])
+@pytest.mark.parametrize("call", ["target.leaving", "target.commit", "slices.complete", "parts.begin_finish"])
 def test_who_dies_while_rows_leave_is_followed_by_one_who_has_them_left(
     shop: QuickShop, call: str, after: bool
 ) -> None:
@@ -196,6 +196,6 @@ def test_who_dies_while_rows_leave_is_followed_by_one_who_has_them_left(
     shop.clock = VirtualClock(shop.clock.milliseconds + 60_000)
     shop.run("Ticket")
     assert wrong(shop) == {}
-    if (call, after) != ("complete", True):  # What was lost is told the ledger just after it.
+    if (call, after) != ("slices.complete", True):  # What was lost is told the ledger just after it.
         with closing(shop.container().ledger()) as ledger:
-            assert ledger.lost_lately(shop.setup("Ticket@1/2").ref, "", window=10**9).units == 2
+            assert ledger.losses.lately(shop.setup("Ticket@1/2").ref, "", window=10**9).units == 2

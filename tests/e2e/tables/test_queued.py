@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,9 +17,11 @@ from instep.domain.key_leases import ATTEMPTS, KeyLeaseState
 from instep.entities.plan_request import Kind
 from instep.entities.tables import change_queue
 from instep.errors import UserError
+from instep.planning.context import Context
 from instep.queues.consumers import Wanted, next_keys, unpark
 from instep.queues.states import remember_reader
 from tests.doubles.clock import VirtualClock
+from tests.doubles.through import replaced
 
 from .queued import POISON, QueuedShop, with_queue
 from .quick import Crash, Fault, meanwhile
@@ -112,7 +114,9 @@ def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
     shop.step()
     shop.add(*range(2, 12))
     others: list[Any] = []
-    first = shop.run("Person", around=lambda context: meanwhile(context, "claim", lambda: others.append(shop.step())))
+    first = shop.run(
+        "Person", around=lambda context: meanwhile(context, "slices.claim", lambda: others.append(shop.step()))
+    )
     assert (first["Person"].state, others) == (JobState.COMPLETED, [JobState.COMPLETED])
     assert (shop.indexed(), shop.pending(), shop.written()) == (list(range(1, 12)), [], 11)
 
@@ -125,22 +129,19 @@ def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatc
     def arrives() -> None:
         shop.add(next(coming), next(coming), next(coming))
 
-    class Busy:
+    def plan(real: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Whenever a job is stored three people come."""
+        arrives()
+        real(*args, **kwargs)
 
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
+    def busy(context: Context) -> Context:
+        return replace(context, ledger=replaced(context.ledger, {"parts.plan": plan}))
 
-        def __getattr__(self, name: str) -> Any:
-            if name == "plan_job":
-                arrives()
-            return getattr(self._inner, name)
-
-    result = shop.run("Person", around=lambda context: replace(context, ledger=Busy(context.ledger)))["Person"]
+    result = shop.run("Person", around=busy)["Person"]
     assert result.state is JobState.COMPLETED
     assert result.counts.written == 12
     with shop.asked() as ledger:
-        assert len(ledger.jobs()) == 3
+        assert len(ledger.jobs.newest()) == 3
     shop.step()
     assert shop.pending() == []
     assert shop.indexed() == [*range(10), *range(100, 109)]
@@ -155,7 +156,7 @@ def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shop.run("Person", around=lambda context: meanwhile(context, "holds", ctrl_c))
+        shop.run("Person", around=lambda context: meanwhile(context, "slices.holds", ctrl_c))
     assert (shop.pending(), shop.held()) == (list(range(2, 8)), {})
     with shop.store() as store, shop.asked() as ledger:
         given = next_keys(store, ledger, Wanted(2, "other", timedelta(minutes=5)), draw=0)
@@ -172,10 +173,10 @@ def test_a_job_that_somebody_stops_gives_its_keys_back(shop: QueuedShop) -> None
 
     def stop() -> None:
         with shop.asked() as ledger:
-            ledger.request_stop(ledger.jobs()[0].id, "asked to")
+            ledger.jobs.request_stop(ledger.jobs.newest()[0].id, "asked to")
 
     with pytest.raises(UserError, match="was stopped"):
-        shop.run("Person", around=lambda context: meanwhile(context, "claim", stop))
+        shop.run("Person", around=lambda context: meanwhile(context, "slices.claim", stop))
     assert (shop.pending(), shop.held()) == ([2, 3], {})
     assert shop.step() is JobState.COMPLETED
     assert (shop.pending(), shop.indexed()) == ([], [1, 2, 3])
@@ -230,7 +231,15 @@ def test_what_a_queue_cannot_do_is_said(shop: QueuedShop) -> None:
 
 #: What a crash is put before: what else a run writes is swept elsewhere.
 WRITES = {
-    *("plan_job", "complete", "finish_part", "lease_keys", "forget_keys", "fail_keys", "release_held_by"),
+    *(
+        "parts.plan",
+        "slices.complete",
+        "parts.finish",
+        "key_leases.lease",
+        "key_leases.forget",
+        "key_leases.fail",
+        "key_leases.release_held_by",
+    ),
     *("target.commit", "queue.acknowledge"),
 }
 
@@ -264,7 +273,7 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
         where = f"{'after' if fault.after else 'before'} write {fault.at}, {fault.crashed_in}"
         shop.step()
         if set(shop.held()) > {4}:
-            assert fault.crashed_in in ("lease_keys", "forget_keys", "plan_job"), where
+            assert fault.crashed_in in ("key_leases.lease", "key_leases.forget", "parts.plan"), where
             shop.clock.sleep(change_queue.LEASE.total_seconds())
             shop.step()
         assert (shop.indexed(), shop.pending(), list(shop.held())) == (good, [4], [4]), where
@@ -273,5 +282,13 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
         if fault.after:
             break
         fault = Fault(fault.at + 1, counts=WRITES.__contains__)
-    expected = {"plan_job", "complete", "lease_keys", "forget_keys", "fail_keys", "target.commit", "queue.acknowledge"}
+    expected = {
+        "parts.plan",
+        "slices.complete",
+        "key_leases.lease",
+        "key_leases.forget",
+        "key_leases.fail",
+        "target.commit",
+        "queue.acknowledge",
+    }
     assert expected <= crashed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
+from tests.doubles.through import replaced
 
 from .quick import Crash, Fault, QuickShop, slice_by_slice
 from .shop import Row
@@ -56,9 +58,9 @@ def crash(shop: QuickShop, call: str, *, at: int = 1, after: bool = False, only:
 def slices(shop: QuickShop, ref: str = "Person@global") -> tuple[str, list[tuple[RowSlice, SliceState]]]:
     """Of the latest job: its id, and its slices with their states."""
     with closing(shop.container().ledger()) as ledger:
-        job = ledger.latest_job(PartitionRef.parse(ref))
+        job = ledger.jobs.latest(PartitionRef.parse(ref))
         assert job is not None
-        found = ledger.slices(job.id, PartitionRef.parse(ref))
+        found = ledger.slices.of_part(job.id, PartitionRef.parse(ref))
         return job.id, [(_rows(each.payload), each.state) for each in found]
 
 
@@ -89,7 +91,7 @@ def ids(shop: QuickShop) -> set[int]:
 
 def test_a_resumed_run_keeps_slices_bounds_and_target_of_the_one_that_was_interrupted(shop: QuickShop) -> None:
     began = shop.clock.now()
-    crash(shop, "complete", at=3)  # two are recorded; the third is in the target, and nobody has said so
+    crash(shop, "slices.complete", at=3)  # two are recorded; the third is in the target, and nobody has said so
     job, before = slices(shop)
     assert [state for _, state in before].count(SliceState.COMPLETED) == 2
     assert shop.checkpoint("Person@global") is None
@@ -111,10 +113,10 @@ def test_a_resumed_run_keeps_slices_bounds_and_target_of_the_one_that_was_interr
 
     # The first of its two jobs: what was begun.
     with closing(shop.container().ledger()) as ledger:
-        resumed = ledger.job(job)
+        resumed = ledger.jobs.get(job)
         assert resumed is not None
-        found = ledger.slices(job, PartitionRef.parse("Person@global"))
-        checkpoint = ledger.checkpoint(PartitionRef.parse("Person@global"))
+        found = ledger.slices.of_part(job, PartitionRef.parse("Person@global"))
+        checkpoint = ledger.checkpoints.get(PartitionRef.parse("Person@global"))
     assert resumed.state is JobState.COMPLETED
     assert [_rows(each.payload) for each in found] == [rows for rows, _ in before]
     # What was done is not read again; the other two are, in one wave, of which the source gave those of the window.
@@ -130,7 +132,7 @@ def test_a_resumed_run_keeps_slices_bounds_and_target_of_the_one_that_was_interr
 
 
 def test_a_run_that_is_interrupted_before_it_is_finished_ends_without_reading_again(shop: QuickShop) -> None:
-    crash(shop, "begin_finish")
+    crash(shop, "parts.begin_finish")
     _, before = slices(shop)
     assert [state for _, state in before] == [SliceState.COMPLETED] * 4
     assert shop.checkpoint("Person@global") is None
@@ -145,7 +147,7 @@ def test_a_run_that_is_interrupted_before_it_is_finished_ends_without_reading_ag
 
 
 def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickShop) -> None:
-    crash(shop, "claim", at=2)
+    crash(shop, "slices.claim", at=2)
     job, before = slices(shop)
     assert [state for _, state in before].count(SliceState.COMPLETED) == 1
     assert [state for _, state in before].count(SliceState.PENDING) == 3
@@ -154,7 +156,7 @@ def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickSh
     asked = [each for selection in shop.sources["Person"].asked for each in selection.ranges]
     assert asked == [rows.range for rows, state in before if state is SliceState.PENDING]
     with closing(shop.container().ledger()) as ledger:
-        (done,) = ledger.jobs()
+        (done,) = ledger.jobs.newest()
     assert (done.id, done.state) == (job, JobState.COMPLETED)
     assert (done.counts.read, done.counts.written) == (99, 99)
     assert shop.wrong("Person") == {}
@@ -162,7 +164,7 @@ def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickSh
 
 
 def test_slices_of_a_job_that_was_given_up_block_nothing(shop: QuickShop) -> None:
-    crash(shop, "complete", at=3, after=True)
+    crash(shop, "slices.complete", at=3, after=True)
     shop.edit(PEOPLE, "slices: 2")
     result = shop.run("Person", full_refresh=True)["Person"]
     assert result.state is JobState.COMPLETED
@@ -192,7 +194,7 @@ def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: Quic
 
 
 def test_rows_that_appear_beyond_the_planned_bounds_are_in_the_first_and_the_last_slice(shop: QuickShop) -> None:
-    crash(shop, "claim")
+    crash(shop, "slices.claim")
     for number in (-5, 10_000):
         shop.put("people", id=number, name="late", at=shop.now - timedelta(hours=1))
     shop.save()
@@ -415,16 +417,14 @@ def test_what_is_needed_of_an_entity_is_asked_once_for_all_its_namespaces(shop: 
     shop.run("Ticket")
     asked: list[str] = []
 
-    class Counted:
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
+    def counted(real: Callable[[str], set[str]], entity: str) -> set[str]:
+        asked.append(entity)
+        return real(entity)
 
-        def __getattr__(self, name: str) -> Any:
-            if name == "indexes":
-                asked.append(name)
-            return getattr(self._inner, name)
+    def around(context: Context) -> Context:
+        return replace(context, ledger=replaced(context.ledger, {"partitions.indexes": counted}))
 
-    results = shop.run("Ticket", around=lambda context: replace(context, ledger=Counted(context.ledger)))
+    results = shop.run("Ticket", around=around)
     assert {each.plan.kind for each in results.values()} == {Kind.NOTHING}
     assert len(results) == 2
     assert len(asked) == 1

@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "what is given back spends an attempt, spent or not",
         "ledger/slices.py",
-        "    if not spent:\n        _back_to_pending(tx, held, at)\n        return {}\n",
+        "    if not spent:\n        back_to_pending(tx, held, at)\n        return {}\n",
         "",
         _SQLITE,
     ),
@@ -129,7 +129,7 @@ MUTANTS = [
     ),
     Mutant(
         "an index that is being built is none of the entity's",
-        "ledger/parts.py",
+        "ledger/partitions.py",
         "return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}",
         "return {*tx.connection.scalars(served)}",
         _SQLITE,
@@ -137,55 +137,55 @@ MUTANTS = [
     Mutant(
         "failures of other jobs are kept though everything was read",
         "ledger/parts.py",
-        "        if whole:\n            manifest.forget_unmet",
-        "        if not whole:\n            manifest.forget_unmet",
+        "            if whole:\n                failure_rows.forget_unmet",
+        "            if not whole:\n                failure_rows.forget_unmet",
         _SQLITE,
     ),
     Mutant(
         "a document that went in at last is still a failure",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "    cured.update(each for outcome in outcomes for each in outcome.removed)\n",
         "",
         _SQLITE,
     ),
     Mutant(
         "attempts of a document that fails begin anew each time",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "before = {each: 0 if each in cured else known.get(each, 0) for each in failed}",
         "before = {each: 0 for each in failed}",
         _SQLITE,
     ),
     Mutant(
         "what is removed goes out of every instance's manifest",
-        "ledger/manifest.py",
+        "ledger/documents.py",
         "gone = delete(documents).where(documents.c.instance == instance, documents.c.document_id.in_(some))",
         "gone = delete(documents).where(documents.c.document_id.in_(some))",
         _SQLITE,
     ),
     Mutant(
         "failures of all generations are one",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "return failures.c.ref == ref, failures.c.generation == generation",
         "return failures.c.ref == ref, failures.c.generation == failures.c.generation",
         _SQLITE,
     ),
     Mutant(
         "failures that are skipped count among the others",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED",
         "counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != ''",
         _SQLITE,
     ),
     Mutant(
         "failures are listed without a limit",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "newest = select(*columns).order_by(*in_order).limit(limit)",
         "newest = select(*columns).order_by(*in_order)",
         _SQLITE,
     ),
     Mutant(
         "the oldest failures are listed",
-        "ledger/manifest.py",
+        "ledger/failures.py",
         "in_order = (failures.c.failed_at.desc(),",
         "in_order = (failures.c.failed_at,",
         _SQLITE,
@@ -200,10 +200,10 @@ MUTANTS = [
     Mutant(
         "a job that has ended can be joined",
         "ledger/jobs.py",
-        "    if state.ended and state is not JobState.STOPPED:\n"
-        '        raise Conflict(f"job {job_id} has ended: {state}")\n'
-        "    workers.take_part",
-        "    workers.take_part",
+        "        if state.ended and state is not JobState.STOPPED:\n"
+        '            raise Conflict(f"job {job_id} has ended: {state}")\n'
+        "        workers.take_part",
+        "        workers.take_part",
         _SQLITE,
     ),
     Mutant(
@@ -236,7 +236,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is in work of a bucket is not pending any more",
-        "ledger/buckets.py",
+        "ledger/documents.py",
         "slices.c.state.in_([SliceState.PENDING.value, SliceState.PROCESSING.value])",
         "slices.c.state.in_([SliceState.PENDING.value])",
         _SQLITE,
@@ -250,14 +250,14 @@ MUTANTS = [
     ),
     Mutant(
         "an outcome that does not add up is taken",
-        "ledger/slice_retries.py",
+        "domain/slice_retries.py",
         "    if not outcome.counts.balanced:\n",
         "    if outcome.counts.read < 0:\n",
         (*_SQLITE, *_MODEL),
     ),
     Mutant(
         "a document in the middle of a slice is in neither of its halves",
-        "ledger/slice_retries.py",
+        "domain/slice_retries.py",
         "first, second = changes[:middle], changes[middle:]",
         "first, second = changes[:middle], changes[middle + 1 :]",
         _SQLITE,

@@ -9,7 +9,7 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.ledger import FailureRecord
+from instep.ledger.failures import FailureRecord
 from tests.simulator.model.tables import Generation, Tables
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from instep.domain.waves import SKIPPED
-from instep.ledger.totals import EntityFigures, Figures
+from instep.ledger.figures import EntityFigures, Figures
 from tests.simulator.model.tables import JobRow, Tables
 
 

@@ -1,4 +1,4 @@
-"""Rows of `ledger.key_lease_rules` in the model."""
+"""Rows of key leases in the model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from instep.domain.clock import Clock
 from instep.domain.key_leases import KeyLease, KeyLeaseState
 from instep.domain.pending_queue import KeyRange
-from instep.ledger.key_leases import KeyLeaseCount
+from instep.ledger.key_lease_rows import KeyLeaseCount, KeyLeaseRows
 
 
 @dataclass(slots=True)
-class MemoryHolds:
-    """Implements `holding.KeyLeaseRows`; the ledger's own lock stands in for those of rows."""
+class MemoryHolds(KeyLeaseRows):
+    """The ledger's own lock stands in for those of rows."""
 
     clock: Clock
     fences: dict[str, int] = field(default_factory=dict)

@@ -12,7 +12,8 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import Rejected
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import Lease, NewPart
+from instep.ledger.leases import Lease
+from instep.ledger.parts import NewPart
 from tests.simulator.model import leases, log
 from tests.simulator.model.tables import JobRow, PartRow, Tables
 

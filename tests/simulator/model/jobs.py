@@ -10,7 +10,9 @@ from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPar
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.ledger import NOTHING_PLANNED, JobMark, NewPart
+from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger.jobs import JobMark
+from instep.ledger.parts import NewPart
 from tests.simulator.model import instances, leases, log, moves, parts, slices, workers
 from tests.simulator.model.tables import Generation, JobRow, SliceRow, Tables
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import NOTHING_PLANNED, Holder, Lease
+from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger.leases import Holder, Lease
 from tests.simulator.model import workers
 from tests.simulator.model.tables import LeaseRow, Tables
 

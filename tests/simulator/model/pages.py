@@ -7,8 +7,9 @@ from itertools import islice
 
 from instep.domain.jobs import Job, JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.ledger import FailureRecord
-from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace, SliceView
+from instep.ledger.failures import FailurePlace, FailureRecord
+from instep.ledger.jobs import JobPlace
+from instep.ledger.slices import SlicePlace, SliceView
 from tests.simulator.model.jobs import view
 from tests.simulator.model.tables import SliceRow, Tables
 

@@ -8,7 +8,9 @@ from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceSta
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
-from instep.ledger.ledger import Checkpoint, Lease, NewPart
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.leases import Lease
+from instep.ledger.parts import NewPart
 from tests.simulator.model import documents, instances, leases, moves, slices
 from tests.simulator.model.tables import JobRow, PartRow, Tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from instep.domain.jobs import JobState
-from instep.ledger.ledger import Swept
+from instep.ledger.sweep import Swept
 from tests.simulator.model import moves, slices, workers
 from tests.simulator.model.tables import JobRow, SliceRow, Tables
 

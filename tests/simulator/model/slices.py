@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
-from instep.domain.waves import SliceOutcome
-from instep.errors import Fenced
-from instep.ledger.slice_retries import (
+from instep.domain.slice_retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
     Poisoned,
@@ -19,6 +17,8 @@ from instep.ledger.slice_retries import (
     halves,
     take_apart,
 )
+from instep.domain.waves import SliceOutcome
+from instep.errors import Fenced
 from tests.simulator.model import documents
 from tests.simulator.model.leases import demand_epoch, is_held_for
 from tests.simulator.model.tables import PartRow, SliceRow, Tables

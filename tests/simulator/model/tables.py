@@ -15,8 +15,9 @@ from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.errors import Conflict, Fenced
+from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.event_log import LogRow
-from instep.ledger.ledger import Checkpoint, FailureRecord
+from instep.ledger.failures import FailureRecord
 from tests.simulator.model.holds import MemoryHolds
 from tests.simulator.model.lately import Completed
 from tests.simulator.model.pending import Pending

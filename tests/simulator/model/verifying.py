@@ -10,8 +10,7 @@ from instep.domain.events import read
 from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
-from instep.ledger.event_log import Verified
-from instep.ledger.rejected_events import RejectedEvents
+from instep.ledger.verification import RejectedEvents, Verified
 from tests.simulator.model.tables import Tables
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.ledger.ledger import WorkerInfo
+from instep.ledger.workers import WorkerInfo
 from tests.simulator.model.tables import JobRow, Tables, WorkerRow
 
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.spark
 
 
 def frame_of(table: pa.Table, folder: Path) -> DataFrame:
-    """Through a file: `createDataFrame` does not understand a setting of the older server."""
+    """through a file: `createDataFrame` does not understand a setting of the older server."""
     path = folder / f"{uuid.uuid4()}.parquet"
     pq.write_table(table, path)
     found: DataFrame = lake_session().read.parquet(str(path))

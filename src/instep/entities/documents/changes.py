@@ -17,7 +17,8 @@ from instep.domain.promotion_rules import NO_LOSS, Loss, judged
 from instep.domain.texts import amount, duration_text
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
     found = setup.source.list(request.listing)
-    base, failed = _base(setup, request), ledger.failed_versions(setup.ref, request.generation)
+    base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
-    if base and not failed and not found.deleted and same(found.documents, ledger.versions(base)):
+    if base and not failed and not found.deleted and same(found.documents, ledger.documents.versions(base)):
         changes = unchanged(len(found.documents))
     else:
-        indexed = ledger.manifest(base) if base else {}
+        indexed = ledger.documents.entries(base) if base else {}
         found = found.seen_from(indexed)
         changes = difference(
             found.documents,
@@ -110,18 +111,18 @@ def _would_fail_again(
     """
     if current is None or current.state is not InstanceState.MISSING or current.reason is not Reason.FAILURE:
         return None
-    last = ledger.instance(current.previous) if current.previous else None
+    last = ledger.instances.get(current.previous) if current.previous else None
     if last is None or changed_parts(setup.fingerprint, last.fingerprint or {}):
         return None
     listed = {each.uri: each.version for each in found.documents}
     if not listed:
         return "the source is empty, and what is served stays" if checkpoint else None
-    failures = ledger.failed_versions(setup.ref, current.generation)
+    failures = ledger.failures.versions(setup.ref, current.generation)
     failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
     if checkpoint is None:
         known = f"all of {amount(len(listed), 'document')} failed; they are not tried again before they change"
         return f"{known} (see `instep failures`)" if len(failing) == len(listed) else None
-    served = {uri: version for uri, (_, version) in ledger.versions(checkpoint.instance).items()}
+    served = {uri: version for uri, (_, version) in ledger.documents.versions(checkpoint.instance).items()}
     verdict = judged(as_named_now(served, listed), listed, failing, setup.needed)
     if not failing or verdict.enough:
         return None
@@ -156,7 +157,7 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, request:
 
 def _lost_before(setup: DocumentSetup, changes: Difference, ledger: Ledger, generation: str) -> int:
     """Documents lost recently: queried only if some are lost now."""
-    return ledger.lost_lately(setup.ref, generation, window=setup.guard.window).units if changes.lost else 0
+    return ledger.losses.lately(setup.ref, generation, window=setup.guard.window).units if changes.lost else 0
 
 
 def _left_out(
@@ -166,7 +167,7 @@ def _left_out(
     the refusal, and the number of such documents.
     """
     options = request.options
-    manifest = request.ledger.manifest(checkpoint.instance)
+    manifest = request.ledger.documents.entries(checkpoint.instance)
     found = found.seen_from(manifest)
     if not found.complete and not options.allow_deletes:
         return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
@@ -184,18 +185,18 @@ def _left_out(
 
 def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
-    indexed = ledger.manifest(part.instance)
+    indexed = ledger.documents.entries(part.instance)
     found = setup.source.list(None).seen_from(indexed)
     changes = difference(
         found.documents,
         indexed,
-        ledger.failed_versions(part.ref, part.generation),
+        ledger.failures.versions(part.ref, part.generation),
         complete=found.complete and found.exhaustive,
         buckets=part.buckets,
         deleted=found.deleted,
         retry_failures=False,
     )
-    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
+    before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []
     return cut_documents(changes.changes, setup.sizing, priority=setup.priority)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from instep.entities.documents.setup import DocumentSetup
-    from instep.ledger.ledger import Checkpoint, Ledger
+    from instep.ledger.checkpoints import Checkpoint
+    from instep.ledger.ledger import Ledger
     from instep.pipeline.documents.pipeline import DocumentProgram
     from instep.pipeline.documents.source_comparison import RowDifference
 
@@ -40,7 +41,7 @@ def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> 
     from instep.pipeline.documents.pipeline import DocumentProgram
     from instep.pipeline.documents.row_program import RowProgram
 
-    job = ledger.job(checkpoint.job_id)
+    job = ledger.jobs.get(checkpoint.job_id)
     if job is None or checkpoint.fingerprint != setup.fingerprint:
         return None
     program = setup.programs(job.part(setup.ref).part, 0, setup.target)

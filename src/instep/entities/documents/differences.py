@@ -16,7 +16,8 @@ from instep.entities.documents import deep_comparison as deeply
 from instep.entities.generations import built
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.errors import Away, UserError
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ def compare(
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
     program = deeply.demanded(setup, ledger, checkpoint) if deep else None
-    manifest, failed = ledger.manifest(checkpoint.instance), ledger.failed_versions(setup.ref, generation)
+    manifest, failed = ledger.documents.entries(checkpoint.instance), ledger.failures.versions(setup.ref, generation)
     listed = setup.source.list(listing).seen_from(manifest)
     exhaustive = listed.complete and listed.exhaustive
     recorded = {each.document_id: each for each in manifest.values()}
@@ -111,7 +112,9 @@ def compare(
             each._replace(rows=wrong.get(each.document_id, each.rows)) if each.kind is Discrepancy.STALE else each
             for each in found
         ]
-    served = ledger.promoted(setup.ref) != generation or setup.target.served(setup.alias) == checkpoint.physical
+    served = (
+        ledger.partitions.promoted(setup.ref) != generation or setup.target.served(setup.alias) == checkpoint.physical
+    )
     _demand_rest(setup, ledger, checkpoint)
     return Differences(
         ref=setup.ref,
@@ -135,14 +138,14 @@ def _contents(setup: DocumentSetup, physical: str) -> Iterator[pa.RecordBatch]:
 
 def _demand_rest(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> None:
     """Raises if a job is in work: its rows are in the target before they are in the ledger."""
-    job = ledger.unfinished_job(setup.ref, checkpoint.generation)
+    job = ledger.jobs.unfinished(setup.ref, checkpoint.generation)
     part = job.part(setup.ref).part if job else None
     if job and part and part.physical == checkpoint.physical:
         raise Away(
             f"{setup.ref}: job {job.id} has not ended, so the target is ahead of the ledger",
             hint="Compare when it has; `instep run` goes on with it.",
         )
-    if ledger.checkpoint(setup.ref, checkpoint.generation) != checkpoint:
+    if ledger.checkpoints.get(setup.ref, checkpoint.generation) != checkpoint:
         raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")
 
 

@@ -11,7 +11,8 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, judged, nothing_written
 from instep.domain.settings import allows_empty
 from instep.entities.documents.sources import ANY_SIZE
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +52,12 @@ def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physica
 
 def _entries(samples: int, instance: str, ledger: Ledger) -> list[ManifestEntry]:
     """Sampled documents: different ones for each instance, and always the same for one."""
-    documents, _, _ = ledger.totals(instance)
+    documents, _, _ = ledger.documents.totals(instance)
     if documents <= samples:
-        return [*ledger.manifest(instance).values()]
+        return [*ledger.documents.entries(instance).values()]
     # Ids are hashes, so the id next to any text of that form is a random sample.
     ends = [f"doc_{content_hash(f'{instance} {number}'.encode())}" for number in range(samples)]
-    return ledger.sampled(instance, ends)
+    return ledger.documents.sampled(instance, ends)
 
 
 _NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what was served stays"
@@ -77,7 +78,7 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     unlike = not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
     if unlike or not part.fresh:
         return unlike
-    checkpoint, status = ledger.checkpoint(part.ref, part.generation), job.part(part.ref)
+    checkpoint, status = ledger.checkpoints.get(part.ref, part.generation), job.part(part.ref)
     empty = allows_empty(job.configuration, str(part.ref))
     if state is JobState.FAILED:
         return "every document failed, so nothing is served" if checkpoint is None else _ALL_FAILED
@@ -100,14 +101,14 @@ def _replaces(
         return f"{verdict}; what was served stays"
     if allowed:
         return None
-    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window)
+    before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window)
     found = _vanished(setup, part, checkpoint, ledger, status) or _emptied(
         setup, ledger, part.instance, checkpoint, before
     )
     if isinstance(found, str):
         return found
     if found:
-        ledger.count_lost(part, found, job_id=job.id)
+        ledger.losses.count(part, found, job_id=job.id)
     return None
 
 
@@ -117,11 +118,11 @@ def _vanished(
     """The delete guard for documents that were listed but gone when they were read: the build skips them. A volume that
     is unmounted during the build loses nearly all of them.
     """
-    documents, _, _ = ledger.totals(checkpoint.instance)
+    documents, _, _ = ledger.documents.totals(checkpoint.instance)
     if not setup.guard.refuses(status.counts.skipped, documents):
         return None  # Without reading two manifests: no more than these can have vanished.
-    kept = ledger.versions(part.instance).keys() | ledger.failed_versions(part.ref, part.generation).keys()
-    lost = len(as_named_now(ledger.versions(checkpoint.instance), kept).keys() - kept)
+    kept = ledger.documents.versions(part.instance).keys() | ledger.failures.versions(part.ref, part.generation).keys()
+    lost = len(as_named_now(ledger.documents.versions(checkpoint.instance), kept).keys() - kept)
     if not setup.guard.refuses(lost, documents):
         return None
     return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
@@ -134,14 +135,14 @@ def _emptied(
     A different transform makes other chunks: then only documents without any count. Returns the loss, without the
     plan's own, if it is not too much together with the recent losses `before`.
     """
-    documents, rows, _ = ledger.totals(served.instance)
-    built, built_rows, _ = ledger.totals(instance)
-    filled, _ = ledger.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
-    made = ledger.instance(instance)
+    documents, rows, _ = ledger.documents.totals(served.instance)
+    built, built_rows, _ = ledger.documents.totals(instance)
+    filled, _ = ledger.documents.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
+    made = ledger.instances.get(instance)
     alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
     if built == filled and not (alike and built_rows < rows):
         return NO_LOSS  # Without reading two manifests.
-    was, now = ledger.manifest(served.instance), ledger.manifest(instance)
+    was, now = ledger.documents.entries(served.instance), ledger.documents.entries(instance)
     both = [(entry.chunks, now[uri]) for uri, entry in was.items() if uri in now]
     emptied = [entry for chunks, entry in both if chunks and not entry.chunks]
     blank = sum(bool(entry.size) for entry in emptied)  # The plan sees those without any bytes.
@@ -158,8 +159,8 @@ def _emptied(
 
 def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
     """The delete guard for served documents that another generation lacks."""
-    before = ledger.versions(served.instance)
-    has = ledger.versions(instance).keys() | ledger.failed_versions(setup.ref, generation).keys()
+    before = ledger.documents.versions(served.instance)
+    has = ledger.documents.versions(instance).keys() | ledger.failures.versions(setup.ref, generation).keys()
     lost = len(before.keys() - has)
     if not setup.guard.refuses(lost, len(before)):
         return None
@@ -203,13 +204,13 @@ def not_better(
 
 
 def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:
-    _, rows, _ = ledger.totals(served.instance)
+    _, rows, _ = ledger.documents.totals(served.instance)
     return rows > 0
 
 
 def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
     built = _versions(ledger, instance)
-    versions = ledger.failed_versions(setup.ref, generation)
+    versions = ledger.failures.versions(setup.ref, generation)
     failed = {uri: version for uri, version in versions.items() if uri not in built}
     before = as_named_now(_versions(ledger, served.instance), built | failed)
     return judged(before, built | failed, failed, setup.needed)
@@ -217,7 +218,7 @@ def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: s
 
 def _rows(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
     """As recorded, and as the target counts them."""
-    _, recorded, _ = ledger.totals(instance)
+    _, recorded, _ = ledger.documents.totals(instance)
     return recorded, setup.target.rows(physical)
 
 
@@ -237,4 +238,4 @@ def _changed(stored: int, recorded: int, *, served: bool = False) -> str:
 
 
 def _versions(ledger: Ledger, instance: str) -> dict[str, str]:
-    return {uri: version for uri, (_, version) in ledger.versions(instance).items()}
+    return {uri: version for uri, (_, version) in ledger.documents.versions(instance).items()}

@@ -62,7 +62,7 @@ def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> Doc
         part=part,
         window=_window(ledger, job, behind.instance) if job and behind.instance else None,
         behind=behind,
-        document=ledger.document(row.instance, row.document_id),
+        document=ledger.documents.get(row.instance, row.document_id),
     )
 
 
@@ -81,12 +81,12 @@ def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
 
 
 def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | None, JobPart | None]:
-    found = ledger.part_of_epoch(ref, row.version)
+    found = ledger.parts.of_epoch(ref, row.version)
     # The next part belongs to another instance: the one that wrote the row is no longer in the ledger.
     if found is None or found[1].instance != row.instance:
         return None, None
     job_id, part = found
-    job = ledger.job(job_id)
+    job = ledger.jobs.get(job_id)
     return (job, part) if job else (None, None)
 
 
@@ -105,7 +105,7 @@ def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
 def _events_during(ledger: Ledger, job: Job) -> Iterator[events.Event | events.Unreadable]:
     """Events appended while a job ran. Their times never decrease, so the first one is found by bisection."""
     after = _events_before(ledger, job.created_at)
-    while rows := ledger.events(after=after, limit=_EVENTS):
+    while rows := ledger.events.rows(after=after, limit=_EVENTS):
         for each in events.read(rows):
             if job.finished_at is not None and each.at > job.finished_at:
                 return
@@ -117,7 +117,7 @@ def _events_before(ledger: Ledger, time: int) -> int:
     """Number of events older than `time`."""
 
     def at(sequence: int) -> int:
-        found = ledger.events(after=sequence - 1, limit=1)
+        found = ledger.events.rows(after=sequence - 1, limit=1)
         return found[0][1] if found else _NEVER
 
     last = 1

@@ -17,7 +17,8 @@ from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import UserError
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
 from instep.pipeline.engine.engine import WaveProgram
@@ -68,8 +69,8 @@ class DocumentSetup(EntitySetup):
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
         if not lost or part.fresh:
             return None
-        _, recorded, _ = ledger.totals(part.instance)
-        before = ledger.lost_lately(part.ref, part.generation, window=self.guard.window).rows
+        _, recorded, _ = ledger.documents.totals(part.instance)
+        before = ledger.losses.lately(part.ref, part.generation, window=self.guard.window).rows
         if not self.guard.refuses(lost, recorded, before):
             return None
         return Refusal(
@@ -104,7 +105,7 @@ class DocumentSetup(EntitySetup):
         )
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
-        return Size(*ledger.totals(checkpoint.instance))
+        return Size(*ledger.documents.totals(checkpoint.instance))
 
     def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
         """Embed one text before all of them, if embedding costs something."""

@@ -36,7 +36,7 @@ def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
     if limits.on_oversize is not Oversize.WARN:
         return []
     most = limits.max_document_bytes
-    number, largest = ledger.oversized(part.instance, size=most, chunks=limits.max_chunks, limit=_NAMED)
+    number, largest = ledger.documents.oversized(part.instance, size=most, chunks=limits.max_chunks, limit=_NAMED)
     if not number:
         return []
     named = [f"{each.uri} ({each.size:,} bytes, {amount(each.chunks, 'chunk')})" for each in largest]
@@ -49,8 +49,8 @@ def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
     """After a build: the number of documents without chunks, which no search can find."""
     if not part.fresh:
         return []
-    documents, _, _ = ledger.totals(part.instance)
-    filled, _ = ledger.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=1)
+    documents, _, _ = ledger.documents.totals(part.instance)
+    filled, _ = ledger.documents.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=1)
     if filled == documents:
         return []
     return [

@@ -95,35 +95,35 @@ class EntityQueue:
 
     def keep(self, ledger: Ledger, keys: Collection[int], job_id: str) -> list[int]:
         """Those of the job's keys that are still leased to it, or are again."""
-        ledger.extend_held_by(self.name, job_id, lasting=_LEASE)
-        held = ledger.keys_held_by(self.name, job_id).keys() & set(keys)
+        ledger.key_leases.extend_held_by(self.name, job_id, lasting=_LEASE)
+        held = ledger.key_leases.held_by(self.name, job_id).keys() & set(keys)
         if len(held) < len(keys):
             with closing(self.open()) as store:
                 held |= self._leased(store, ledger, store.confirm(set(keys) - held), job_id)
         return sorted(held)
 
     def _leased(self, store: PendingStore, ledger: Ledger, keys: Collection[int], job_id: str) -> set[int]:
-        found = ledger.lease_keys(self.name, list(keys), job_id, lasting=_LEASE, retries=True).leased
+        found = ledger.key_leases.lease(self.name, list(keys), job_id, lasting=_LEASE, retries=True).leased
         pending = store.confirm(found)
         covered = {key: hold.fence for key, hold in found.items() if key not in pending}
         if covered:
-            ledger.forget_keys(self.name, covered)
+            ledger.key_leases.forget(self.name, covered)
         return pending
 
     def release(self, ledger: Ledger, job_id: str) -> None:
         """Give back the keys of a job that is not stored."""
-        ledger.release_held_by(self.name, job_id)
+        ledger.key_leases.release_held_by(self.name, job_id)
 
     def settle(self, ledger: Ledger, part: JobPart, job_id: str) -> None:
         """Acknowledge durable keys, and return failed ones with their error; when no worker is in the job any more,
         return the rest too. Keys of a new index count when it is served.
         """
-        held = ledger.keys_held_by(self.name, job_id)
+        held = ledger.key_leases.held_by(self.name, job_id)
         if not held:
             return
-        job = ledger.job(job_id)
+        job = ledger.jobs.get(job_id)
         ended, stopped = _end(job, part)
-        checkpoint = ledger.checkpoint(part.ref, part.generation)
+        checkpoint = ledger.checkpoints.get(part.ref, part.generation)
         served = not part.fresh or (checkpoint is not None and checkpoint.instance == part.instance)
         done = {key: held[key].fence for key in _complete(ledger, part, job_id) if key in held}
         if done and (served or ended):
@@ -134,9 +134,9 @@ class EntityQueue:
                 acknowledge(store, ledger, good)
                 fail(store, ledger, failed)
         if ended:
-            ledger.release_held_by(self.name, job_id)
+            ledger.key_leases.release_held_by(self.name, job_id)
         elif stopped:
-            ledger.release_keys(self.name, {key: hold.fence for key, hold in held.items() if key not in done})
+            ledger.key_leases.release(self.name, {key: hold.fence for key, hold in held.items() if key not in done})
 
 
 def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:
@@ -147,7 +147,7 @@ def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:
 
 def _complete(ledger: Ledger, part: JobPart, job_id: str) -> Iterator[int]:
     """Keys of complete slices."""
-    for each in ledger.slices(job_id, part.ref, limit=MAX_SLICES_PER_ENTITY):
+    for each in ledger.slices.of_part(job_id, part.ref, limit=MAX_SLICES_PER_ENTITY):
         rows = decode_row_slice(each.payload) if each.state is SliceState.COMPLETED else None
         yield from rows.keys if rows else ()
 
@@ -156,7 +156,7 @@ def _failures(ledger: Ledger, part: JobPart, job_id: str) -> dict[str, str]:
     """Errors of the rows that failed in this job, by id. They are the newest, and may have the same time as those of
     the job before.
     """
-    found = ledger.failures(part.ref, limit=2 * MOST_KEYS)
+    found = ledger.failures.newest(part.ref, limit=2 * MOST_KEYS)
     return {each.document_id: each.reason for each in found if each.job_id == job_id}
 
 
@@ -194,8 +194,8 @@ def find_pending(setup: TableSetup, queue: EntityQueue, request: PlanRequest) ->
 
 def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
     """Notes about keys without rows, which are no failures."""
-    job = ledger.latest_job(part.ref)
-    if job is None or not has_keys(ledger.slices(job.id, part.ref, limit=1)):
+    job = ledger.jobs.latest(part.ref)
+    if job is None or not has_keys(ledger.slices.of_part(job.id, part.ref, limit=1)):
         return []
     status = job.part(part.ref)
     missing = status.units - status.counts.read

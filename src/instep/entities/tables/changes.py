@@ -25,7 +25,7 @@ from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.change_queue import EntityQueue, find_pending
-from instep.ledger.ledger import Checkpoint
+from instep.ledger.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from instep.entities.tables.setup import Slicing, TableSetup
@@ -68,7 +68,7 @@ def _why_whole(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) 
     if (
         setup.queue is None
         and (request.options.retry_failures or request.settings().retry_failures)
-        and request.ledger.count_failures(setup.ref, request.generation)
+        and request.ledger.failures.count(setup.ref, request.generation)
     ):
         return "rows that failed are to be tried again"
     if not setup.target.exists(checkpoint.physical):
@@ -145,7 +145,7 @@ def _left_behind(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint
     """Whether this partition keeps another index, which it would be built into, from being served."""
     if not setup.in_place or request.indexes(setup.ref.entity) <= {checkpoint.physical}:
         return False
-    built = {each.physical for each in request.ledger.entity_checkpoints(setup.ref.entity)}
+    built = {each.physical for each in request.ledger.checkpoints.of_entity(setup.ref.entity)}
     return setup.physical(checkpoint.instance, request.generation) in built - {checkpoint.physical}
 
 

@@ -9,7 +9,8 @@ from instep.domain.promotion_rules import EMPTY, NEEDED, NO_LOSS, Judged, Loss, 
 from instep.domain.settings import allows_empty
 from instep.domain.texts import duration_text
 from instep.entities.plan_request import Refusal
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from instep.entities.tables.setup import TableSetup
@@ -30,7 +31,7 @@ def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | 
     counts = status.counts
     if counts.read and counts.failed == counts.read:
         return "every row failed; see `instep failures`"
-    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    checkpoint = ledger.checkpoints.get(part.ref, part.generation)
     verdict = Judged(counts.read - counts.deleted, counts.failed, "rows", setup.needed)
     if checkpoint and not verdict.enough:
         return f"{verdict}; what was served stays"
@@ -42,10 +43,10 @@ def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | 
     if isinstance(found, str) or found is None:
         return found
     served, stored = found
-    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if stored < served else NO_LOSS
+    before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if stored < served else NO_LOSS
     lost = _lost(setup, served, stored, before.units, allowed=allowed, empty=empty)
     if lost is None and stored < served:
-        ledger.count_lost(part, Loss(units=served - stored), job_id=job.id)
+        ledger.losses.count(part, Loss(units=served - stored), job_id=job.id)
     return lost
 
 
@@ -113,7 +114,7 @@ def too_much(setup: TableSetup, part: JobPart, ledger: Ledger, lost: int) -> Ref
     if not lost:
         return None
     served = sum(setup.target.tables.held(part.physical, part.instance, prefix=setup.ref.scope.path))
-    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window).units
+    before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window).units
     if not setup.guard.refuses(lost, served, before):
         return None
     lately = f", and {before:,} more are gone in the last {duration_text(setup.guard.window)}" if before else ""

@@ -121,12 +121,12 @@ def _job_of(
 ) -> tuple[Job, JobPart] | tuple[None, None]:
     """The job that wrote a row. Without a watermark, all rows of an instance were written by the job that built it."""
     if watermark is not None:
-        found = ledger.part_reaching(ref, uuid, -(-watermark // MICROS))
+        found = ledger.parts.reaching(ref, uuid, -(-watermark // MICROS))
         job_id = found[0] if found else None
     else:
-        instance = ledger.instance(uuid)
+        instance = ledger.instances.get(uuid)
         job_id = instance.job if instance else None
-    job = ledger.job(job_id) if job_id else None
+    job = ledger.jobs.get(job_id) if job_id else None
     return (job, job.part(ref).part) if job else (None, None)
 
 
@@ -134,7 +134,7 @@ def _job_with(
     ledger: Ledger, ref: PartitionRef, uuid: str, values: Mapping[str, Any]
 ) -> tuple[Job, JobPart, list[RowSlice]] | tuple[None, None, list[RowSlice]]:
     """The last job with this key in a slice. Keys come from a queue in any order; slices of old jobs are not kept."""
-    for job in ledger.jobs(limit=_JOBS):
+    for job in ledger.jobs.newest(limit=_JOBS):
         part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
         slices = _slices(ledger, job, part) if part else []
         found = _slice_of(slices, values)
@@ -144,7 +144,7 @@ def _job_with(
 
 
 def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:
-    stored = ledger.slices(job.id, part.ref, limit=MAX_SLICES_PER_ENTITY)
+    stored = ledger.slices.of_part(job.id, part.ref, limit=MAX_SLICES_PER_ENTITY)
     return [rows for each in stored if (rows := decode_row_slice(each.payload)) is not None]
 
 

@@ -23,7 +23,8 @@ from instep.entities.setup import EntitySetup, Size
 from instep.entities.tables import change_queue, changes, promotion_checks, provenance
 from instep.entities.tables.change_queue import EntityQueue
 from instep.errors import UserError
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.pipeline.tables.ids import id_of
 from instep.pipeline.tables.program import TableWave
 from instep.pipeline.tables.routing import WaveRows
@@ -124,7 +125,7 @@ class TableSetup(EntitySetup):
             self.queue.settle(ledger, part, job_id)
 
     def catch_up(self, ledger: Ledger) -> None:
-        latest = ledger.latest_job(self.ref) if self.queue else None
+        latest = ledger.jobs.latest(self.ref) if self.queue else None
         if latest and (status := latest.part(self.ref)).state is not None:
             self.settle(status.part, ledger, latest.id)
 
@@ -143,7 +144,7 @@ class TableSetup(EntitySetup):
         """
         if self.rows.scope is None or self.rows.scope in self.rows.key:
             return None
-        built = (each.ref.scope for each in ledger.entity_checkpoints(self.ref.entity))
+        built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))
         own = self.ref.scope
         return tuple(sorted({each for each in (*self.declared, *built) if not (each.within(own) or own.within(each))}))
 
@@ -176,7 +177,9 @@ class TableSetup(EntitySetup):
             ref=str(part.ref),
             instance=part.instance,
             batch_rows=self.batch_rows,
-            failing=frozenset(id_of(part.ref.entity, uri) for uri in ledger.failed_versions(part.ref, part.generation)),
+            failing=frozenset(
+                id_of(part.ref.entity, uri) for uri in ledger.failures.versions(part.ref, part.generation)
+            ),
             first=self.staged(part),
             keys=None if keys is None else tuple(keys),
             scope=self.ref.scope,

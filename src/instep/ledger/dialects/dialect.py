@@ -1,4 +1,4 @@
-"""What the ledger needs of a database beyond portable SQL."""
+"""What the ledger needs of a database beyond portable SQL, and what several databases have in common of that."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 from sqlalchemy.exc import DBAPIError
 
+from instep.domain.counts import COUNT_FIELDS
+from instep.domain.slice_retries import LONGEST_DELAY
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
+from instep.ledger.tables import slices
 
 
 class Collision(Transient):
@@ -94,3 +97,31 @@ class SqlDialect(Protocol):
         `committing` says that the statement was, or included, the commit: when the connection was lost then,
         the outcome is `Unknown`, else `Transient`. Deadlocks and serialization failures are `Collision`s.
         """
+
+
+def may_be_claimed(at: ColumnElement[int], now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Now: its time has come, or was said by a clock that has been set back since."""
+    return ~at.between(now + 1, now + LONGEST_DELAY)
+
+
+_LATELY = slices.c.finished_at >= bindparam("b_since")
+_STATISTICS = (
+    select(
+        slices.c.job_id,
+        slices.c.ref,
+        slices.c.state,
+        func.count().label("number"),
+        func.sum(slices.c.units).label("planned"),
+        func.sum(slices.c.read).filter(_LATELY).label("lately"),
+        func.min(slices.c.claimed_at).filter(_LATELY).label("begun"),
+        *(func.sum(slices.c[name]).label(name) for name in COUNT_FIELDS),
+    )
+    .where(slices.c.job_id.in_(bindparam("b_ids", expanding=True)))
+    .group_by(slices.c.job_id, slices.c.ref, slices.c.state)
+)
+
+
+def grouped(connection: Connection, job_ids: Sequence[str], since: int) -> Iterable[Row[Any]]:
+    """`SqlDialect.statistics` for databases that have FILTER: it costs less than CASE. One statement, where that is the
+    quickest."""
+    return connection.execute(_STATISTICS, {"b_ids": job_ids, "b_since": since})

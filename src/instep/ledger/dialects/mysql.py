@@ -32,6 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import SliceState
+from instep.domain.slice_retries import LONGEST_DELAY
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.dialects.collations import nopad
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
@@ -43,7 +44,6 @@ from instep.ledger.dialects.server import (
     STATEMENT_SECONDS,
     as_error,
 )
-from instep.ledger.slice_retries import LONGEST_DELAY
 from instep.ledger.tables import documents, event_head, metadata
 from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble
@@ -161,7 +161,7 @@ class Mysql:
 
 
 class MysqlDialect:
-    """What `SqlLedger` asks of a database beyond portable SQL. May be shared by threads."""
+    """What the ledger asks of a database beyond portable SQL. May be shared by threads."""
 
     #: A claim takes several statements here.
     autocommit = False

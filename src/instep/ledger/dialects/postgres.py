@@ -21,8 +21,9 @@ from sqlalchemy.types import TypeEngine
 
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
+from instep.domain.slice_retries import LONGEST_DELAY
 from instep.errors import InstepError, UserError
-from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest, grouped
 from instep.ledger.dialects.server import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -31,8 +32,6 @@ from instep.ledger.dialects.server import (
     STATEMENT_SECONDS,
     as_error,
 )
-from instep.ledger.slice_retries import LONGEST_DELAY
-from instep.ledger.statistics import grouped
 from instep.ledger.tables import documents
 from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble, postgres_reason, postgres_trouble
@@ -194,7 +193,7 @@ class _Impatient(psycopg.Connection[Any]):
 
 
 class PostgresDialect:
-    """What `SqlLedger` asks of a database beyond portable SQL. May be shared by threads."""
+    """What the ledger asks of a database beyond portable SQL. May be shared by threads."""
 
     autocommit = True
 

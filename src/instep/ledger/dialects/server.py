@@ -1,23 +1,15 @@
-"""What ledgers on PostgreSQL and on MariaDB/MySQL have in common: how they are opened, and how they fail."""
+"""What ledgers on PostgreSQL and on MariaDB/MySQL have in common: their limits, and how they fail."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import Final, Protocol
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
 
-from instep.domain.clock import TIMING, Clock, Timing
-from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.domain.clock import Clock
+from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.ledger.dialects.dialect import Collision, SqlDialect
-from instep.ledger.ledger import Ledger
-from instep.ledger.schema import refuse_newer, upgrade, version_of
-from instep.ledger.sql_ledger import SqlLedger
-from instep.ledger.tables import HEAD
-from instep.ledger.transaction import IN_TRANSACTION
-from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble
 
 CONNECT_SECONDS: Final = 10
@@ -56,93 +48,6 @@ class Server(Protocol):
 
     def clear_torn_schema(self, engine: Engine) -> None:
         """Remove what an interrupted creation of the schema left behind, where that can be."""
-
-
-def server_at(address: ServerAddress) -> Server:
-    """Raises `UserError` when its driver is not installed."""
-    driver, extra = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}[address.kind]
-    try:
-        import_module(driver)
-    except ImportError as error:
-        raise UserError(
-            f"the driver for ledgers on {address.scheme} is not installed",
-            where=address.label,
-            hint=f"Install it with: pip install 'instep[{extra}]'",
-        ) from error
-    if address.kind == "postgresql":
-        from instep.ledger.dialects.postgres import Postgres
-
-        return Postgres(address)
-    from instep.ledger.dialects.mysql import Mysql
-
-    return Mysql(address)
-
-
-def open_server(
-    address: ServerAddress,
-    *,
-    read_only: bool = False,
-    timing: Timing = TIMING,
-    clock: Clock | None = None,
-    server: Server | None = None,
-) -> Ledger | None:
-    """The ledger there; None for one that is only to be read, and does not exist yet.
-
-    Its clock is the server's. A test may give another one, or a server of other settings.
-    """
-    where = address.label
-    server = server or server_at(address)
-    dialect = server.dialect(clock)
-    engine = server.engine(read_only=read_only)
-    try:
-        with engine.connect() as connection:
-            server.demand_suitable(connection)
-            version = version_of(connection, where)
-        if version is None and read_only:
-            engine.dispose()
-            return None
-        if version is not None:
-            refuse_newer(version, where)
-        if version != HEAD:
-            _bring_up(server, engine, version, where, read_only=read_only)
-    except DBAPIError as error:
-        engine.dispose()
-        known = dialect.explain(error, committing=False)
-        if known is None:
-            raise
-        # Without the driver's own error: that may repeat the URL's user.
-        raise _as_user_error(known, where) from None
-    except BaseException:
-        engine.dispose()
-        raise
-    return SqlLedger(engine, dialect, timing)
-
-
-def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *, read_only: bool) -> None:
-    if read_only:
-        raise UserError(
-            f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
-            where=where,
-            hint="The next `instep run` brings it up to date.",
-        )
-    with server.lock(engine):
-        with engine.connect() as connection:
-            version = version_of(connection, where)
-        if version == HEAD:
-            return  # Another process was first.
-        server.clear_torn_schema(engine)
-        # Always by migrations: indexes differ from those of SQLite.
-        upgrade(engine.execution_options(**IN_TRANSACTION))
-
-
-def _as_user_error(error: InstepError, where: str) -> InstepError:
-    if not isinstance(error, Transient):
-        return error
-    return Away(
-        str(error).removeprefix(f"{where}: "),
-        where=where,
-        hint="Check host and port in `ledger:`, and that the server runs and can be reached from here.",
-    )
 
 
 def as_error(trouble: Trouble, where: str, reason: str, *, committing: bool) -> InstepError:

@@ -36,9 +36,7 @@ from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import InstepError, Transient, UserError
-from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
-from instep.ledger.slices import may_be_claimed
-from instep.ledger.statistics import grouped
+from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest, grouped, may_be_claimed
 from instep.ledger.tables import documents, jobs, leases, slice_work, slices, workers
 
 #: There are some hundred statements.
@@ -119,7 +117,7 @@ def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
 
 
 class SqliteDialect:
-    """Implements `sql.dialect.SqlDialect`."""
+    """Implements `dialect.SqlDialect`."""
 
     #: A transaction costs no round trip here.
     autocommit = False

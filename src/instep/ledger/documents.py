@@ -1,0 +1,180 @@
+"""Documents: the manifest of each instance, one row for each document that is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import and_, case, delete, func, literal_column, or_, select
+
+from instep.domain.buckets import BucketLoad
+from instep.domain.jobs import JobPart, SliceState
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import SliceOutcome
+from instep.ledger import failures, leases
+from instep.ledger.tables import documents, job_parts, jobs, slices
+from instep.ledger.transaction import Store, Transaction, batches, reads, writes
+
+#: Entries that are fetched at once.
+_TOGETHER: Final = 5_000
+
+_DURABLE: Final = slices.c.state == literal_column(f"'{SliceState.COMPLETED}'")
+_OPEN: Final = and_(
+    job_parts.c.state.is_(None), slices.c.state.in_([SliceState.PENDING.value, SliceState.PROCESSING.value])
+)
+
+
+class Documents(Store):
+    """What is in an instance, by its manifest."""
+
+    @reads
+    def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
+        """All entries of an instance, by URI."""
+        columns = [documents.c[name] for name in ManifestEntry._fields]
+        rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
+        # Fetched one by one they take twice as long.
+        return {row[1]: ManifestEntry._make(row) for some in rows.partitions(_TOGETHER) for row in some}
+
+    @reads
+    def versions(self, tx: Transaction, instance: str) -> dict[str, tuple[int, str]]:
+        """Size and version of all entries of an instance, by URI: enough to see that nothing has changed, and half as
+        much to read.
+        """
+        columns = (documents.c.uri, documents.c.size, documents.c.version)
+        rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
+        return {uri: (size, version) for uri, size, version in rows.fetchall()}
+
+    @reads
+    def get(self, tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
+        """One entry of an instance, however many there are."""
+        columns = [documents.c[name] for name in ManifestEntry._fields]
+        one = select(*columns).where(documents.c.instance == instance, documents.c.document_id == document_id)
+        row = tx.connection.execute(one).one_or_none()
+        return None if row is None else ManifestEntry._make(row)
+
+    @reads
+    def sampled(self, tx: Transaction, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+        """Some entries of an instance, however many there are: for each of these ids the next one from there on, if
+        there is one. Each entry once, by their ids.
+        """
+        columns = [documents.c[name] for name in ManifestEntry._fields]
+        found: dict[str, ManifestEntry] = {}
+        for each in ids:
+            following = (documents.c.instance == instance, documents.c.document_id >= each)
+            first = select(*columns).where(*following).order_by(documents.c.document_id).limit(1)
+            row = tx.connection.execute(first).one_or_none()
+            if row is not None:
+                found[row.document_id] = ManifestEntry._make(row)
+        return [found[each] for each in sorted(found)]
+
+    @reads
+    def totals(self, tx: Transaction, instance: str) -> tuple[int, int, int]:
+        """Documents, rows (chunks) and bytes of an instance."""
+        sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
+        count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
+        return int(count), int(rows or 0), int(size or 0)
+
+    @reads
+    def oversized(
+        self, tx: Transaction, instance: str, *, size: int, chunks: int | None, limit: int
+    ) -> tuple[int, list[ManifestEntry]]:
+        """How many documents of an instance have more bytes or more chunks, and the largest `limit` of them."""
+        over = [documents.c.size > size, *([documents.c.chunks > chunks] if chunks is not None else [])]
+        of_it = (documents.c.instance == instance, or_(*over))
+        count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)
+        if not count:
+            return 0, []
+        columns = [documents.c[name] for name in ManifestEntry._fields]
+        largest = select(*columns).where(*of_it).order_by(documents.c.size.desc(), documents.c.document_id).limit(limit)
+        return count, [ManifestEntry._make(row) for row in tx.connection.execute(largest)]
+
+    @reads
+    def bucket_loads(self, tx: Transaction, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
+        """What buckets hold of an instance, by the manifest, and how they keep up: by the slices of jobs on that, and
+        of open parts on the generation. By their numbers; a bucket of which nothing is known is left out.
+        """
+        found: dict[int, BucketLoad] = {}
+        held = (
+            select(documents.c.bucket, func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
+            .where(documents.c.instance == instance)
+            .group_by(documents.c.bucket)
+        )
+        for bucket, *sums in tx.connection.execute(held):
+            found[bucket] = BucketLoad(bucket, *map(int, sums))
+        for row in tx.connection.execute(_kept_up(ref, generation, instance)):
+            before = found.get(row.bucket, BucketLoad(row.bucket))
+            found[row.bucket] = before._replace(
+                slices=int(row.durable or 0),
+                latency=_mean(row.latency, row.durable),
+                longest=_whole(row.longest),
+                working=_mean(row.working, row.durable),
+                pending=int(row.pending or 0),
+                pending_since=_whole(row.pending_since),
+            )
+        return [found[bucket] for bucket in sorted(found)]
+
+    @writes
+    def absorb(self, tx: Transaction, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        """Manifest rows and failures of work that no slice of the job stands for: what has changed in the source while
+        the job builds. The part is the job's own, or with the instance that is served in place of its own. Again it
+        changes nothing. Raises `Fenced`, changing nothing, if the part's epoch is not the lease's any more.
+        """
+        # The lease is locked: nothing is written to an instance that its next holder has looked at.
+        leases.demand_epoch(tx, job_id, part)
+        record(tx, part, job_id, [each.storable() for each in outcomes])
+
+
+def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
+    """Manifest rows and failures of these outcomes, which are `storable`."""
+    _write(tx, part.instance, outcomes)
+    failures.write(tx, (str(part.ref), part.generation), job_id, outcomes)
+
+
+def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> None:
+    for some in batches(each for outcome in outcomes for each in outcome.removed):
+        gone = delete(documents).where(documents.c.instance == instance, documents.c.document_id.in_(some))
+        tx.connection.execute(gone)
+    rows = [{"instance": instance} | each._asdict() for outcome in outcomes for each in outcome.entries]
+    if rows:
+        tx.dialect.replace_documents(tx.connection, rows)
+
+
+def drop(tx: Transaction, instance: str) -> None:
+    tx.connection.execute(delete(documents).where(documents.c.instance == instance))
+
+
+# Buckets.
+
+
+def _kept_up(ref: PartitionRef, generation: str, instance: str) -> Any:
+    """Of jobs on the instance, and of those that are open. They are planned as soon as they are created."""
+    latency = slices.c.finished_at - jobs.c.created_at
+    return (
+        select(
+            slices.c.bucket,
+            func.sum(case((_DURABLE, 1))).label("durable"),
+            func.sum(case((_DURABLE, latency))).label("latency"),
+            func.max(case((_DURABLE, latency))).label("longest"),
+            func.sum(case((_DURABLE, slices.c.finished_at - slices.c.claimed_at))).label("working"),
+            func.sum(case((_OPEN, slices.c.units))).label("pending"),
+            func.min(case((_OPEN, jobs.c.created_at))).label("pending_since"),
+        )
+        .join(job_parts, and_(job_parts.c.job_id == slices.c.job_id, job_parts.c.ref == slices.c.ref))
+        .join(jobs, jobs.c.id == slices.c.job_id)
+        .where(
+            job_parts.c.ref == str(ref),
+            job_parts.c.generation == generation,
+            or_(job_parts.c.instance == instance, job_parts.c.state.is_(None)),
+        )
+        .group_by(slices.c.bucket)
+    )
+
+
+def _mean(total: Any, number: Any) -> int | None:
+    """Databases sum as integers or decimals; who divides is told apart in none."""
+    return round(int(total) / int(number)) if number else None
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,56 @@
+"""Events: the log of all that happened, the state that it leads to, and whether what is stored follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from instep.domain.events import Collected, Event, Recorded
+from instep.domain.state import State
+from instep.ledger import event_log, snapshots, verification
+from instep.ledger.event_log import LogRow
+from instep.ledger.transaction import Store, Transaction, reads, writes
+from instep.ledger.verification import Verified
+
+
+class Events(Store):
+    """Sequences begin with 1, have no gaps, and become visible in their order, so that nobody who reads what comes
+    after n ever misses one; `at` never goes back. The projections (instances, wants, what is promoted) change in the
+    transaction that appends. References in text are normal forms.
+    """
+
+    @writes
+    def append(self, tx: Transaction, events: Sequence[Event]) -> list[Recorded]:
+        """Append events, all or none. They are applied as they will be read from the log again. Raises `Conflict`,
+        with the fold's reason, when one is rejected by what came before it.
+        """
+        return event_log.demand(tx, events)
+
+    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
+        """Forget instances that were left and wants that have ended, by one `Collected` (none if there is nothing
+        to forget). Raises `Conflict` when one of them is in use (see `domain.lineage.collectable`) or unknown.
+        """
+        if instances or wants:
+            self.append([Collected(instances=tuple(instances), wants=tuple(wants))])
+
+    @reads
+    def rows(self, tx: Transaction, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        """Those of the log after a sequence, in order."""
+        return event_log.rows(tx.connection, after, limit)
+
+    @reads
+    def state(self, tx: Transaction, *, at: int | None = None, sequence: int | None = None) -> State:
+        """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very
+        millisecond have happened) or after an event. Every call gives a State of its own.
+        """
+        return snapshots.state(tx.connection, at=at, sequence=sequence)
+
+    def verify(self) -> Verified:
+        """Replay the whole log, without snapshots, and compare with the projections. Changes nothing."""
+        return self._database.read_steadily(lambda tx: verification.verify(tx.connection))
+
+    @writes
+    def rebuild_projections(self, tx: Transaction) -> Verified:
+        """Replay the whole log, and make the projections what it leads to, in one transaction. The differences are
+        those that there were. Snapshots are forgotten.
+        """
+        return verification.rebuild(tx.connection)

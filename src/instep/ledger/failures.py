@@ -1,0 +1,136 @@
+"""Failures: documents that are not in the index, why, and at which of their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, or_, select
+
+from instep.domain.jobs import JobPart
+from instep.domain.refs import PartitionRef
+from instep.domain.state import Key
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
+from instep.ledger.paging import beyond, on
+from instep.ledger.tables import failures
+from instep.ledger.transaction import Store, Transaction, batches, reads
+
+#: Up to so many known failures of a partition are simply read; of more, only those that are asked for.
+_FEW: Final = 1_000
+
+_SOME_FAILURES = (
+    select(failures.c.document_id, failures.c.attempts)
+    .where(failures.c.ref == bindparam("b_ref"), failures.c.generation == bindparam("b_generation"))
+    .limit(_FEW)
+)
+
+
+class FailureRecord(NamedTuple):
+    ref: PartitionRef
+    document_id: str
+    uri: str
+    version: str
+    stage: str
+    reason: str
+    attempts: int
+    job_id: str
+    failed_at: int
+    generation: str = ""
+
+
+class FailurePlace(NamedTuple):
+    """Where a failure is among all."""
+
+    failed_at: int
+    ref: str
+    generation: str
+    document_id: str
+
+
+_FAILURE = [failures.c[name] for name in FailureRecord._fields]
+
+
+class Failures(Store):
+    """Documents that failed, and those that are left out: one row each per generation, while it is so."""
+
+    @reads
+    def versions(self, tx: Transaction, ref: PartitionRef, generation: str = "") -> dict[str, str]:
+        """URI → version at which the document last failed."""
+        rows = tx.connection.execute(select(failures.c.uri, failures.c.version).where(*_failed(str(ref), generation)))
+        return {row.uri: row.version for row in rows}
+
+    @reads
+    def newest(self, tx: Transaction, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
+        """Of all generations, newest first."""
+        columns = [failures.c[name] for name in FailureRecord._fields]
+        in_order = (failures.c.failed_at.desc(), failures.c.ref, failures.c.generation, failures.c.document_id)
+        newest = select(*columns).order_by(*in_order).limit(limit)
+        if ref is not None:
+            newest = newest.where(failures.c.ref == str(ref))
+        return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(newest)]
+
+    @reads
+    def page(
+        self,
+        tx: Transaction,
+        *,
+        refs: Collection[PartitionRef] | None = None,
+        after: FailurePlace | None = None,
+        limit: int = 100,
+    ) -> list[FailureRecord]:
+        """Of all generations, newest first."""
+        tie = (failures.c.ref, failures.c.generation, failures.c.document_id)
+        page = on(select(*_FAILURE).order_by(failures.c.failed_at.desc(), *tie).limit(limit), failures.c.ref, refs)
+        if after is not None:
+            same = and_(failures.c.failed_at == after.failed_at, beyond(tie, after[1:]))
+            page = page.where(or_(failures.c.failed_at < after.failed_at, same))
+        return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(page)]
+
+    @reads
+    def count(self, tx: Transaction, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
+        """How many failed; or how many are kept with them because they are to be left out (`SKIPPED`)."""
+        counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED
+        number = select(func.count()).select_from(failures).where(*_failed(str(ref), generation), counted)
+        return int(tx.connection.scalar(number) or 0)
+
+
+def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
+    """What was written or removed has no failure any more; what failed has one more attempt."""
+    cured = {each.document_id for outcome in outcomes for each in outcome.entries}
+    cured.update(each for outcome in outcomes for each in outcome.removed)
+    failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
+    known = _attempts(tx, key, cured | failed.keys())
+    for some in batches(sorted(known)):
+        tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))
+    if failed:
+        ref, generation = key
+        common = {"ref": ref, "generation": generation, "job_id": job_id, "failed_at": tx.now()}
+        before = {each: 0 if each in cured else known.get(each, 0) for each in failed}
+        rows = [each._asdict() | common | {"attempts": before[each.document_id] + 1} for each in failed.values()]
+        tx.connection.execute(insert(failures), rows)
+
+
+def forget_unmet(tx: Transaction, part: JobPart, job_id: str) -> None:
+    """This job has read everything: what other jobs have recorded is gone from the source."""
+    others = (*_failed(str(part.ref), part.generation), failures.c.job_id != job_id)
+    tx.connection.execute(delete(failures).where(*others))
+
+
+def _failed(ref: str, generation: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return failures.c.ref == ref, failures.c.generation == generation
+
+
+def _attempts(tx: Transaction, key: Key, ids: Iterable[str]) -> dict[str, int]:
+    """Of those of these documents that have failed before."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    few = tx.connection.execute(_SOME_FAILURES, dict(zip(("b_ref", "b_generation"), key, strict=True))).all()
+    if len(few) < _FEW:
+        return {row.document_id: row.attempts for row in few if row.document_id in wanted}
+    found: dict[str, int] = {}
+    for some in batches(sorted(wanted)):
+        query = select(failures.c.document_id, failures.c.attempts)
+        rows = tx.connection.execute(query.where(*_failed(*key), failures.c.document_id.in_(some)))
+        found.update((row.document_id, row.attempts) for row in rows)
+    return found

@@ -7,9 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from instep.domain.instances import Instance
+from instep.ledger.key_lease_rows import KeyLeaseRows
 from instep.ledger.ledger import Ledger
+from instep.ledger.transaction import Store
 from tests.contracts.ledger import LedgerContract, VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.simulator.model import ModelLedger
+from tests.simulator.model.holds import MemoryHolds
 
 
 class _Intruder:
@@ -39,3 +43,17 @@ class TestModelLedger(LedgerContract):
     @pytest.fixture
     def intruder(self, ledger: Ledger) -> _Intruder:
         return _Intruder(ledger)
+
+
+def _methods(owner: type) -> set[str]:
+    return {name for name, each in vars(owner).items() if callable(each) and not name.startswith("_")}
+
+
+def test_every_method_is_the_models_own() -> None:
+    """mypy compares the signatures. What the model lacks would be the product's, which has no database here."""
+    real, model = vars(MemoryLedger(VirtualClock())), vars(ModelLedger(VirtualClock()))
+    pairs = {name: (type(each), type(model[name])) for name, each in real.items() if isinstance(each, Store)}
+    # Its rules are the product's, over rows of the model's own.
+    pairs["key_leases"] = (KeyLeaseRows, MemoryHolds)
+    pairs["ledger"] = (Ledger, ModelLedger)
+    assert [name for name, (product, own) in pairs.items() if _methods(product) - _methods(own)] == []

@@ -83,7 +83,7 @@ MAX_ATTEMPTS = 3
 def tries_of(units: int) -> int:
     """After so many bad ends a slice is worn out: it is not run again.
 
-    All but the first two tries it has to itself (`ledger.slice_retries.SUSPECT_ATTEMPTS`). One of them is enough for
+    All but the first two tries it has to itself (`slice_retries.SUSPECT_ATTEMPTS`). One of them is enough for
     what can be cut. A single unit gets two: one may have been an accident, and there is nothing to cut.
     """
     return MAX_ATTEMPTS if units > 1 else MAX_ATTEMPTS + 1

@@ -19,13 +19,13 @@ import qdrant_edge
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
 from instep.targets.document_target import DocumentTarget
+from instep.targets.journal import Journal
 from instep.targets.ownership import NotOurs
 from instep.targets.qdrant import collections, edge, writing
 from instep.targets.qdrant import target as module
 from instep.targets.qdrant.collections import point_id
 from instep.targets.qdrant.edge import EdgeCollections
 from instep.targets.qdrant.folder import folder
-from instep.targets.qdrant.journal import Journal
 from instep.targets.qdrant.target import QdrantTarget
 from instep.targets.ranking import SEARCHED
 from tests.contracts.ownership import OURS, DocumentOwnership

@@ -7,18 +7,18 @@ entry is found.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
-from instep.errors import Transient, UserError
+from instep.errors import UserError
 from instep.targets import journal
-from instep.targets.journal import Entry, Journal, claimed, decided, now
+from instep.targets.journal import Entry, now
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX, coded, decoded
+from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX
 
 #: Slices in one question, and entries in one answer.
 _SLICES_AT_ONCE = 200
@@ -118,55 +118,3 @@ class Log:
 
     def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
         return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")
-
-
-def journal_of(indexes: Indexes, physical: str) -> Journal:
-    return Journal(Log(indexes, physical))
-
-
-#: Looks at an alias that others keep moving.
-_LOOKS = 100
-
-
-def promote(indexes: Indexes, alias: str, physical: str | None, epoch: int, owned: Callable[[], str]) -> None:
-    """See `IndexTarget.promote`, and `decided`."""
-    if alias in indexes.names() and coded(alias) == alias:
-        raise UserError(f"{alias!r} is an index, so it cannot be an alias", where=indexes.shown)
-    log = _log(indexes, alias)
-    decided(log, alias, physical, epoch, owned)
-    _show(indexes, log, alias)
-
-
-def newest(indexes: Indexes, alias: str) -> Entry | None:
-    return _log(indexes, alias).head()
-
-
-def claim(indexes: Indexes, alias: str, owned: Callable[[], str]) -> None:
-    shown = [name for each in indexes.behind(alias) if (name := decoded(each)) is not None]
-    claimed(_log(indexes, alias), owned, physical=shown[0] if len(shown) == 1 else None)
-
-
-def served(indexes: Indexes, alias: str) -> str | None:
-    head = newest(indexes, alias)
-    return None if head is None else head["physical"]
-
-
-def _show(indexes: Indexes, log: Log, alias: str) -> None:
-    """Bring the alias to what the log says, and see that it is there. Of several that do so at once, the last one to
-    look sees it all.
-    """
-    for _ in range(_LOOKS):
-        last = log.head()
-        assert last is not None
-        physical = last["physical"]
-        indexes.point(alias, physical)
-        verified = indexes.behind(alias) == ([] if physical is None else [coded(physical)])
-        head = log.head()
-        if verified and head is not None and head["seq"] == last["seq"]:
-            return
-    raise Transient(f"{indexes.shown}: alias {alias!r} does not stay where it is put")
-
-
-def _log(indexes: Indexes, alias: str) -> Log:
-    """Not that of an index: these have names of another form."""
-    return Log(indexes, f"alias {alias}")

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.journal import Journal
 from instep.targets.opensearch.bulk import ID_BYTES, Bulk, Pace, deletes, upserts
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS, coded
-from instep.targets.opensearch.log import journal_of
+from instep.targets.opensearch.log import Log
 from instep.targets.opensearch.searching import columns_of, values
 
 #: Documents in one question, and rows in one answer.
@@ -36,7 +37,7 @@ class OpenSearchChunkWriter:
     def __init__(self, indexes: Indexes, physical: str, base: int, pace: Pace) -> None:
         self._indexes = indexes
         self._physical = physical
-        self._journal = journal_of(indexes, physical)
+        self._journal = Journal(Log(indexes, physical))
         self._epoch = self._journal.epoch(base)
         self._bulk = Bulk(indexes.connection, coded(physical), pace)
 

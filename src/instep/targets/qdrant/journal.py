@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,8 +12,7 @@ from typing import Any, Final
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets import journal
-from instep.targets import journal as shared
-from instep.targets.journal import Entry, claimed, decided, now
+from instep.targets.journal import Entry, now
 from instep.targets.qdrant.collections import NAMESPACE, Collections, FieldIndex, Missing, Points, Where
 
 #: No entity has a name that begins so.
@@ -123,49 +122,3 @@ class Log:
 
     def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
         return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")
-
-
-@dataclass(frozen=True, slots=True)
-class Journal(shared.Journal):
-    """The log of one physical index."""
-
-    @classmethod
-    def of(cls, collections: Collections, physical: str) -> Journal:
-        return cls(Log(collections, physical))
-
-
-def promote(collections: Collections, alias: str, physical: str | None, epoch: int, owned: Callable[[], str]) -> None:
-    """See `IndexTarget.promote`, and `decided`."""
-    if alias in collections.names():
-        raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=collections.shown)
-    log = _log(collections, alias)
-    decided(log, alias, physical, epoch, owned)
-    _show(collections, log, alias)
-
-
-def newest(collections: Collections, alias: str) -> Entry | None:
-    return _log(collections, alias).head()
-
-
-def claim(collections: Collections, alias: str, owned: Callable[[], str]) -> None:
-    claimed(_log(collections, alias), owned, physical=collections.pointed(alias))
-
-
-def served(collections: Collections, alias: str) -> str | None:
-    head = newest(collections, alias)
-    return None if head is None else head["physical"]
-
-
-def _show(collections: Collections, log: Log, alias: str) -> None:
-    """Bring the alias to what the log says. Of several that do so at once, the last one to look sees it all."""
-    shown = None
-    while shown is None or (head := log.head()) is None or head["seq"] != shown:
-        last = log.head()
-        assert last is not None
-        collections.point(alias, last["physical"])
-        shown = last["seq"]
-
-
-def _log(collections: Collections, alias: str) -> Log:
-    """Not that of an index: these have names of another form."""
-    return Log(collections, f"alias {alias}")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.journal import Journal
 from instep.targets.qdrant.collections import (
     VERSION,
     Collections,
@@ -26,7 +27,7 @@ from instep.targets.qdrant.collections import (
     requests,
     sizes,
 )
-from instep.targets.qdrant.journal import Journal
+from instep.targets.qdrant.journal import Log
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500
@@ -50,7 +51,7 @@ class QdrantChunkWriter:
     def __init__(self, collections: Collections, physical: str, base: int) -> None:
         self._collections = collections
         self._physical = physical
-        self._journal = Journal.of(collections, physical)
+        self._journal = Journal(Log(collections, physical))
         self._epoch = self._journal.epoch(base)
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:

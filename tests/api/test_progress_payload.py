@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.answers.jobs import one_job_view
+from instep.answers.jobs import one_job_answer
 from instep.api.progress_feed import status_data
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
@@ -31,7 +31,7 @@ def test_how_fast_it_is_and_how_long_it_takes(ledger: MemoryLedger, clock: Virtu
     (part,) = ledgers.begin(ledger, slices=4)
     ledgers.complete(ledger, part, 1, failed=1)
     clock.sleep(10)
-    data = status_data(one_job_view(ledger, JOB))
+    data = status_data(one_job_answer(ledger, JOB))
     assert (data["rate"], data["secondsLeft"]) == (0.5, 30)
     assert data["stats"]["jobStats"] == {"totalRecords": 20, "successRecords": 4, "failedRecords": 1}
 
@@ -41,7 +41,7 @@ def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLed
     ledgers.complete(ledger, one, 1)
     ledgers.complete(ledger, two, 1, failed=5)
     ledgers.finish(ledger, two, JobState.FAILED)
-    data = status_data(one_job_view(ledger, JOB))
+    data = status_data(one_job_answer(ledger, JOB))
     assert data["stats"] == {
         "jobStats": {"totalRecords": 10, "successRecords": 5, "failedRecords": 5},
         "entityStats": {
@@ -54,7 +54,7 @@ def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLed
 def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
     ledger.jobs.begin(JOB, ANN, {})
-    assert status_data(one_job_view(ledger, JOB))["stats"] == {
+    assert status_data(one_job_answer(ledger, JOB))["stats"] == {
         "jobStats": {"totalRecords": None, "successRecords": 0, "failedRecords": 0},
         "entityStats": {},
     }
@@ -65,13 +65,13 @@ def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: 
         NewPart(_part(ledger, "Event@2"), [SlicePlan(0, 0, "", "", 0, 1, 40, b"")]),
     ]
     ledger.parts.plan(JOB, planned)
-    stats = status_data(one_job_view(ledger, JOB))["stats"]
+    stats = status_data(one_job_answer(ledger, JOB))["stats"]
     assert {name: each["totalRecords"] for name, each in stats["entityStats"].items()} == {"Ticket": 10, "Event": None}
     assert stats["jobStats"]["totalRecords"] is None
     ledger.jobs.start(JOB)
     for each in planned[:2]:
         ledgers.complete(ledger, each.part, 1, failed=2)
-    stats = status_data(one_job_view(ledger, JOB))["stats"]
+    stats = status_data(one_job_answer(ledger, JOB))["stats"]
     assert stats["entityStats"]["Ticket"] == {"totalRecords": 10, "successRecords": 6, "failedRecords": 4}
 
 

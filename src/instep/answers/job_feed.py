@@ -75,7 +75,7 @@ class JobWatch:
             self._closed()
 
     def _view(self, job: Job, now: int) -> jobs.Job:
-        return jobs.job_view(job, (), now, self._tables)
+        return jobs.job_answer(job, (), now, self._tables)
 
     def _opened(self) -> Ledger:
         if self._ledger is None:

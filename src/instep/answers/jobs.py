@@ -156,34 +156,34 @@ class Job(Answer):
         return not self.workers and self.state in (JobState.READY, JobState.RUNNING)
 
 
-def job_views(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()) -> list[Job]:
+def job_answers(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()) -> list[Job]:
     """Newest first. `tables` are the entities that are indexed from tables."""
-    return views_of(ledger, ledger.jobs.newest(limit=limit), timing=timing, tables=tables)
+    return answers_of(ledger, ledger.jobs.newest(limit=limit), timing=timing, tables=tables)
 
 
-def views_of(
+def answers_of(
     ledger: Ledger, found: Sequence[jobs.Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
 ) -> list[Job]:
     """In the same order."""
     if not found:
         return []
-    workers = worker_views(ledger, timing=timing)
+    workers = worker_answers(ledger, timing=timing)
     now = ledger.now()
-    return [job_view(job, workers, now, tables) for job in found]
+    return [job_answer(job, workers, now, tables) for job in found]
 
 
-def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> Job:
+def one_job_answer(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> Job:
     """The job whose id is, or begins with, `wanted`."""
-    return job_view(find_job(ledger, wanted), worker_views(ledger, timing=timing), ledger.now(), tables)
+    return job_answer(find_job(ledger, wanted), worker_answers(ledger, timing=timing), ledger.now(), tables)
 
 
-def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[Worker]:
+def worker_answers(ledger: Ledger, *, timing: Timing = TIMING) -> list[Worker]:
     """The oldest first."""
     now = ledger.now()
-    return [worker_view(each, now, timing) for each in ledger.workers.all()]
+    return [worker_answer(each, now, timing) for each in ledger.workers.all()]
 
 
-def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker:
+def worker_answer(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker:
     return Worker(
         id=worker.id,
         kind=worker.kind,
@@ -207,7 +207,7 @@ def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
     return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
 
 
-def job_view(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Collection[str] = ()) -> Job:
+def job_answer(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Collection[str] = ()) -> Job:
     counts = job.counts
     rate = job.lately.rate(now)
     units = job.units if all(each.expected is not None for each in job.parts) else None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from instep.answers.answer import HIDDEN, Answer
 from instep.answers.failures import Failure
-from instep.answers.jobs import Job, Worker, job_view, worker_view
+from instep.answers.jobs import Job, Worker, job_answer, worker_answer
 from instep.domain.clock import TIMING, Timing
 from instep.ledger.jobs import JobMark
 from instep.ledger.ledger import Ledger
@@ -36,13 +36,13 @@ def overview(
     marks: dict[str, JobMark] = {mark.id: mark for mark in ledger.jobs.marks(JOBS)}
     known = {job.id: job for job in before.jobs if before.marks[job.id] == marks.get(job.id)} if before else {}
     now = ledger.now()
-    workers = tuple(worker_view(each, now, timing) for each in ledger.workers.all())
+    workers = tuple(worker_answer(each, now, timing) for each in ledger.workers.all())
     jobs: list[Job] = []
     for mark in marks.values():
         if mark.state.ended and mark.id in known:
             jobs.append(known[mark.id].model_copy(update={"seen_at": now}))
         elif job := ledger.jobs.get(mark.id):
-            jobs.append(job_view(job, workers, now, tables))
+            jobs.append(job_answer(job, workers, now, tables))
     if before is not None and _failed(before.jobs) == _failed(jobs):
         failures = before.failures
     else:

@@ -23,7 +23,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from instep import __version__
-from instep.answers.jobs import Pulse, Worker, worker_views
+from instep.answers.jobs import Pulse, Worker, worker_answers
 from instep.answers.queues import QueueStatus
 from instep.api.server import Server
 from instep.app import Instep
@@ -92,7 +92,7 @@ class LedgerSample:
 def sample_ledger(project: Project) -> LedgerSample:
     container = Container(project)
     with closing(container.ledger(read_only=True)) as ledger:
-        return LedgerSample(ledger.figures(), tuple(worker_views(ledger, timing=container.timing)))
+        return LedgerSample(ledger.figures(), tuple(worker_answers(ledger, timing=container.timing)))
 
 
 def sample_bus(project: Project) -> Mapping[str, int]:

@@ -32,19 +32,19 @@ class Jobs:
 
     def jobs(self, *, limit: int = 20) -> list[Job]:
         """Jobs on all servers of the ledger, newest first."""
-        from instep.answers.jobs import job_views
+        from instep.answers.jobs import job_answers
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return job_views(ledger, limit=limit, timing=container.timing, tables=container.tables)
+            return job_answers(ledger, limit=limit, timing=container.timing, tables=container.tables)
 
     def job(self, job_id: str) -> Job:
         """One job. The beginning of its id is enough (at least 4 characters)."""
-        from instep.answers.jobs import one_job_view
+        from instep.answers.jobs import one_job_answer
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return one_job_view(ledger, job_id, timing=container.timing, tables=container.tables)
+            return one_job_answer(ledger, job_id, timing=container.timing, tables=container.tables)
 
     def overview(self, before: Overview | None = None) -> Overview:
         """Jobs, workers and the last failures now. What cannot have changed is taken from `before`."""
@@ -63,32 +63,32 @@ class Jobs:
 
     def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> Job:
         """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
-        from instep.answers.jobs import one_job_view, stop_job
+        from instep.answers.jobs import one_job_answer, stop_job
 
         container = Container(self.project)
         # Looked up in a ledger that is only read: none is made just to find that it is empty.
         found = self.job(job_id)
         with closing(container.ledger()) as ledger:
             stop_job(ledger, found.id, reason, clock=container.clock, wait=wait)
-            return one_job_view(ledger, found.id, timing=container.timing, tables=container.tables)
+            return one_job_answer(ledger, found.id, timing=container.timing, tables=container.tables)
 
     def resume_job(self, job_id: str) -> Job:
         """A stopped job runs again; any worker may take it up."""
-        from instep.answers.jobs import find_job, one_job_view, resume_job
+        from instep.answers.jobs import find_job, one_job_answer, resume_job
 
         container = Container(self.project)
         found = self.job(job_id)
         with closing(container.ledger()) as ledger:
             resume_job(ledger, find_job(ledger, found.id))
-            return one_job_view(ledger, found.id, timing=container.timing, tables=container.tables)
+            return one_job_answer(ledger, found.id, timing=container.timing, tables=container.tables)
 
     def workers(self) -> list[Worker]:
         """Workers that are registered in the ledger, and their work, the oldest first."""
-        from instep.answers.jobs import worker_views
+        from instep.answers.jobs import worker_answers
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return worker_views(ledger, timing=container.timing)
+            return worker_answers(ledger, timing=container.timing)
 
     # Pages. Each begins after the last item of the page before.
 
@@ -96,12 +96,12 @@ class Jobs:
         self, states: Collection[JobState] = (), *, after: JobPlace | None = None, limit: int = 20
     ) -> list[Job]:
         """Newest first; of all states, unless some are named."""
-        from instep.answers.jobs import views_of
+        from instep.answers.jobs import answers_of
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             found = ledger.jobs.page(states=states, after=after, limit=limit)
-            return views_of(ledger, found, timing=container.timing, tables=container.tables)
+            return answers_of(ledger, found, timing=container.timing, tables=container.tables)
 
     def slice_page(
         self,

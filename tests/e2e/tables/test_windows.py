@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from instep.answers.jobs import job_views
+from instep.answers.jobs import job_answers
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
@@ -409,7 +409,7 @@ def test_rows_that_nobody_has_counted_are_not_said_to_be_known(shop: QuickShop) 
     assert (plan.units, plan.found.counts) == (0, {})
     assert (second.begun, second.done) == ([None], 2)
     with closing(shop.container().ledger()) as ledger:
-        view = job_views(ledger, limit=1)[0]
+        view = job_answers(ledger, limit=1)[0]
     assert (view.units, view.done, [each.units for each in view.parts]) == (None, 2, [None])
 
 

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 _COMMANDS = ("tests/cli/test_commands.py",)
 _FRAME = ("tests/cli/test_frame.py",)
 _FAILURES = ("tests/cli/test_job_commands.py::test_the_newest_failures_are_listed_as_many_as_were_asked_for",)
-_JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_views.py")
+_JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_answers.py")
 
 MUTANTS = [
     Mutant(

@@ -8,7 +8,7 @@ import pytest
 
 from instep.answers import jobs
 from instep.answers.answer import as_json
-from instep.answers.jobs import Pulse, Slices, find_job, job_views, one_job_view, worker_views
+from instep.answers.jobs import Pulse, Slices, find_job, job_answers, one_job_answer, worker_answers
 from instep.cli.jobs import _units
 from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
@@ -39,8 +39,8 @@ def error_of(act: Callable[[], object]) -> UserError:
 
 
 def test_an_empty_ledger_has_no_jobs_and_no_workers(ledger: MemoryLedger) -> None:
-    assert job_views(ledger) == []
-    assert worker_views(ledger) == []
+    assert job_answers(ledger) == []
+    assert worker_answers(ledger) == []
 
 
 def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
@@ -52,7 +52,7 @@ def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
     ledgers.complete(ledger, part, 1, failed=1)
     clock.sleep(10)
     ledgers.claim(ledger, part, 1, worker=BOB)
-    (view,) = job_views(ledger)
+    (view,) = job_answers(ledger)
     assert (view.id, view.state, view.refs) == (JOB, JobState.RUNNING, (PartitionRef("Document"),))
     assert (view.done, view.units, view.counts.failed) == (5, 20, 1)
     assert view.slices == Slices(PENDING=2, PROCESSING=1, COMPLETED=1, FAILED=0, CANCELLED=0)
@@ -63,8 +63,8 @@ def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
 
 def test_a_job_says_whether_it_counts_documents_or_rows(ledger: MemoryLedger) -> None:
     ledgers.begin(ledger)
-    assert one_job_view(ledger, JOB).unit == "document"
-    view = one_job_view(ledger, JOB, tables={"Document"})
+    assert one_job_answer(ledger, JOB).unit == "document"
+    view = one_job_answer(ledger, JOB, tables={"Document"})
     assert view.unit == "row"
     assert _units(view) == f"0 of {view.units} rows"
 
@@ -72,14 +72,14 @@ def test_a_job_says_whether_it_counts_documents_or_rows(ledger: MemoryLedger) ->
 def test_before_the_first_slice_there_is_no_speed_to_go_by(ledger: MemoryLedger, clock: VirtualClock) -> None:
     ledgers.begin(ledger)
     clock.sleep(5)
-    view = one_job_view(ledger, JOB)
+    view = one_job_answer(ledger, JOB)
     assert (view.duration_seconds, view.units_per_second, view.seconds_left) == (5.0, None, None)
 
 
 def test_a_job_that_is_being_planned_has_nothing_yet(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
     ledger.jobs.begin(JOB, ANN, {})
-    view = one_job_view(ledger, JOB)
+    view = one_job_answer(ledger, JOB)
     assert (view.state, view.refs, view.units, view.duration_seconds, view.seconds_left) == (
         JobState.INITIALIZING,
         (),
@@ -94,7 +94,7 @@ def test_each_part_of_a_job_is_told_of_by_itself(ledger: MemoryLedger) -> None:
     ledgers.complete(ledger, documents, 2)
     ledgers.finish(ledger, documents, JobState.COMPLETED)
     ledgers.complete(ledger, tickets, 1, failed=2)
-    first, second = sorted(one_job_view(ledger, JOB).parts, key=lambda part: part.ref)
+    first, second = sorted(one_job_answer(ledger, JOB).parts, key=lambda part: part.ref)
     assert (first.state, first.units, first.counts.written, first.failed_slices) == (JobState.COMPLETED, 10, 10, 0)
     assert (second.state, second.units, second.counts.failed) == (None, 10, 2)
 
@@ -105,7 +105,7 @@ def test_an_ended_job_took_as_long_as_it_ran(ledger: MemoryLedger, clock: Virtua
     ledgers.complete(ledger, part, 1)
     ledgers.finish(ledger, part, JobState.COMPLETED)
     clock.sleep(3600)
-    view = one_job_view(ledger, JOB)
+    view = one_job_answer(ledger, JOB)
     assert (view.state, view.duration_seconds, view.units_per_second, view.seconds_left) == (
         JobState.COMPLETED,
         7.0,
@@ -117,7 +117,7 @@ def test_an_ended_job_took_as_long_as_it_ran(ledger: MemoryLedger, clock: Virtua
 def test_a_job_without_workers_is_said_to_wait(ledger: MemoryLedger) -> None:
     ledgers.begin(ledger)
     ledger.jobs.leave(JOB, ANN)
-    assert one_job_view(ledger, JOB).waits_for_workers
+    assert one_job_answer(ledger, JOB).waits_for_workers
 
 
 def test_workers_tell_what_they_do_and_since_when(ledger: MemoryLedger, clock: VirtualClock) -> None:
@@ -127,7 +127,7 @@ def test_workers_tell_what_they_do_and_since_when(ledger: MemoryLedger, clock: V
     ledgers.claim(ledger, part, 2)
     since = clock.now()
     clock.sleep(2)
-    ann, bob = sorted(worker_views(ledger), key=lambda each: each.id)
+    ann, bob = sorted(worker_answers(ledger), key=lambda each: each.id)
     assert (ann.kind, ann.refs, ann.jobs, ann.slices, ann.busy_since) == ("run", (part.ref,), (JOB,), 2, since)
     assert (bob.kind, bob.host, bob.pid, bob.refs, bob.slices, bob.busy_since) == ("worker", "server-2", 7, (), 0, None)
 
@@ -147,7 +147,7 @@ def test_two_missed_heartbeats_are_late_and_silence_is_stale(
 ) -> None:
     ledgers.register(ledger, ANN)
     clock.sleep(silence / 1000)
-    (worker,) = worker_views(ledger)
+    (worker,) = worker_answers(ledger)
     assert worker.pulse is pulse
     assert as_json(worker)["pulse"] == str(pulse)
 
@@ -181,7 +181,7 @@ def test_what_names_no_job_is_answered_with_what_to_do(ledger: MemoryLedger) -> 
 def test_stopping_an_idle_job_stops_it_at_once(ledger: MemoryLedger, clock: VirtualClock) -> None:
     ledgers.begin(ledger)
     assert jobs.stop_job(ledger, JOB, "enough", clock=clock) is JobState.STOPPED
-    assert one_job_view(ledger, JOB).error == "stopped by request: enough"
+    assert one_job_answer(ledger, JOB).error == "stopped by request: enough"
 
 
 def test_stopping_waits_only_when_asked(ledger: MemoryLedger, clock: VirtualClock) -> None:
@@ -200,7 +200,7 @@ def test_waiting_for_a_stop_ends_after_the_grace_time_even_if_all_workers_are_de
     before = clock.now()
     assert jobs.stop_job(ledger, JOB, "enough", clock=clock, wait=True) is JobState.STOPPED
     assert TIMING.grace <= clock.now() - before <= TIMING.grace + 1000 * jobs.STOP_POLL_SECONDS
-    assert one_job_view(ledger, JOB).slices == Slices.of({SliceState.PENDING: 4})
+    assert one_job_answer(ledger, JOB).slices == Slices.of({SliceState.PENDING: 4})
 
 
 def test_an_ended_job_is_not_stopped(ledger: MemoryLedger, clock: VirtualClock) -> None:
@@ -218,7 +218,7 @@ def test_a_resumed_job_is_open_to_any_worker_and_keeps_what_is_done(ledger: Memo
     jobs.resume_job(ledger, ledgers.job_of(ledger))
     (offered,) = ledger.open_parts.on([part.ref])
     assert (offered.job_id, offered.pending, offered.held) == (JOB, 3, False)
-    view = one_job_view(ledger, JOB)
+    view = one_job_answer(ledger, JOB)
     assert (view.state, view.done, view.error) == (JobState.RUNNING, 5, None)
 
 

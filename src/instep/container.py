@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, cast
 
 from instep.bus.status_reporter import StatusReporter
@@ -25,6 +25,7 @@ from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
+from instep.project.graph import group_of
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
@@ -131,6 +132,7 @@ class Container:
             engine=self.engine,
             prepare=self.prepare,
             counters=counters or Uncounted(),
+            group=partial(group_of, self.project),
         )
 
     @property

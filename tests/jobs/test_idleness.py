@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.requests.idleness import Idleness
+from instep.jobs.idleness import Idleness
 
 
 def test_all_are_idle_when_each_has_found_nothing() -> None:

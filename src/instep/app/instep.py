@@ -224,19 +224,21 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
         `run`.
         """
-        from instep.jobs.serve import serve
+        from instep.jobs.serve import serve_apart
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
         names, watching = list(entities or ()), progress or Silent()
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
-            serve(
+            serve_apart(
                 container.setups(names),
                 container.context(ledger, watching, counters),
                 until_idle=until_idle,
                 watch=watch,
                 options=PlanOptions(allow_deletes=allow_deletes),
                 anew=lambda: container.setups(names),
+                setups_of=container.setups_of,
+                open_ended=[name for name in self.namespaced if not names or name in names],
             )
 
     def want(

@@ -169,7 +169,7 @@ class Acquisition:
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
-        answer = self._ledger.leases.acquire(ref, job_id, self._member.id)
+        answer = self._ledger.leases.acquire(ref, job_id, self._member.id, self._member.group(ref))
         if isinstance(answer, Lease):
             self._member.heartbeat.keep(answer, since=since)
         return answer

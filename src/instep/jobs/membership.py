@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from instep.domain.groups import Group
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
@@ -63,6 +64,10 @@ class Membership:
         if self._kind == "worker":
             self._context.progress.say(ref.label, message)
 
+    def group(self, ref: PartitionRef) -> Group | None:
+        """The group whose limit holds for this worker there; a run by hand keeps to none."""
+        return self._context.group(ref) if self._kind == "worker" else None
+
     # Coming.
 
     def take(
@@ -103,7 +108,7 @@ class Membership:
         """Take over a part without a worker. False if another worker was faster."""
         ledger, since = self._context.ledger, self._context.clock.monotonic()
         try:
-            lease = ledger.leases.acquire(ref, job_id, self.id)
+            lease = ledger.leases.acquire(ref, job_id, self.id, self.group(ref))
             if not isinstance(lease, Lease):
                 return False
             part = ledger.parts.adopt(lease)

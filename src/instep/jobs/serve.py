@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Final
 
+from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.jobs.backoff import Backoff
+from instep.jobs.entity_workers import EntityWorkers, SetupsOf, of_one_entity
+from instep.jobs.idleness import Idleness
 from instep.jobs.job_starter import JobStarter
+from instep.jobs.place import ALONE, Place
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.source_poller import SourcePoller
 from instep.jobs.want_scheduler import WantScheduler
@@ -26,16 +33,20 @@ def serve(
     watch: float | None = None,
     options: PlanOptions | None = None,
     anew: Callable[[], Sequence[EntitySetup]] | None = None,
+    place: Place = ALONE,
+    takes: Callable[[Want], bool] = lambda _: True,
+    also: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a worker for these entities: take part in any job on them, and start jobs for wants, until interrupted (or
     idle). `watch`: poll the sources too, every so many seconds, with `options`. `anew` makes the setups again from time
-    to time.
+    to time. `place`: among the other workers of this process; `takes`: the wants that it starts jobs for; `also`: what
+    else it starts when it has nothing to do.
     """
     traces.enabled()  # Reports now, not in the middle of work, if spans cannot be exported.
     latest = SetupCache(setups, anew, partial(context.progress.say, "worker"))
     planner = Planner(latest, context, options or PlanOptions(), {})
     resting = Backoff(context)
-    starters: list[JobStarter] = [WantScheduler(planner, resting)]
+    starters: list[JobStarter] = [WantScheduler(planner, resting, takes=takes, leaves=place.leaves)]
     if watch is not None:
         starters.append(SourcePoller(planner, watch, resting))
     worker = Worker(planner.setups, context, "worker")
@@ -43,7 +54,69 @@ def serve(
         names = ", ".join(setup.ref.entity for setup in setups)
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
         worker.serve(
-            lambda: any(each.begin(worker.membership) for each in starters), until_idle=until_idle, longest=watch
+            lambda: also() or any(each.begin(worker.membership) for each in starters),
+            until_idle=until_idle,
+            longest=watch,
+            place=place,
         )
     finally:
         worker.end()
+
+
+def serve_apart(
+    setups: Sequence[EntitySetup],
+    context: Context,
+    *,
+    setups_of: SetupsOf,
+    open_ended: Collection[str] = (),
+    until_idle: bool = False,
+    watch: float | None = None,
+    options: PlanOptions | None = None,
+    anew: Callable[[], Sequence[EntitySetup]] | None = None,
+) -> None:
+    """The same with a worker of its own, in a thread, for each entity that a want names alone: none waits behind
+    another's work. With one entity there is nothing to keep apart. `open_ended`: the entities whose wants are served in
+    namespaces that nobody declared, too.
+    """
+    by_entity: dict[str, list[PartitionRef]] = {}
+    for each in setups:
+        by_entity.setdefault(each.ref.entity, []).append(each.ref)
+    several = len(by_entity) > 1
+    if not several and not open_ended:
+        serve(setups, context, until_idle=until_idle, watch=watch, options=options, anew=anew)
+        return
+    idleness = Idleness([_MAIN]) if until_idle else None
+
+    def one(make: SetupsOf, refs: Sequence[PartitionRef], apart: Context, stopping: threading.Event, name: str) -> None:
+        try:
+            serve(
+                make(refs),
+                apart,
+                until_idle=until_idle,
+                options=options,
+                anew=lambda: make(refs),
+                place=Place(name, idleness, stopping=stopping),
+                takes=of_one_entity,
+            )
+        finally:
+            if idleness is not None:
+                idleness.forget(name)
+
+    declared = by_entity if several else {}
+    starts = idleness.add if idleness is not None else lambda _: None
+    with EntityWorkers(declared, open_ended, setups_of, context, one, starts=starts) as workers:
+        serve(
+            setups,
+            context,
+            until_idle=until_idle,
+            watch=watch,
+            options=options,
+            anew=anew,
+            place=Place(_MAIN, idleness, workers.has),
+            takes=(lambda want: not of_one_entity(want)) if several else (lambda _: True),
+            also=workers.begin,
+        )
+
+
+#: The name of the worker that helps with all jobs, beside those of the entities. No entity has it.
+_MAIN: Final = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
@@ -17,19 +17,30 @@ from instep.planning.upstream import cancel_waits, in_hand
 class WantScheduler(JobStarter):
     """Starts jobs for open wants, and resumes jobs, except those that a user has stopped."""
 
-    def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        resting: Backoff | None = None,
+        *,
+        takes: Callable[[Want], bool] = lambda _: True,
+        leaves: Callable[[PartitionRef], bool] = lambda _: False,
+    ) -> None:
+        """`takes`: the wants that it is for; `leaves`: the partitions that another one looks after."""
         super().__init__(planner, resting)
+        self._takes = takes
+        self._leaves = leaves
         self._traces: dict[tuple[PartitionRef, str], str] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
         """The worker's partitions with an open want, and their generation; the oldest want first."""
         setups, ledger = self._planner.setups, self._context.ledger
-        wants, now = ledger.wants.startable(setups), ledger.present()
+        wants, now = [each for each in ledger.wants.startable(setups) if self._takes(each)], ledger.present()
         named = [
             (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
         ]
         self._traces = self._traces_of(wants)
-        named += [key for key in ledger.open_parts.wanted_stopped(setups) if not self._rests(*key)]
+        stopped = ledger.open_parts.wanted_stopped(setups)
+        named += [key for key in stopped if not (self._leaves(key[0]) or self._rests(*key))]
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
         # A part whose instance failed with its upstream may still be open when its partition is wanted again.
         busy = in_hand(ledger.open_parts.on({ref for ref, _ in found}), setups) if found else set()

@@ -13,6 +13,7 @@ from instep.jobs.finish import finish, strand
 from instep.jobs.membership import Membership
 from instep.jobs.other_jobs import OtherJobs
 from instep.jobs.part_context import PartContext, Report
+from instep.jobs.place import ALONE, Place
 from instep.jobs.recovery import fail_orphans, recover
 from instep.jobs.registration import Kind
 from instep.jobs.retry import RESUMES, Circuit, backoff
@@ -100,20 +101,34 @@ class Worker:
                 for each in parts:
                     self._give_up(each.key, busy)
 
-    def serve(self, begin: Callable[[], bool], *, until_idle: bool, longest: float | None = None) -> None:
+    def serve(
+        self,
+        begin: Callable[[], bool],
+        *,
+        until_idle: bool,
+        longest: float | None = None,
+        place: Place = ALONE,
+    ) -> None:
         """Do all work on the worker's entities, for ever or until idle. `begin` starts jobs for wants and changes when
-        no job is in work.
+        no job is in work. `place`: among the other workers of this process.
 
         Pauses grow while there is nothing to do, so that idle servers do not load the ledger. `longest`: the longest
         pause, in seconds.
         """
         shortest = self._context.timing.poll / 1000
         pause, longest = shortest, IDLE * shortest if longest is None else max(longest, shortest)
-        while True:
-            parts = self._look(self._setups)
-            if self._serve_one(parts) or self._begin(begin):
+        if place.idleness is not None:
+            longest = shortest  # All have to look again before they know that they are idle.
+        while not place.stops():
+            began, worked = place.start(), False
+            try:
+                parts = [each for each in self._look(self._setups) if not place.leaves(each.part.ref)]
+                worked = self._serve_one(parts) or self._begin(begin)
+            finally:
+                place.stop(worked=worked)
+            if worked:
                 pause = shortest
-            elif until_idle and all(each.key in self.waiting for each in parts):
+            elif until_idle and all(each.key in self.waiting for each in parts) and place.idle(began):
                 return
             else:
                 self._context.clock.sleep(pause)

@@ -7,12 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
 
+from instep.domain.groups import Group
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
 from instep.errors import Conflict, Fenced
 from instep.ledger import job_moves, workers
 from instep.ledger.job_moves import NOTHING_PLANNED
-from instep.ledger.tables import job_parts, leases
+from instep.ledger.tables import bus_groups, job_parts, job_workers, leases
 from instep.ledger.transaction import Store, Transaction, writes
 from instep.ledger.workers import WorkerInfo
 
@@ -47,8 +48,11 @@ class Leases(Store):
     """One per partition in work, whichever of its generations that is."""
 
     @writes
-    def acquire(self, tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
-        """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
+    def acquire(
+        self, tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str, group: Group | None = None
+    ) -> Lease | Holder:
+        """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job. In a `group`
+        that is full it is not free either: then the job is that of the group's oldest lease.
 
         It is free when no job has it, when it has expired (`now >= expires_at`), or when no worker takes
         part in its job any more. A job's own live lease is not free either: join the job instead. Raises
@@ -62,6 +66,9 @@ class Leases(Store):
         now = tx.now()
         if row is not None and _is_held(tx, row, now):
             return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
+        full = None if group is None else _in_the_way(tx, ref, group, now)
+        if full is not None:
+            return Holder(ref, full.job_id, full.epoch, full.since, full.expires_at, workers.of_job(tx, full.job_id))
         lease = Lease(ref, job_id, _last_epoch(tx, ref) + 1, now + tx.timing.lease)
         values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
         if row is None:
@@ -160,6 +167,20 @@ def _begins_with(text: str) -> ColumnElement[bool]:
 
 def _is_held(tx: Transaction, row: Row[Any], now: int) -> bool:
     return row.job_id is not None and now < row.expires_at and workers.count(tx, row.job_id) > 0
+
+
+def _in_the_way(tx: Transaction, ref: PartitionRef, group: Group, now: int) -> Row[Any] | None:
+    """The oldest lease of a group that is full. Locks the group: nobody else takes a lease in it meanwhile."""
+    locked = select(bus_groups.c.name).where(bus_groups.c.name == group.name).with_for_update()
+    if tx.connection.scalar(locked) is None:
+        tx.connection.execute(insert(bus_groups).values(name=group.name))
+    worked_on = exists().where(job_workers.c.job_id == leases.c.job_id)
+    held = select(leases).where(
+        leases.c.job_id.is_not(None), leases.c.expires_at > now, leases.c.ref != str(ref), worked_on
+    )
+    rows = tx.connection.execute(held.order_by(leases.c.since, leases.c.ref)).all()
+    inside = [row for row in rows if group.has(PartitionRef.parse(row.ref))]
+    return inside[0] if len(inside) >= group.limit else None
 
 
 def _of(lease: Lease) -> tuple[ColumnElement[bool], ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import Background, Clock, Ids, Timing
+from instep.domain.groups import Group
+from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup
 from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import Liveness
@@ -35,3 +37,5 @@ class Context:
     engine: Callable[[EngineChoice], Engine]
     prepare: Callable[[EntitySetup], None]
     counters: Counters = field(default_factory=Uncounted)
+    #: The group whose limit holds for what workers start or go on with there by themselves.
+    group: Callable[[PartitionRef], Group | None] = lambda _: None

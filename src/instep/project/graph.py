@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain import graph
+from instep.domain.groups import Group
+from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.rows import RowColumns
@@ -35,6 +37,15 @@ def policy_of(project: Project, kind: Kind) -> Policy:
     if declared is None:
         return Policy()
     return Policy(declared.max_attempts, declared.backoff, declared.ack_wait, declared.group or "", declared.limit or 0)
+
+
+def group_of(project: Project, ref: PartitionRef) -> Group | None:
+    """The concurrency group of a partition; None if it is in none."""
+    declared = project.handlers.get(Kind.of(ref.scope).value)
+    if declared is None or declared.group is None or declared.limit is None:
+        return None
+    kinds = frozenset(Kind(kind) for kind, each in project.handlers.items() if each.group == declared.group)
+    return Group(declared.group, declared.limit, kinds)
 
 
 def _end(end: End) -> graph.End:

@@ -8,9 +8,9 @@ from functools import partial
 
 from instep.bus.bus import Bus
 from instep.errors import Transient, Unknown
+from instep.jobs.idleness import Idleness
 from instep.planning.context import Context
 from instep.requests.handlers import Handler, Indexer, Loop, Site
-from instep.requests.idleness import Idleness
 
 
 class HandlerPool:

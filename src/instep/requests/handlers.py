@@ -28,9 +28,9 @@ from instep.domain.status import IndexState
 from instep.domain.texts import cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown
 from instep.jobs.acquisition import Busy, Stopped
+from instep.jobs.idleness import Idleness
 from instep.jobs.retry import backoff
 from instep.planning.context import Context
-from instep.requests.idleness import Idleness
 from instep.telemetry.context import within
 
 #: How many polls' time a question for the next request is held open: so long a handler takes to see that it is to stop.

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.domain.clock import TIMING
+from instep.domain.groups import Group
 from instep.domain.refs import PartitionRef
+from instep.domain.requests import Kind
 from instep.errors import Conflict, Fenced
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.ledger import Ledger
@@ -74,6 +76,21 @@ class Leases(Fixtures):
     def test_leases_of_different_partitions_are_independent(self, ledger: Ledger) -> None:
         lease_of(ledger, "ann", REF)
         assert lease_of(ledger, "bob", OTHER, job_id="other").epoch == 1
+
+    def test_a_full_group_has_no_lease_for_another_partition(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """On all servers together; leases of other kinds, and such that nobody works under, take no room."""
+        group = Group("source", 1, frozenset({Kind.NAMESPACE}))
+        first, second = PartitionRef.parse("Issue@1"), PartitionRef.parse("Note@2")
+        lease_of(ledger, "cid", REF, job_id="global")
+        _begun(ledger, "ann", "bob")
+        assert isinstance(ledger.leases.acquire(first, "job of ann", "ann", group), Lease)
+        answer = ledger.leases.acquire(second, "job of bob", "bob", group)
+        assert isinstance(answer, Holder)
+        assert (answer.ref, answer.job_id, [each.id for each in answer.workers]) == (second, "job of ann", ["ann"])
+        assert isinstance(ledger.leases.acquire(OTHER, "job of bob", "bob"), Lease), "it keeps to no group"
+        clock.advance(TIMING.lease)
+        assert isinstance(ledger.leases.acquire(second, "job of bob", "bob", group), Lease)
+        assert isinstance(ledger.leases.acquire(first, "job of ann", "ann", group), Holder)
 
     def test_a_lease_needs_a_job_and_a_registered_worker(self, ledger: Ledger) -> None:
         register(ledger, "ann")

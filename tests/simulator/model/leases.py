@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from instep.domain.groups import Group
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
 from instep.errors import Conflict, Fenced
@@ -13,7 +14,9 @@ from tests.simulator.model import workers
 from tests.simulator.model.tables import LeaseRow, Tables
 
 
-def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+def acquire(
+    tables: Tables, ref: PartitionRef, job_id: str, worker_id: str, group: Group | None = None
+) -> Lease | Holder:
     job = tables.job(job_id)
     if job.state.ended and not job.parts:
         raise Conflict(NOTHING_PLANNED.format(job=job_id))
@@ -23,6 +26,16 @@ def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> L
         return Holder(
             ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tables, tables.jobs[row.job_id])
         )
+    others = sorted(
+        (each.since, other)
+        for other, each in tables.leases.items()
+        if group is not None and group.has(other) and other != ref and is_kept(tables, each)
+    )
+    if group is not None and len(others) >= group.limit:
+        full = tables.leases[others[0][1]]
+        assert full.job_id is not None, "it is held"
+        by = workers.of_job(tables, tables.jobs[full.job_id])
+        return Holder(ref, full.job_id, full.epoch, full.since, full.expires_at, by)
     tables.leases[ref] = row
     row.epoch = max(each.epoch for other, each in tables.leases.items() if _are_alike(ref, other))
     workers.take_part(tables, tables.jobs[job_id], worker_id)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from instep.domain.buckets import BucketLoad
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.events import Collected, Event, Recorded
+from instep.domain.groups import Group
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
@@ -143,9 +144,9 @@ class _Jobs(_Kept, Jobs):
 
 
 class _Leases(_Kept, Leases):
-    def acquire(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+    def acquire(self, ref: PartitionRef, job_id: str, worker_id: str, group: Group | None = None) -> Lease | Holder:
         with self._lock:
-            return leases.acquire(self._tables, ref, job_id, worker_id)
+            return leases.acquire(self._tables, ref, job_id, worker_id, group)
 
     def renew(self, lease: Lease) -> Lease:
         with self._lock:

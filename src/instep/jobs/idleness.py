@@ -18,6 +18,29 @@ class Idleness:
         self._found_nothing = dict.fromkeys(names, -1)
         self._working: set[str] = set()
 
+    def add(self, name: str) -> None:
+        """One more, which has not looked yet."""
+        with self._lock:
+            self._found_nothing.setdefault(name, -1)
+
+    def start(self, name: str) -> int:
+        """A look begins, and maybe work; when, for `found_nothing`."""
+        with self._lock:
+            self._working.add(name)
+            return self._round
+
+    def stop(self, name: str, *, worked: bool) -> None:
+        """The look that was started ends."""
+        with self._lock:
+            self._working.discard(name)
+            self._round += worked
+
+    def forget(self, name: str) -> None:
+        """It has ended."""
+        with self._lock:
+            self._working.discard(name)
+            self._found_nothing.pop(name, None)
+
     def began(self) -> int:
         """When a look begins; for `found_nothing`."""
         with self._lock:

@@ -52,7 +52,9 @@ def _methods(owner: type) -> set[str]:
 def test_every_method_is_the_models_own() -> None:
     """mypy compares the signatures. What the model lacks would be the product's, which has no database here."""
     real, model = vars(MemoryLedger(VirtualClock())), vars(ModelLedger(VirtualClock()))
-    pairs = {name: (type(each), type(model[name])) for name, each in real.items() if isinstance(each, Store)}
+    pairs: dict[str, tuple[type, type]] = {
+        name: (type(each), type(model[name])) for name, each in real.items() if isinstance(each, Store)
+    }
     # Its rules are the product's, over rows of the model's own.
     pairs["key_leases"] = (KeyLeaseRows, MemoryHolds)
     pairs["ledger"] = (Ledger, ModelLedger)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from instep.errors import Transient
+from instep.clickhouse import server as clickhouse
+from instep.clickhouse.session import ServerAddress
+from instep.deadline import Greeting
+from instep.errors import Away, Transient
 from instep.retry import tries
 from instep.targets.opensearch import connection as opensearch
 from instep.targets.qdrant import connection as qdrant
@@ -14,6 +19,7 @@ from tests.doubles.dripping_server import dripping
 @pytest.mark.parametrize("head", [True, False])
 def test_opensearch_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) -> None:
     monkeypatch.setattr(opensearch, "TIMEOUT", 0.2)
+    monkeypatch.setattr(opensearch._GREETING, "demand", lambda *_: None)
     with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match="no whole answer within"):
         opensearch.Connection(url).once("GET", "/")
 
@@ -21,6 +27,34 @@ def test_opensearch_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bo
 @pytest.mark.parametrize("head", [True, False])
 def test_qdrant_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) -> None:
     monkeypatch.setattr(qdrant, "_TIMEOUT", 1)
+    monkeypatch.setattr(qdrant._GREETING, "demand", lambda *_: None)
     monkeypatch.setattr(qdrant, "tries", lambda on: tries(on, attempts=1, first_wait=0.01, longest_wait=0.01))
     with dripping(head=head) as url, pytest.raises(Transient, match="no whole answer within"):
         qdrant.Connection(url).call(lambda client: client.get_collections())
+
+
+def test_servers_that_say_nothing_are_away_before_they_are_given_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work may take minutes, and is tried again: nobody is to wait as long for a server that does not answer at all."""
+    monkeypatch.setattr("instep.deadline.GREETING", 0.2)
+    monkeypatch.setattr(clickhouse, "GREETING", 0.2)
+    with dripping(head=False) as url:
+        with pytest.raises(Transient, match="no whole answer within"):
+            opensearch.Connection(url).ask("GET", "/_cat/indices")
+        with pytest.raises(Transient, match="no whole answer within"):
+            qdrant.Connection(url).call(lambda client: client.get_collections())
+        with pytest.raises(Away, match="no whole answer within"):
+            clickhouse.session(ServerAddress.parse(url, database="d"))
+
+
+def test_a_server_is_greeted_once_and_again_after_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.deadline.GREETING", 0.05)
+    greeting, asked, never = Greeting(), [], threading.Event()
+    for _ in range(2):
+        greeting.demand("server", lambda: asked.append("once"))
+    assert asked == ["once"]
+    greeting.forget("server")
+    with pytest.raises(TimeoutError):
+        greeting.demand("server", lambda: never.wait(30))
+    never.set()
+    greeting.demand("server", lambda: asked.append("again"))
+    assert asked == ["once", "again"]

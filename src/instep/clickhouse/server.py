@@ -6,10 +6,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any
 
 from instep.clickhouse.session import STAGED, ServerAddress, demanded, explained, literal, plain
+from instep.deadline import GREETING, within
 from instep.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,18 +41,24 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
     try:
-        client = clickhouse_connect.get_client(
-            host=address.host,
-            port=address.port,
-            username=address.user,
-            password=address.password,
-            secure=address.secure,
-            database=database,
-            # A statement of a session that is busy would be refused; ours need none.
-            autogenerate_session_id=False,
+        client: Any = within(
+            GREETING,
+            partial(
+                clickhouse_connect.get_client,
+                host=address.host,
+                port=address.port,
+                username=address.user,
+                password=address.password,
+                secure=address.secure,
+                database=database,
+                # A statement of a session that is busy would be refused; ours need none.
+                autogenerate_session_id=False,
+            ),
         )
         for name, value in demanded(client.server_settings, address.shown).items():
             client.set_client_setting(name, value)
+    except TimeoutError as error:
+        raise explained(str(error), address.shown) from None
     except ClickHouseError as error:
         raise explained(address.without_secrets(str(error)), address.shown) from None
     return client

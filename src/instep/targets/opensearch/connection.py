@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from instep.deadline import within
+from instep.deadline import Greeting, within
 from instep.errors import InstepError, Transient, UserError
 from instep.targets.server_retry import tries
 
@@ -28,6 +28,9 @@ _REQUEST_TOO_LARGE = 413
 _NOT_THERE = 404
 _TAKEN = 409
 _REFUSED = (401, 403)
+
+_NO_ANSWER = f"no answer within {TIMEOUT} s"
+_GREETING = Greeting()
 
 #: Connections kept to a server: more than one task has in flight.
 _POOL = 32
@@ -82,6 +85,10 @@ class Connection:
     ) -> dict[str, Any]:
         """One try, which raises `Unavailable` when another one may do."""
         client = _client(self.url, self.user, self.password, self.api_key, os.getpid())
+        try:
+            _GREETING.demand(self, partial(client.transport.perform_request, "GET", "/"))
+        except TimeoutError as error:
+            raise Transient(f"{self.shown}: {error}") from None
         with self._understood():
             ask = partial(client.transport.perform_request, method, path, params=dict(params or {}), body=body)
             answer = within(2 * TIMEOUT, ask)
@@ -95,14 +102,16 @@ class Connection:
             AuthenticationException,
             AuthorizationException,
             ConnectionError,
+            ConnectionTimeout,
             SerializationError,
             TransportError,
         )
 
         try:
             yield
-        except TimeoutError as error:
-            raise Unavailable(str(error)) from None
+        except (TimeoutError, ConnectionTimeout) as error:
+            _GREETING.forget(self)
+            raise Unavailable(str(error) if isinstance(error, TimeoutError) else _NO_ANSWER) from None
         except ConnectionError as error:
             raise Unavailable(f"it cannot be reached: {self._hushed(error.error)}") from None
         except SerializationError:

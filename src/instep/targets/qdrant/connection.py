@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from instep.deadline import within
+from instep.deadline import Greeting, within
 from instep.errors import Transient, UserError
 from instep.targets.qdrant.collections import Missing, TooLarge
 from instep.targets.server_retry import tries
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: Seconds of one request.
 _TIMEOUT = 120
+
+_GREETING = Greeting()
 
 _TOO_MANY = 429
 _SERVER_ERROR = 500
@@ -59,6 +61,10 @@ class Connection:
     def call(self, ask: Callable[[QdrantClient], T]) -> T:
         """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
         try:
+            _GREETING.demand(self, lambda: self.open().info())
+        except TimeoutError as error:
+            raise Transient(f"{self.shown}: {error}") from None
+        try:
             for attempt in tries(_Unavailable):
                 with attempt, self._understood():
                     return within(2 * _TIMEOUT, lambda: ask(self.open()))
@@ -74,6 +80,7 @@ class Connection:
         try:
             yield
         except TimeoutError as error:
+            _GREETING.forget(self)
             raise _Unavailable(str(error)) from None
         except ResourceExhaustedResponse as error:
             raise _Unavailable(f"it is overloaded: {self._hushed(error)}") from None

@@ -191,6 +191,16 @@ def test_jobs_page_by_page(client: httpx.Client, instep: Instep, folder: Path) -
     assert client.get("/api/jobs?limit=1001").status_code == 422
 
 
+def test_a_full_page_is_the_last_one_if_nothing_is_behind_it(client: httpx.Client) -> None:
+    asked = [client.post("/api/wants", json={"refs": ["Document"]}).json()["id"] for _ in range(2)]
+    first = client.get("/api/wants?limit=1").json()
+    last = client.get("/api/wants", params={"limit": 1, "after": first["next"]}).json()
+    assert {each["id"] for each in first["items"] + last["items"]} == set(asked)
+    assert last["next"] is None
+    partitions = client.get("/api/partitions?limit=1").json()
+    assert ([each["ref"] for each in partitions["items"]], partitions["next"]) == (["Document@global"], None)
+
+
 def test_settings_of_the_oldest_want_come_first() -> None:
     said = [None, JobSettings(slice_rows=200), JobSettings(slice_rows=300, requests=7, retry_failures=True)]
     assert together(said) == JobSettings(200, None, 7, retry_failures=True)

@@ -92,4 +92,18 @@ MUTANTS = [
         "SliceOutcome(outcome.slice_id, outcome.fence, Counts())",
         ("tests/engine/test_row_outcomes.py",),
     ),
+    Mutant(
+        "code that does not reach a task is the fault of what is in its slice",
+        "error_transport.py",
+        '        if "Traceback (most" not in text and _NOT_HANDED_OVER.search(text):\n',
+        "        if False:\n",
+        ("tests/engine/test_failures.py",),
+    ),
+    Mutant(
+        "what one Connect session is sent is all the others', too",
+        "pipeline/engine/sparkapi.py",
+        '    if session.conf.get(_ISOLATION, "true") != "false":\n',
+        '    if session.conf.get(_ISOLATION, "true") == "false":\n',
+        ("tests/engine/test_spark_connect.py::test_files_of_a_session_that_has_ended_are_asked_of_no_other",),
+    ),
 ]

@@ -113,4 +113,11 @@ MUTANTS = [
         "    if allowed or setup.guard.refuses(lost, served, before):",
         ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_emptying.py"),
     ),
+    Mutant(
+        "nobody is told of rows without a watermark where all are read",
+        "entities/tables/changes.py",
+        "        warnings=_without_watermark(setup, selection) if windows else [],\n",
+        "",
+        ("tests/e2e/tables/test_windows.py::test_rows_without_a_watermark_come_with_the_first_window_only",),
+    ),
 ]

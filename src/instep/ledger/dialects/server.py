@@ -95,6 +95,7 @@ _MENDABLE: Final = {
     ),
     Trouble.TORN: (
         "an upgrade of the ledger was interrupted, and cannot be taken up ({reason})",
-        "Restore the ledger's database from a backup, or give Instep an empty one: the next run builds anew.",
+        "Restore the ledger's database from a backup; or give Instep an empty one, and take over the indexes that the "
+        "lost one made: instep adopt",
     ),
 }

@@ -225,21 +225,34 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         `run`.
         """
         from instep.jobs.serve import serve_apart
+        from instep.requests.messages import Messages
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
         names, watching = list(entities or ()), progress or Silent()
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
-            serve_apart(
-                container.setups(names),
-                container.context(ledger, watching, counters),
-                until_idle=until_idle,
-                watch=watch,
-                options=PlanOptions(allow_deletes=allow_deletes),
-                anew=lambda: container.setups(names),
-                setups_of=container.setups_of,
-                open_ended=[name for name in self.namespaced if not names or name in names],
+            setups, context = container.setups(names), container.context(ledger, watching, counters)
+            messages = Messages(lambda: container.bus(ledger), ledger, self._kinds(), watching)
+            if until_idle and self.project.bus is not None:
+                messages.take()
+            end = (
+                context.background.every(context.timing.poll / 1_000, messages.take, "messages")
+                if self.project.bus is not None
+                else lambda: None
             )
+            try:
+                serve_apart(
+                    setups,
+                    context,
+                    until_idle=until_idle,
+                    watch=watch,
+                    options=PlanOptions(allow_deletes=allow_deletes),
+                    anew=lambda: container.setups(names),
+                    setups_of=container.setups_of,
+                    open_ended=[name for name in self.namespaced if not names or name in names],
+                )
+            finally:
+                end()
 
     def want(
         self,

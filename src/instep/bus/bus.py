@@ -11,7 +11,7 @@ call may then be repeated. Times are milliseconds by the bus's own clock (rule 1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,6 +41,19 @@ class Delivery:
     def id(self) -> str:
         """Unique for ever: `MergeRequest@42/9970#3`."""
         return f"{self.ref}#{self.fence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a program has published. `id` is the publisher's, or the stream's, the same at every delivery; `scope` that
+    of its subject, None if it names none.
+    """
+
+    id: str
+    scope: Scope | None
+    data: bytes
+    trace: str = ""
+    token: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,22 @@ class Consumer(Protocol):
         """It is still in work: its ack wait begins anew."""
 
 
+class Inbox(Protocol):
+    """The messages that other programs publish, each for one of all workers. One that was not answered comes again."""
+
+    def next(self, timeout: float) -> Message | None:
+        """None when there is none within `timeout` seconds."""
+
+    def ack(self, message: Message) -> None:
+        """It is stored."""
+
+    def give_back(self, message: Message) -> None:
+        """It could not be stored now: it comes again soon."""
+
+    def refuse(self, message: Message, entities: Sequence[str], reason: str) -> None:
+        """It can never be done: a dead letter of each of these entities, in the scope of its subject."""
+
+
 class StatusKeys(Protocol):
     """Keys `status.…`, each with a revision that grows with every change. Whoever writes one alone needs no lock."""
 
@@ -142,6 +171,9 @@ class Bus(Protocol):
 
     def consumer(self, name: str, kind: Kind, policy: Policy) -> Consumer:
         """The durable consumer of the entity `name`; made when it is new, and brought to this kind and policy."""
+
+    def inbox(self) -> Inbox | None:
+        """None where no other program can publish: what is asked in the ledger is a want there already."""
 
     def reconcile(self) -> list[DeadLetter]:
         """By any worker, at its start and from time to time: requests that were in work for the last time under

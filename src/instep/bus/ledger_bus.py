@@ -47,6 +47,9 @@ class LedgerBus:
         self._ledger.database.write(lambda tx: request_rows.register(tx, name, kind, policy))
         return LedgerConsumer(name, policy, self._ledger, self._clock, self._poll)
 
+    def inbox(self) -> None:
+        """No other program publishes here."""
+
     def reconcile(self) -> list[DeadLetter]:
         return letters(self._ledger.database.write(request_rows.reconcile))
 

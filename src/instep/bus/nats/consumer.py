@@ -121,23 +121,7 @@ class NatsConsumer:
                 return None
 
     async def _pull(self, wait: float) -> Msg | None:
-        """The next token. Each question has an inbox of its own and is answered by the server, if only with "nothing":
-        so no token comes when nobody listens any more.
-        """
-        client = self._connection.client
-        question = {"batch": 1} | ({"expires": round(wait * 1e9)} if wait > 0.01 else {"no_wait": True})
-        inbox = client.new_inbox()
-        subscription = await client.subscribe(inbox)
-        try:
-            await client.publish(self._next_subject, json.dumps(question).encode(), reply=inbox)
-            message = await subscription.next_msg(timeout=wait + self._connection.timeout)
-        finally:
-            await subscription.unsubscribe()
-        # Somebody's message may have such a header too; the server's word has nobody to answer to.
-        status = None if message.reply else (message.headers or {}).get("Status")
-        if status == "503":
-            raise ConnectionError("no server answers for the stream")
-        return None if status else message
+        return await pull(self._connection, self._next_subject, wait)
 
     async def _look(self, message: Msg) -> Delivery | None:
         """At the slot of this token: take the request that waits there, or see to it that it is looked at again."""
@@ -182,6 +166,26 @@ class NatsConsumer:
         await self._connection.with_retries(lambda: self._connection.client.publish(token, word))
 
 
+async def pull(connection: Connection, next_subject: str, wait: float) -> Msg | None:
+    """The next message of a consumer. Each question has an inbox of its own and is answered by the server, if only with
+    "nothing": so none comes when nobody listens any more.
+    """
+    client = connection.client
+    question = {"batch": 1} | ({"expires": round(wait * 1e9)} if wait > 0.01 else {"no_wait": True})
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    try:
+        await client.publish(next_subject, json.dumps(question).encode(), reply=inbox)
+        message = await subscription.next_msg(timeout=wait + connection.timeout)
+    finally:
+        await subscription.unsubscribe()
+    # Somebody's message may have such a header too; the server's word has nobody to answer to.
+    status = None if message.reply else (message.headers or {}).get("Status")
+    if status == "503":
+        raise ConnectionError("no server answers for the stream")
+    return None if status else message
+
+
 def scope_of_subject(subject: str) -> Scope | None:
     """None when it names no scope, and so asks nothing of anybody. (`prefix.request.…`, `prefix.again.Entity.…`)"""
     _, verb, rest = subject.split(".", 2)
@@ -201,9 +205,9 @@ def _requested(slot: Slot, message: Msg, scope: Scope, now: int) -> Slot:
         return request_rules.refuse(slot, f"the request cannot be read: {error}", now)
     if request.scope != scope:
         return request_rules.refuse(slot, f"the request is for {request.scope}, its subject for {scope}", now)
-    return request_rules.request(slot, request.watermark, now, _trace(message))
+    return request_rules.request(slot, request.watermark, now, trace_of(message))
 
 
-def _trace(message: Msg) -> str:
+def trace_of(message: Msg) -> str:
     """Names of headers count here, and programs write them in every way."""
     return received({name.lower(): value for name, value in (message.headers or {}).items()})

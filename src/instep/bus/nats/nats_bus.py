@@ -13,6 +13,7 @@ from nats.js.errors import APIError, NotFoundError
 from instep.bus.bus import DeadLetter, StatusKeys
 from instep.bus.nats.connection import PATIENCE_SECONDS, Connection, is_wrong_revision
 from instep.bus.nats.consumer import NatsConsumer, scope_of_subject
+from instep.bus.nats.inbox import NatsInbox
 from instep.bus.nats.slots import Slots
 from instep.bus.nats.status import NatsStatusKeys
 from instep.bus.slot_bus import demand_name, letters, newest
@@ -187,6 +188,9 @@ class NatsBus:
         except NotFoundError:
             return None
         return info.config.filter_subjects or []
+
+    def inbox(self) -> NatsInbox:
+        return NatsInbox(self._connection, self._slots)
 
     # Dead letters.
 

@@ -29,7 +29,7 @@ from instep.project.graph import group_of
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
-from instep.targets.ownership import NOBODY, Owner
+from instep.targets.ownership import NO_OWNER, Owner
 from instep.telemetry.counters import Counters, Uncounted
 from instep.telemetry.progress import Progress
 
@@ -251,7 +251,7 @@ class Container:
             try:
                 self.ledger(read_only=True).close()
             except InstepError:
-                self._owner = NOBODY  # The ledger's own finding says why.
+                self._owner = NO_OWNER  # The ledger's own finding says why.
         needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             doctor.check(

@@ -30,7 +30,7 @@ from instep.targets.document_target import (
     existing_schema,
     written_schema,
 )
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 Row = dict[str, Any]
 
@@ -85,7 +85,7 @@ class MemoryTarget(OwnedIndexes):
     """Implements `targets.document_target.DocumentTarget`."""
 
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     @property
     def shown(self) -> str:

@@ -19,7 +19,7 @@ from instep.container import Container
 from instep.errors import UserError
 from instep.jobs.run import EntityResult
 from instep.targets.lance import LanceTarget
-from instep.targets.ownership import NOBODY, NotOurs
+from instep.targets.ownership import NO_OWNER, NotOurs
 
 #: More than an adoption reads again.
 NOTES = {f"n{number}.md": f"# N{number}\n\nsearchable alpha {number}\n" for number in range(12)}
@@ -121,7 +121,7 @@ def test_what_another_ledger_left_is_not_swept(place: Location, monkeypatch: pyt
     monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
     one = place.project("one")
     run(one)
-    theirs = LanceTarget(str(place.index)).owned_by(NOBODY)
+    theirs = LanceTarget(str(place.index)).owned_by(NO_OWNER)
     theirs.create("Document__other", 4, 1)
     for _ in range(2):
         run(one, full_refresh=True)
@@ -385,7 +385,7 @@ def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Loca
 def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place.project("one")
     with monkeypatch.context() as patched:
-        patched.setattr("instep.container.owner_in", lambda _: NOBODY)
+        patched.setattr("instep.container.owner_in", lambda _: NO_OWNER)
         run(one)
     (before,) = place.indexes()
     stranger = LanceTarget(str(place.index))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 from .documents import Rows
 
@@ -75,7 +75,7 @@ class SimTarget(OwnedIndexes):
     """
 
     kind: Literal["transactional"] = "transactional"
-    owner = NOBODY
+    owner = NO_OWNER
     shown = "simulated"
 
     def __init__(self, seconds: Callable[[], float]) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
-#: The engine stays open so long after its last use: as long as a small wave takes, which reads with Spark meanwhile. If
-#: another process waits, it is given up at the first chance after so long a time.
+#: The engine stays open so long after its last use: as long as a small wave takes, which reads with Spark in that time.
+#: If another process waits, it is given up at the first chance after so long a time.
 _LINGER_SECONDS = 1.0
 _TURN_SECONDS = 2.0
 
@@ -172,7 +172,7 @@ def _enter(folder: Path) -> None:
                 )
         if _ENGINE.folder != folder:
             _ENGINE.close()
-            # Others of this process wait here too: nobody can do anything before it is open.
+            # Others of this process wait here too: nothing can be done before it is open.
             _ENGINE.open(folder, deadline)
         _ENGINE.users += 1
         _ENGINE.uses += 1

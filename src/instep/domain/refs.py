@@ -26,7 +26,7 @@ _PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
 _NORMAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}@(global|[0-9]+(/[0-9]+)*)\Z")
 _GENERATION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
-#: Namespace of instance UUIDs; fixed for ever, because replaying the ledger must give the same ones.
+#: Namespace of instance UUIDs; it never changes, because replaying the ledger must give the same ones.
 INSTANCE_NAMESPACE = uuid.UUID("6f1c2b1e-6a55-5d2c-9c3e-1d8f5b0a7e42")
 _NAMESPACE = INSTANCE_NAMESPACE.bytes
 #: The first of the two bits that every UUID has in this digit are 10.

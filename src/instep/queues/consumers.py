@@ -117,9 +117,9 @@ def acknowledge(store: PendingStore, ledger: Ledger, acks: Sequence[Ack]) -> lis
     queue, fences = store.spec.name, {each.key: each.fence for each in acks}
     refused = _outside(store, fences)
     shown = {key: fence for key, fence in fences.items() if fence is not None and key not in refused}
-    # Nobody takes them while they are being covered.
+    # They are not leased while they are being covered.
     kept = ledger.key_leases.extend(queue, shown, lasting=_MOMENT)
-    # One that failed, and that nobody was given since, may still turn out well.
+    # One that failed, and that was not leased since, may still turn out well.
     refused |= {key: why for key, why in kept.items() if why is not Refusal.COUNTED}
     refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is None and key not in refused])
     covered = [key for key in fences if key not in refused]
@@ -141,7 +141,7 @@ def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) ->
 
 
 def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
-    """By key, those beyond `after`. What was covered meanwhile is not parked any more."""
+    """By key, those beyond `after`. A key that was covered since is not parked any more."""
     queue = store.spec.name
     found: dict[int, KeyLease] = {}
     while len(found) < limit and (page := ledger.key_leases.parked(queue, after=after, limit=limit - len(found))):

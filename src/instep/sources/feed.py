@@ -179,7 +179,7 @@ def _put(uri: str, event: Event, file: str, line: _Line) -> SourceDocument:
 
 
 def _lines(stream: IO[bytes], most: int) -> Iterator[_Line]:
-    """Lines that are not empty. A last one that does not end is left for the next time if it is not whole: somebody is
+    """Lines that are not empty. A last one that does not end is left for the next time if it is not whole: a writer is
     writing it.
     """
     number = offset = 0

@@ -96,7 +96,7 @@ class FilesSource:
         return _joined(self.project, unquote_to_bytes(uri.removeprefix(_PROJECT).lstrip("/")))
 
     def names(self, text: str) -> Iterator[str]:
-        """URIs that a file may go by which somebody names by one of them, or by a path: as it is found from the current
+        """URIs of a file that a user names by one of them, or by a path: as it is found from the current
         folder, or from the project's.
         """
         if (path := self.path_of(text)) is not None:

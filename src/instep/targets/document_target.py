@@ -194,7 +194,7 @@ class IndexTarget(Ownable, Protocol):
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
         """Build what only makes searches quicker and takes long, once the index is large enough for it
-        to pay. Called after promotion, so that it is in nobody's way; `begin` is called if there is work.
+        to pay. Called after promotion, so that no reader waits for it; `begin` is called if there is work.
         """
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
@@ -241,7 +241,7 @@ class DocumentTarget(IndexTarget, Protocol):
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         """All rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no order.
 
-        A row that nobody touches meanwhile is there once, as often as the target really holds it: duplicates too.
+        A row that is not changed during the scan is there once, as often as the target really holds it: duplicates too.
         """
 
     def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:

@@ -18,7 +18,7 @@ from instep.errors import Conflict, Fenced, UserError
 
 Entry = Mapping[str, Any]
 
-#: Given whose an index or an alias is (empty: nobody's), whose it will be. Raises `NotOurs` if it may not be that.
+#: From the owner of an index or an alias (empty: none) to its next owner. Raises `NotOurs` if it may not be that.
 Owned: TypeAlias = Callable[[str], str]
 
 

@@ -20,8 +20,8 @@ class Owner:
     before: frozenset[str] = frozenset()
 
 
-#: Who uses a target without a ledger. What it makes is nobody's.
-NOBODY = Owner()
+#: The owner of a target that is used without a ledger. Its indexes have no owner.
+NO_OWNER = Owner()
 
 
 class NotOurs(UserError):
@@ -49,12 +49,12 @@ class Ownable(Protocol):
         """
 
     def mine(self, name: str) -> bool:
-        """Whether nobody else has it: it is the owner's, or not there."""
+        """Whether it is the owner's, or not there."""
 
     def claim(self, name: str, *, of: str) -> None:
-        """Make a physical index or an alias the owner's, in one step, if it still is `of`'s (empty: nobody's). Rows,
-        epochs and what is served stay as they are. Raises `NotOurs` if it is someone else's by now, `UserError` when
-        there is no such thing. Again it changes nothing.
+        """Make a physical index or an alias the owner's, in one step, if it still is `of`'s (empty: without an owner).
+        Rows, epochs and what is served stay as they are. Raises `NotOurs` if it is someone else's by now, `UserError`
+        when there is no such thing. Again it changes nothing.
         """
 
 

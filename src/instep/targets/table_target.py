@@ -130,9 +130,9 @@ class TableChange(NamedTuple):
     """Rows of one table (its columns and `BOOKKEEPING`, in any order); of a deleted row only key, scope and bookkeeping
     count.
 
-    `moved`: the rows (all of them deleted) have left for where nobody indexes them. They delete what the partition that
-    commits has of them, by the rule above, or was given of them in the same commit. Nothing is remembered of others:
-    they may be all the rest of a large table.
+    `moved`: the rows (all of them deleted) have left for a place that is not indexed. They delete what the partition
+    that commits has of them, by the rule above, or was given of them in the same commit. Nothing is remembered of
+    others: they may be all the rest of a large table.
     """
 
     kind: str
@@ -179,7 +179,7 @@ class TableTarget(Ownable, Protocol):
 
     def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterable[Unfit]:
         """What of these rows (columns of the spec, of their types) cannot be held here. Everything else comes back
-        exactly as it was. Asks nobody: tasks call it for every batch.
+        exactly as it was. Asks no server: tasks call it for every batch.
         """
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:

@@ -117,5 +117,5 @@ def test_a_task_whose_table_was_removed_is_tried_again(
         replace(target, keep_seconds=0).maintain(index)
         yield from change([Node(2, "x", 1)])
 
-    with pytest.raises(Transient, match="removed meanwhile"):
+    with pytest.raises(Transient, match="removed by another process"):
         target.writer(index, base).stage(changes())

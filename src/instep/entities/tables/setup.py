@@ -138,7 +138,7 @@ class TableSetup(EntitySetup):
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
 
     def others(self, ledger: Ledger) -> tuple[Scope, ...] | None:
-        """The other namespaces that are indexed: declared, or built because somebody asked for them. A row that is in
+        """The other namespaces that are indexed: declared, or built because a user asked for them. A row that is in
         none of them, and not in this one, may have been here. None when no row moves: there are no namespaces, or they
         tell rows apart that are alike otherwise.
         """

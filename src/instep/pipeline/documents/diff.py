@@ -63,7 +63,7 @@ def _whole(table: pa.Table) -> dict[str, Any]:
     return {name: table[name].combine_chunks() for name in ("document_id", "chunk_id", "chunk_hash")}
 
 
-#: Bytes of a SHA-256 in hex, which is what ids and hashes of chunks are unless somebody changed them.
+#: Bytes of a SHA-256 in hex, which is what ids and hashes of chunks are unless they were changed.
 _WIDTH: Final = 64
 #: Odd numbers, one for each eight bytes.
 _WEIGHTS: Final = (

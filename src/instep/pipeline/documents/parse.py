@@ -237,7 +237,7 @@ _BLOCKS = (
 )
 #: Stands for the edge of a block while white space is collapsed.
 _EDGE = "\x1e"
-#: Stand for white space that is not collapsed. Unicode has given them to nobody.
+#: Stand for white space that is not collapsed. Unicode assigns them to no character.
 _KEPT = {"\n": "\ufdd0", " ": "\ufdd1", "\t": "\ufdd2"}
 _KEEP, _GIVE_BACK = str.maketrans(_KEPT), str.maketrans({mark: each for each, mark in _KEPT.items()})
 

@@ -128,7 +128,7 @@ class Writer:
             ends, effects, change = self._group(group)
             if change.rows.num_rows or change.stale.num_rows:
                 yield change
-            # What was refused meanwhile is among the flaws.
+            # What was refused since is among the flaws.
             for place, each in enumerate(ends):
                 _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
 

@@ -79,7 +79,7 @@ class Engine(Protocol):
         self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
         """Run all slices of the wave, each of which comes back once; raises when any task died. The error says who
-        should act, as far as that is known (`failures.explained`): `Transient` if what runs it has gone meanwhile.
+        should act, as far as that is known (`failures.explained`): `Transient` if what runs it is gone.
 
         `progress` is told how many more units are done (they add up to the wave's, or the table program's), from any
         thread, never from two at once. Waves of tables may run side by side, each in a thread of its own.

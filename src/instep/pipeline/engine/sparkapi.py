@@ -41,8 +41,8 @@ def is_connect(session: SparkSession) -> bool:
 
 class _Spawned(dict[str, Any]):
     """How the JVM is started, but for what PySpark wants run in the child between fork and exec, to keep Ctrl-C away
-    from it: where other libraries have threads, a child that runs Python may hang for ever. In a process group of its
-    own it hears no Ctrl-C either; it ends when its standard input does.
+    from it: where other libraries have threads, a child that runs Python may hang without end. In a process group of
+    its own it hears no Ctrl-C either; it ends when its standard input does.
     """
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -52,7 +52,7 @@ class _Spawned(dict[str, Any]):
 
 def launch_jvm(conf: SparkConf, log: BinaryIO) -> None:
     """Start the JVM of this process with its words going to `log`, unless there is one already. Raises `TimeoutError`
-    when it does not come up: PySpark would wait for ever for one that hangs, or ends well.
+    when it does not come up: PySpark would wait without end for one that hangs, or ends well.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -85,7 +85,7 @@ def stop(session: SparkSession, *, unheard: bool = False) -> None:
         in_time(GOODBYE_SECONDS, session.stop)
         end_jvm()
         return
-    # Not by its own `stop`, which may wait for minutes and lets nobody make another session meanwhile.
+    # Not by its own `stop`, which may wait for minutes and blocks new sessions until then.
     client: Any = session.client
     if not unheard:
         in_time(GOODBYE_SECONDS, client.release_session)
@@ -100,7 +100,7 @@ def _hang_up(client: Any) -> None:
 
 
 def _forget_connect(session: SparkSession) -> None:
-    """Nobody is given this session as the one that is there."""
+    """This session is no longer given out as the active one."""
     anything: Any = type(session)
     if anything._default_session is session:
         anything._default_session = None
@@ -132,7 +132,7 @@ def end_jvm() -> None:
 
 
 def kill_jvm() -> None:
-    """Without a word: whoever waits for it gets an error."""
+    """Without a message: a caller that waits for it gets an error."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway

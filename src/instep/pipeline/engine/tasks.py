@@ -48,7 +48,7 @@ def pipelined(
 
 @contextmanager
 def closed(batches: Batches) -> Iterator[None]:
-    """Closes a generator of batches on the way out, so that what it holds open is let go at once."""
+    """Closes a generator of batches on the way out, so that what it holds open is released at once."""
     try:
         yield
     finally:

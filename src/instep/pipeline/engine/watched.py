@@ -23,7 +23,7 @@ from instep.errors import Transient
 ASK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 QUESTIONS = 2
-#: Nobody has to know it: that a server does not is an answer.
+#: A server need not know it: its refusal is an answer too.
 _QUESTION = "/grpc.health.v1.Health/Check"
 
 

@@ -157,7 +157,7 @@ class _Task:
         """Those of the scope, and those of no namespace that is indexed."""
         name = self._writer.rows.scope
         assert name is not None
-        # There are few namespaces in many rows. What is no text is nobody's.
+        # There are few namespaces in many rows. A value that is no text belongs to no namespace.
         paths = fitted(rows.columns[name], Column(name, STRING)).values.dictionary_encode()
         own = within(paths.dictionary, [self._writer.scope])
         moved = pc.invert(pc.or_(own, within(paths.dictionary, others)))

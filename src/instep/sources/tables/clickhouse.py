@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: time, whatever their number.
 _PARTITIONS, _PARTITIONS_OF_A_FOLDER = 32, 8
 
-#: When nobody cut its rows, a frame has a partition for each so many.
+#: A frame whose rows were not cut has a partition for each so many.
 _PARTITION_ROWS = 1_000_000
 
 #: A name that Spark knows a frame by is used again after so many others: Spark forgets none, nor what it stood for.

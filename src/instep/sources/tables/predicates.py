@@ -1,6 +1,6 @@
 """A selection of rows as a condition in SQL, for Spark or for a database.
 
-Conditions compare plain columns with constants, so that whoever runs them can skip what holds no such row: files, row
+Conditions compare plain columns with constants, so that an engine can skip parts without such a row: files, row
 groups, pages of an index. In a range of several columns the first one is therefore compared once more by itself.
 """
 

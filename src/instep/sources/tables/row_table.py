@@ -14,7 +14,7 @@ from instep.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What a row has of text, as far as nobody knows: only the work is estimated by it.
+#: Assumed bytes of text in a row whose size is unknown: only the work is estimated by it.
 ROW_BYTES = 2_000
 
 

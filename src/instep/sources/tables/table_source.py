@@ -78,7 +78,7 @@ class TableSource(Protocol):
         """The selected rows with all columns, in partitions that Spark's tasks can share out.
 
         Of a first window those that are deleted are left out. Rows outside the ranges and of `others` may come as well:
-        whoever writes them sorts them out. None that is selected may be missing. What can be asked of the source itself
+        the writer removes them. None that is selected may be missing. What can be asked of the source itself
         is asked there.
         """
 

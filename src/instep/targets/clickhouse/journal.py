@@ -25,7 +25,7 @@ _MARKS_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`shared`: others write it at the same time, whoever works with it here (on a server)."""
+    """`shared`: other processes write it at the same time (on a server)."""
 
     session: Session
     database: str
@@ -127,7 +127,7 @@ class Journal:
 
 
 def guard(table: str) -> str:
-    """The condition of a statement that writes rows: it fails when somebody superseded the writer."""
+    """The condition of a statement that writes rows: it fails when the writer was superseded."""
     return (
         "throwIf((SELECT count() FROM "
         + table

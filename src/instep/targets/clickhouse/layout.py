@@ -50,7 +50,7 @@ _TYPES: Mapping[TypeName, str] = {
     TypeName.TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-#: In process the engine is open only while somebody works with it, and a second longer. A merge of millions of rows
+#: In process the engine is open only while a thread works with it, and a second longer. A merge of millions of rows
 #: would be begun by every run, on a core that the run needs, and be cut off at its end. So it leaves large parts alone,
 #: and they are merged in one go when they are many.
 _MERGED_ALONG = 8 * 1024 * 1024

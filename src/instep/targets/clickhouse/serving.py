@@ -113,7 +113,7 @@ def _refuse_superseded(
 
 
 def served(session: Session, database: str, alias: str) -> str | None:
-    """What readers find: not what was recorded by somebody who died before the own view was there."""
+    """What readers find: not what was recorded by a process that died before it made its view."""
     said = comments(session, database, alias)
     if not said or said[0]:
         return said[0] if said else None
@@ -151,7 +151,7 @@ def _show_newest(
 
 
 def _known(session: Session, database: str, alias: str, scope: str) -> _Known | None:
-    """None where nobody was promoted yet. Of two of one number that which came first."""
+    """None where no index was promoted yet. Of two of one number that which came first."""
     sql = (
         # All columns: a table of earlier versions has none for the owner.
         f"SELECT * FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}} "

@@ -42,8 +42,8 @@ def decode(staged: bytes) -> list[StagedFile]:
 
 def inserts(files: Sequence[StagedFile], at_once: int) -> list[list[StagedFile]]:
     """The files by inserts: as few of these as they take, though equally many for each of so many that run at once,
-    where that pays: nobody waits for the last one alone. Neighbours stay together: their rows are in order, mostly. The
-    same files give the same inserts.
+    where that pays: no wave waits for the last one alone. Neighbours stay together: their rows are in order, mostly.
+    The same files give the same inserts.
     """
     kinds = dict.fromkeys(each.kind for each in files)
     return [some for kind in kinds for some in _shared([each for each in files if each.kind == kind], at_once)]

@@ -19,14 +19,14 @@ from instep.errors import Away, Transient, UserError
 from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
 from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: A table of more parts is merged when its engine has no time of its own for it: in process, where it is open only
-#: while somebody works with it.
+#: while a thread works with it.
 _PARTS = 12
 
 #: Inserts at once: each may take some hundred MB.
@@ -47,13 +47,13 @@ class ClickHouseTarget(OwnedIndexes):
     """Tables in ClickHouse: in this process (chdb) under a folder, or on a server (`http://user:password@host/database`).
 
     Tasks stage files in `staging`, which tasks and driver must both reach (default: in the folder; for a server it has
-    to be named). `keep_seconds` is how long staged files that nobody committed stay, and records of epochs gone by.
+    to be named). `keep_seconds` is how long staged files without a commit stay, and records of old epochs.
     """
 
     uri: str = field(repr=False)
     staging: str = ""
     keep_seconds: float = 3600.0
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 

@@ -98,7 +98,7 @@ def claim(place: Location, alias: str, owned: Owned) -> None:
 
 def owner(place: Location, alias: str) -> tuple[str, str | None] | None:
     """Which ledger's it says it is, and what it serves; None if there is none. Raises `UserError` for one that cannot
-    be read: it may be anybody's.
+    be read: it may be another ledger's.
     """
     newest = _newest(place, alias)
     return (newest.owner, newest.physical) if newest else None

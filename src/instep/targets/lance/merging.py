@@ -1,8 +1,8 @@
 """Rows of tables into a dataset, by key: which of those that are there and those that come stay (see
 `targets.table_target`).
 
-Decided in the commit, against the very version that it replaces, so nobody's rows are overlooked. Deleted rows stay as
-rows with `_deleted` (without a reader seeing them through this target): an older row that comes late meets them.
+Decided in the commit, against the very version that it replaces, so no writer's rows are overlooked. Deleted rows stay
+as rows with `_deleted` (without a reader seeing them through this target): an older row that comes late meets them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Merge:
         doubtful = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], theirs)
         moved_from = coming.moved_from
         certain = ~np.isin(numbers, doubtful)
-        # Of what moved and nobody has, nothing stays.
+        # Nothing stays of rows that moved and that no partition has.
         nowhere = np.flatnonzero(certain[moved_from:]) + moved_from
         if not len(doubtful):
             return Losers(np.empty(0, np.uint64), nowhere, len(nowhere))

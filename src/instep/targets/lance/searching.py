@@ -69,7 +69,7 @@ def row(place: Location, physical: str, id: str) -> StoredRow | None:
 
 
 def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
-    """See `DocumentTarget.contents`. One version is read, whatever is committed meanwhile."""
+    """See `DocumentTarget.contents`. One version is read, whatever is committed in the time of the scan."""
     dataset, schema = place.open(physical), contents_schema()
     with place.understood():
         for batch in dataset.scanner(columns=schema.names, batch_size=CONTENTS_ROWS, scan_in_order=False).to_batches():

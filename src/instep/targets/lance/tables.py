@@ -18,7 +18,7 @@ from instep.errors import UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.lance.target import LanceTarget
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
 from instep.targets.table_target import (
     INSTANCE,
     OWN,
@@ -51,7 +51,7 @@ class LanceTableTarget(OwnedIndexes):
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     keep_seconds: float = 3600.0
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 

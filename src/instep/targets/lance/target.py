@@ -18,7 +18,7 @@ from instep.errors import InstepError, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ class LanceTarget(OwnedIndexes):
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     keep_seconds: float = 3600.0
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 

@@ -2,9 +2,9 @@
 
 Milvus Lite finds rows at once by their primary keys, and walks over all of them for anything else. Here a document's
 chunk_ids are found by its own id. Of each document all are listed that were ever written, before they are: one that is
-not there any more does no harm. Nobody else writes meanwhile (`Location.alone`), else a row could be there that is not
-listed: so a server has no directory, and neither has an index that was ever written on one, or in which a row was
-found that is not listed. Such an index is searched by a filter, as it is on a server.
+not there any more does no harm. No other writer writes at that time (`Location.alone`), else a row could be there that
+is not listed: so a server has no directory, and neither has an index that was ever written on one, or in which a row
+was found that is not listed. Such an index is searched by a filter, as it is on a server.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def flush(place: Location, physical: str) -> None:
 
 
 def check(place: Location, physical: str, rows: pa.RecordBatch) -> None:
-    """Whoever else wrote one of these rows has not listed it: then the directory is no use."""
+    """Another writer of one of these rows has not listed it: then the directory cannot be used."""
     if place.remote:
         return
     documents, chunks = (list(map(str, rows[name].to_pylist())) for name in ("document_id", "chunk_id"))

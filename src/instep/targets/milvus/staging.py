@@ -1,6 +1,6 @@
 """A task's side: read the rows of documents, write and delete others under their own ids.
 
-A document's new rows are written before its old ones go, so that whoever searches meanwhile finds it with all of its
+A document's new rows are written before its old ones go, so that a search in between finds it with all of its
 chunks or more, never with none.
 """
 
@@ -155,7 +155,7 @@ class MilvusChunkWriter:
                 self._upsert(partition, rows.slice(middle))
 
     def _delete(self, change: ChunkChanges) -> None:
-        """Rows that were not written again under the same id, and that nobody newer has written since."""
+        """Rows that were not written again under the same id, and that no newer writer has written since."""
         stale = change.stale
         written: Any = pc.is_in(stale["chunk_id"], value_set=change.rows["chunk_id"])
         if self.place.remote:

@@ -18,7 +18,7 @@ from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredR
 from instep.targets.milvus import directory, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class MilvusTarget(OwnedIndexes):
     uri: str
     token: str | None = field(default=None, repr=False)
     prefix: str = "bucket"
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 

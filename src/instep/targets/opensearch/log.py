@@ -48,7 +48,7 @@ class Log:
         id = self._id(f"{seq:d}")
         entry = {"log": self.name, "seq": seq, "token": token, "at": now(), **said}
         if seq == 0:
-            # Nobody has a log in an index that is not there: OpenSearch would make one by itself, of another form.
+            # The index for logs is made first: OpenSearch would make one by itself, of another form.
             self.indexes.create(STATE, STATE_INDEX)
         if self._added(id, entry):
             return True
@@ -58,7 +58,7 @@ class Log:
         try:
             return self.indexes.add(STATE, id, entry)
         except UserError as error:
-            # An index that was made before anybody's name stood in it.
+            # An index that was made before owners were recorded in it.
             if "owner" not in entry or "strict_dynamic_mapping" not in str(error):
                 raise
         self.indexes.widen(STATE, OWNED)

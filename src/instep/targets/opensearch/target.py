@@ -17,7 +17,7 @@ from instep.targets.opensearch.connection import Connection
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.log import Log
-from instep.targets.ownership import NOBODY, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class OpenSearchTarget(LoggedTarget):
     api_key: str | None = field(default=None, repr=False)
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     max_requests: int = MAX_REQUESTS
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 

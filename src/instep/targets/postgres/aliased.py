@@ -8,20 +8,20 @@ from functools import partial
 from typing import Literal
 
 from instep.postgres.location import Location
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 
 @dataclass(frozen=True)
 class AliasedIndexes(OwnedIndexes):
     """In a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
 
-    `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
+    `keep_seconds` is how long staged rows without a commit stay, and records of old epochs.
     """
 
     uri: str = field(repr=False)
     schema: str = "public"
     keep_seconds: float = 3600.0
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 

@@ -197,7 +197,7 @@ def maintain(session: Session, index: DocumentIndex, *, full: bool) -> None:
 
 
 def refine(session: Session, index: DocumentIndex, begin: Callable[[], None]) -> None:
-    """See `DocumentTarget.refine`. Commits go on meanwhile."""
+    """See `DocumentTarget.refine`. Commits go on during it."""
     done = index.dimensions > MAX_HALVED or _built(session, index, "vector")
     if done or not _has(session, index, rows=VECTOR_ROWS):
         return

@@ -35,7 +35,7 @@ class Journal:
         return seq
 
     def take(self, scope: str, epoch: int) -> None:
-        """From here to the end of the transaction nobody else changes anything of this partition.
+        """From here to the end of the transaction no other writer changes anything of this partition.
 
         Raises `Fenced` when a newer epoch was seen.
         """

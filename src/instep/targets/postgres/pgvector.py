@@ -25,7 +25,7 @@ _HINT: Final = "Have an administrator run, in this database: CREATE EXTENSION ve
 
 @dataclass(frozen=True, slots=True)
 class Pgvector:
-    """Its names are said with their schema: it need not be on anybody's search path."""
+    """Its names are said with their schema: it may be missing from the search path."""
 
     schema: str
     version: tuple[int, ...]

@@ -111,7 +111,7 @@ def known(session: Session, physical: str) -> Record:
 
 
 def owner_of_index(session: Session, physical: str) -> str | None:
-    """Which ledger's it is; None if it is not there. By way of JSON: a column that is not there yet is nobody."""
+    """Which ledger's it is; None if it is not there. By way of JSON: a column that is not there yet means no ledger."""
     try:
         found = session.run(
             "SELECT coalesce(to_jsonb(there) ->> 'owner', '') FROM {indexes} AS there WHERE name = %s",
@@ -124,7 +124,7 @@ def owner_of_index(session: Session, physical: str) -> str | None:
 
 
 def owner_of_alias(session: Session, alias: str) -> str | None:
-    """The same of an alias: one that names nobody is whose that is which it serves."""
+    """The same of an alias: one without a name belongs to the owner of the index that it serves."""
     try:
         found = session.run(
             "SELECT coalesce(to_jsonb(there) ->> 'owner', ''), physical FROM {aliases} AS there WHERE alias = %s",

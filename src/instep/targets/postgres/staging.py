@@ -153,7 +153,7 @@ def _copy(session: Session, table: str, pieces: Sequence[bytes]) -> None:
     try:
         session.load("COPY {table} FROM STDIN (FORMAT binary)", [HEADER, *pieces, TRAILER], table=session.name(table))
     except Missing:
-        raise Transient(f"{session.place.shown}: rows staged by this task were removed meanwhile") from None
+        raise Transient(f"{session.place.shown}: rows staged by this task were removed by another process") from None
 
 
 def _touch(session: Session, tables: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ def _touch(session: Session, tables: Sequence[str]) -> None:
 
 
 def demand_all(session: Session, index: Index, table: str, parts: Sequence[StagedRows]) -> bool:
-    """Whether these tasks are the only ones with rows in their table. Nobody removes it until the end of the
+    """Whether these tasks are the only ones with rows in their table. It is not removed before the end of the
     transaction. Raises `Conflict` when not all that was staged is there: the server has crashed since.
     """
     tasks, expected = [part.task for part in parts], sum(part.rows for part in parts)

@@ -189,7 +189,7 @@ class PostgresTarget(AliasedIndexes):
 def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows], scope: str) -> list[str]:
     """See `committing.commit`. Raises `Conflict` when not all that was staged is there."""
     done = []
-    # In one order, whoever writes.
+    # In one order for all writers.
     for spec in index.specs:
         for table in sorted({part.table for part in parts if part.kind == spec.kind}):
             own = [part for part in parts if part.table == table]

@@ -33,7 +33,7 @@ VERSION = "_version"
 
 
 def point_id(chunk_id: str) -> str:
-    """The point of a chunk: the same one, whoever writes it and however often."""
+    """The point of a chunk: the same one for every writer and every time."""
     return str(uuid.uuid5(NAMESPACE, chunk_id))
 
 

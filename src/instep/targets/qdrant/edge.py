@@ -127,7 +127,7 @@ class EdgeCollections:
 
     def _clear(self) -> None:
         """What died in the middle of making or dropping a collection, or of moving an alias, has left. The folder is
-        this thread's alone: nobody else is in the middle of it.
+        this thread's alone: no other thread is in the middle of it.
         """
         for left in self.path.iterdir():
             if left.name.startswith(_UNFINISHED):

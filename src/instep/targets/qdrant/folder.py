@@ -1,7 +1,7 @@
 """A folder of collections in this process: the open ones, and the lock among processes.
 
-Qdrant lets one process at a time open a collection. So the folder is locked while somebody works in it and a little
-longer (opening takes a moment); another process that waits says so, and gets it as soon as nobody here is at work.
+Qdrant lets one process at a time open a collection. So the folder is locked while a thread works in it and a little
+longer (opening takes a moment); another process that waits says so, and gets it as soon as no thread here is at work.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Folder:
             self._watch()
 
     def close(self) -> None:
-        """Give the folder up, unless somebody of this process works in it."""
+        """Give the folder up, unless another thread of this process works in it."""
         with self.turn:
             if self.users or self.lock is None:
                 return

@@ -13,7 +13,7 @@ from instep.errors import UserError
 from instep.targets import journal as shared
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.logged_target import LoggedTarget
-from instep.targets.ownership import NOBODY, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.qdrant import searching
 from instep.targets.qdrant.collections import VERSION, Collections, FieldIndex
 from instep.targets.qdrant.journal import Log
@@ -32,7 +32,7 @@ class QdrantTarget(LoggedTarget):
 
     uri: str
     api_key: str | None = field(default=None, repr=False)
-    owner: Owner = field(default=NOBODY, kw_only=True)
+    owner: Owner = field(default=NO_OWNER, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 

@@ -41,7 +41,7 @@ class _Unavailable(Exception):
 
 
 class _NoAnswer(Exception):
-    """Nothing came in time. Not tried again here: that would be minutes in which nobody is told."""
+    """Nothing came in time. Not tried again here: that would take minutes without a message."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _replacing(session: Session, table: str, database: str) -> None:
     (row,) = records(session, sql, database=place or database, name=name)
     if not _REPLACING.match(row["engine"]):
         raise UserError(
-            f"it keeps every row ({row['engine']}): nobody can tell whether a key is covered by now",
+            f"it keeps every row ({row['engine']}): it does not say whether a key is covered by now",
             where=table,
             hint="Make it a ReplacingMergeTree ordered by the key, or leave `uncovered` out.",
         )

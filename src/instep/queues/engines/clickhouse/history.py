@@ -63,9 +63,9 @@ def _declared(tables: Tables) -> tuple[QueueCover, ...]:
 def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
     """What is covered for good first, by one cover after the other: no event opens such a key again, so nothing else is
     asked of it. Of the others the truth takes everything; what of it is pending goes on to the offers as with any
-    insert. The last statement is for keys whose covering the touched ones missed: all of the range, whoever wrote them.
+    insert. The last statement is for keys whose covering the touched ones missed: all of the range, from every writer.
 
-    A cover's register is lower than that of any event, and that of a key that was offered meanwhile is above it: both
+    A cover's register is lower than that of any event, and that of a key that was offered since is above it: both
     arrive in any order and any number of times.
     """
     return _backfill(tables, tables.within(keys), _range("key", tables, keys))

@@ -79,7 +79,7 @@ class ClickHousePending:
         with self._place.session({**reading.SETTINGS, **known, **self._comment()}) as session:
             found, passed_over = reading.read(session, self._tables, ask, self._untouched)
         if passed_over:
-            # The answer is there already: what hinders cleaning is told to whoever asks for it.
+            # The answer is there already: an error of cleaning is told when cleaning is asked for.
             with contextlib.suppress(InstepError), self._place.session() as session:
                 self._clean_soon(session, passed_over)
         return found

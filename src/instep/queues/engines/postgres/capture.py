@@ -1,11 +1,11 @@
 """Tables of a queue, and the triggers that keep it. Two rules make every interleaving safe under READ COMMITTED:
 
 * An event that may make a key pending adds a row of its own to the offers, in its own transaction, and never changes
-  another: whoever withdraws takes exactly the rows whose truth it has seen, so nothing that happened since is lost. A
+  another: a withdrawal takes exactly the rows whose truth it has seen, so nothing that happened since is lost. A
   source row is not offered where its transaction sees a cover: whatever takes that cover back offers the key without
   looking at anything.
-* An event that covers a key takes those offers that it sees and nobody holds. What is left is covered, and reading
-  finds that.
+* An event that covers a key takes those offers that it sees and that are not locked. What is left is covered, and
+  reading finds that.
 
 So writers of the user's tables never wait for each other because of the queue, and it brings them no deadlock.
 
@@ -181,7 +181,7 @@ def _reoffered(layout: Layout, keys: str) -> str:
 
 
 def _all_offered(layout: Layout) -> str:
-    """Nobody writes what is truncated meanwhile, or reads it to decide; but an old snapshot would miss source rows."""
+    """No other transaction writes or reads what is truncated; but an old snapshot would miss source rows."""
     called = layout.called(layout.spec.source.table)
     keys = (
         f"SELECT {called}.{layout.key}::bigint AS key FROM {layout.table(layout.spec.source.table)} AS {called}"

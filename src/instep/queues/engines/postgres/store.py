@@ -202,7 +202,7 @@ class PostgresPending:
             return observations(session, (self._layout.comment, self._layout.legacy_comment))
 
     def close(self) -> None:
-        """Connections wait for their next use by whoever comes, and end by themselves."""
+        """Connections wait for their next use, and end by themselves."""
 
     # -- inside --------------------------------------------------------------------------------
 

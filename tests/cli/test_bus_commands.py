@@ -243,7 +243,7 @@ def test_dead_letters_are_tried_again_or_forgotten(
     assert said(capsys, "letters", "requeue", "--all") == "There are no dead letters.\n"
     assert "there is no dead letter of Issue@7" in said(capsys, "letters", "drop", "Issue@7", code=1)
     assert "no dead letters are named" in said(capsys, "letters", "drop", code=1)
-    assert "say which" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
+    assert "and --all is given" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
 
 
 # Status.

@@ -217,7 +217,8 @@ def drop(
 def _named(refs: Sequence[str] | None, everything: bool) -> Sequence[str] | None:
     """None for all of them."""
     if bool(refs) == everything:
-        raise UserError("no dead letters are named", hint="Name them as `instep letters list` does, or use --all.")
+        what = "dead letters are named, and --all is given" if refs else "no dead letters are named"
+        raise UserError(what, hint="Name them as `instep letters list` does, or use --all.")
     return refs or None
 
 

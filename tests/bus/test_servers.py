@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import server_at
+from instep.ledger.open_server import server_at
 from tests.bus.ledgers import LedgerBusContract
 from tests.doubles.clock import VirtualClock
 from tests.servers.ledgers import LedgerDatabase, mariadb_ledger, mysql_ledger, postgres_ledger

@@ -16,7 +16,8 @@ from sqlalchemy import Engine, create_engine, text
 from instep.api.metrics import registry_of
 from instep.app import load
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger, server_at
+from instep.ledger.open import open_ledger
+from instep.ledger.open_server import server_at
 from instep.system import SystemClock
 from instep.telemetry.exposition import PrometheusCounters
 from tests.contracts.ledger.building import outcome, plans, running

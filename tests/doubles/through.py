@@ -33,7 +33,7 @@ class _Through:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._inner, name)
-        if isinstance(real, Store):
+        if isinstance(real, (Store, _Through)):  # Of a ledger, or of one that is behind another of these.
             return _Through(real, self._call, f"{self._before}{name}.")
         if not callable(real) or name == "close":
             return real

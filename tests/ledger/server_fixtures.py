@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from instep.ledger.dialects.server import Server as LedgerServer
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import server_at
+from instep.ledger.open_server import server_at
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.process import Server
 

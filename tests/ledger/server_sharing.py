@@ -26,7 +26,8 @@ from instep.ledger import job_moves, workers
 from instep.ledger.dialects.dialect import ClaimRequest, Collision
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger, server_at
+from instep.ledger.open import open_ledger
+from instep.ledger.open_server import server_at
 from instep.ledger.parts import NewPart
 from instep.ledger.transaction import IN_TRANSACTION, Transaction
 from instep.system import SystemClock

@@ -14,7 +14,8 @@ from instep.domain.jobs import JobState, SliceState
 from instep.errors import UserError
 from instep.ledger.dialects.mysql import Mysql
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger, server_at
+from instep.ledger.open import open_ledger
+from instep.ledger.open_server import server_at
 from instep.ledger.schema import upgrade
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running

@@ -13,7 +13,8 @@ from sqlalchemy import Engine, inspect
 from instep.errors import UserError
 from instep.ledger.dialects.postgres import Postgres
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger, server_at
+from instep.ledger.open import open_ledger
+from instep.ledger.open_server import server_at
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.ledger.dialects.server import Server as LedgerServer
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_server, server_at
+from instep.ledger.open_server import open_server, server_at
 from instep.ledger.schema import begin
 from instep.ledger.tables import metadata
 from instep.servers.address import ServerAddress, server_address

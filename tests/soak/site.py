@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from instep.ledger.dialects.sqlite import sqlite_engine
-from instep.ledger.open import server_at
+from instep.ledger.open_server import server_at
 from instep.servers.address import server_address
 from tests.e2e import corpus, truth
 

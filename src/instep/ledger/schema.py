@@ -45,6 +45,15 @@ def refuse_newer(version: str, where: str) -> None:
         )
 
 
+def older(version: str | None, where: str) -> UserError:
+    """For one that is only to be read."""
+    return UserError(
+        f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
+        where=where,
+        hint="The next `instep run` brings it up to date.",
+    )
+
+
 def bring_up(engine: Engine, where: str) -> None:
     """Create the schema, or migrate it to `HEAD`."""
     with engine.connect() as connection:

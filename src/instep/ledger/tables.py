@@ -305,7 +305,7 @@ event_head = Table(
     Column("since", BigInteger, nullable=False, server_default=text("0")),
 )
 
-#: Columns in the order of `port.LogRow`.
+#: Columns in the order of `event_log.LogRow`.
 events = Table(
     "events",
     metadata,

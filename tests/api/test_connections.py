@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
@@ -33,15 +33,19 @@ class Hasty(Connection):
     most = 20
 
 
+class Two(Connection):
+    most = 2
+
+
 @contextmanager
-def served() -> Iterator[int]:
+def served(protocol: type[Connection] = Hasty) -> Iterator[int]:
     """An application that answers what it was sent, at a port."""
 
     async def echo(request: Request) -> PlainTextResponse:
         return PlainTextResponse((await request.body()).decode())
 
     app = Starlette(routes=[Route("/", echo, methods=["GET", "POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, http=Hasty, log_level="error", timeout_keep_alive=60))
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error", timeout_keep_alive=60))
     listening = listen("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -109,3 +113,13 @@ def test_there_are_only_so_many_connections_and_others_are_served_again() -> Non
         for each in many:
             assert read_to_end(each) == b""
         assert httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE).status_code == 200
+
+
+def test_one_more_is_closed_without_a_word_while_the_others_are_open() -> None:
+    asked = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    with served(Two) as port, connect(port) as first, connect(port), connect(port) as third:
+        with suppress(ConnectionError):
+            third.sendall(asked)
+        assert read_to_end(third) == b""
+        first.sendall(asked)
+        assert read_to_end(first).startswith(b"HTTP/1.1 200")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from instep.api.application import create_app
 from instep.app import Instep
 from instep.container import Container
 from instep.domain.settings import JobSettings, settings_in, together
 from instep.pipeline.engine.inline import InlineEngine
 from instep.planning.plan import as_job_says
 from instep.targets.opensearch.target import OpenSearchTarget
-from tests.api.conftest import write
+from tests.api.conftest import TOKEN, bearer, served, write
+from tests.api.test_own_worker import PROGRAM, begun
+from tests.waiting import until
 
 
 def work(instep: Instep) -> None:
@@ -189,6 +193,21 @@ def test_jobs_page_by_page(client: httpx.Client, instep: Instep, folder: Path) -
     assert client.get("/api/jobs?limit=3").json()["next"] is None, "all of them are on it"
     assert client.get("/api/jobs?after=nothing").status_code == 404
     assert client.get("/api/jobs?limit=1001").status_code == 422
+
+
+def test_a_job_that_is_resumed_has_a_worker_and_work_that_is_left_to_others_has_none(
+    instep: Instep, folder: Path
+) -> None:
+    write(folder, 1)
+    app = create_app(instep, token=TOKEN, loopback=True, worker=[sys.executable, "-c", PROGRAM, str(folder)])
+    with served(app) as address, httpx.Client(base_url=address, headers=bearer(), verify=False) as client:
+        job = planned(instep)
+        client.post(f"/api/jobs/{job}/stop")
+        assert ask(client)["worker"] is False
+        assert begun(folder) == []
+        assert client.post(f"/api/jobs/{job}/resume").status_code == 202
+        until(lambda: len(begun(folder)) == 1)
+        (folder / "go").touch()
 
 
 def test_a_full_page_is_the_last_one_if_nothing_is_behind_it(client: httpx.Client) -> None:

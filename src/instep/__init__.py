@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # Without `typing`: nothing heavy comes before `__main__` takes care of Ctrl-C.
 if TYPE_CHECKING:
+    from typing import Any
+
     from instep.app import Instep, load
     from instep.errors import InstepError, UserError
     from instep.project import Project

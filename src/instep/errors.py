@@ -32,7 +32,8 @@ class UserError(InstepError):
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.what}" if self.where else self.what]
         if self.hint:
-            lines.append(self.hint)
+            # Both may end on one line: in a job's error, in a log.
+            lines = [lines[0] if lines[0].endswith((".", "!", "?", "…")) else f"{lines[0]}.", self.hint]
         return "\n".join(lines)
 
 

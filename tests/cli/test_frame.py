@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,6 +27,7 @@ from instep.cli.options import JsonOption
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import cell_text, seconds_text, visible
+from instep.domain.texts import cleaned
 from instep.entities.partitions import QueuesAlone
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 
@@ -133,8 +135,15 @@ def test_debugging_shows_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_interrupt_says_how_to_go_on(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    command(raising(KeyboardInterrupt()))
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), ValueError('Error building "model":\n  KeyboardInterrupt: ')],
+    ids=["plain", "pydantic"],
+)
+def test_an_interrupt_says_how_to_go_on(
+    command: Install, capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    command(raising(error))
     assert main(["act"]) == 130
     assert capsys.readouterr().err == "stopped; run again to resume\n"
 
@@ -200,6 +209,43 @@ def test_ctrl_c_ends_a_real_process_with_130(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "stopped; run again to resume\n")
+
+
+#: For `sitecustomize`: Ctrl-C while the command line is imported, where Python hands it to no one.
+_INTERRUPTED_IMPORT = """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "instep.cli.run":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.parametrize("started", ["module", "script"])
+def test_ctrl_c_while_the_command_line_is_imported_is_answered_too(started: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED_IMPORT)
+    described = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    module, function = described["project"]["scripts"]["instep"].split(":")
+    script = f"import sys; from {module} import {function}; sys.exit({function}())"  # As installers write it.
+    done = subprocess.run(
+        [sys.executable, *(["-m", "instep"] if started == "module" else ["-c", script]), "init", "new", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "stopped; run again to resume\n")
+    assert json.loads(done.stdout)["error"]["kind"] == "Interrupted"
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_error_on_one_line_is_two_sentences() -> None:
+    assert cleaned(str(UserError("the package x is not installed", hint="Install it"))) == (
+        "the package x is not installed. Install it"
+    )
+    assert str(UserError("what is it?", where="a.py", hint="See there.")) == "a.py: what is it?\nSee there."
 
 
 def test_names_that_the_terminal_cannot_show_are_no_crash(tmp_path: Path) -> None:

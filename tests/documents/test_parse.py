@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import sys
 
 import pytest
 from pypdf import PdfWriter
@@ -227,3 +228,17 @@ def test_an_encrypted_pdf_is_said_to_be_one() -> None:
 
     assert reason(written("secret"), "a.pdf") == "the PDF is encrypted"
     assert parsed(written(""), "a.pdf").text == "Hello PDF", "who needs no password is let in"
+
+
+def test_a_pdf_that_needs_a_package_that_is_not_there_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, writer = io.BytesIO(), PdfWriter(clone_from=io.BytesIO(pdf("Hello PDF", "The title")))
+    writer.encrypt("", "owner", algorithm="AES-256")
+    writer.write(out)
+    assert parsed(out.getvalue(), "a.pdf").text == "Hello PDF"
+    for name in [each for each in sys.modules if each.partition(".")[0] == "pypdf"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("cryptography", "Crypto"):
+        monkeypatch.setitem(sys.modules, name, None)
+    said = reason(out.getvalue(), "a.pdf")
+    assert said.startswith("a package that this PDF needs is not installed: cryptography")
+    assert "pip install 'pypdf[crypto]'" in said

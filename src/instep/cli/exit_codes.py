@@ -49,7 +49,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         traceback.print_exception(error)
     if isinstance(error, Exception):
         error = explained(error)
-    if isinstance(error, KeyboardInterrupt):
+    if _is_interrupt(error):
         return _say("stopped; run again to resume", {"kind": "Interrupted"}, as_json, ExitCode.INTERRUPTED)
     if isinstance(error, UserError):
         details = {"kind": type(error).__name__, "where": error.where, "hint": error.hint}
@@ -59,6 +59,13 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         code = ExitCode.BUSY if isinstance(error, Transient) else ExitCode.ERROR
         return _say(str(error), {"kind": type(error).__name__, "hint": hint}, as_json, code)
     return _unexpected(error, as_json)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C. Pydantic makes an error of its own of that while it builds a model, at an import."""
+    return isinstance(error, KeyboardInterrupt) or (
+        not isinstance(error, InstepError) and str(error).rstrip().endswith("KeyboardInterrupt:")
+    )
 
 
 def report_usage(message: str, hint: str | None, *, as_json: bool) -> ExitCode:

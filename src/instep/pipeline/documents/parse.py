@@ -270,6 +270,7 @@ def _pdf(data: bytes) -> tuple[str, str]:
     import warnings
 
     from pypdf import PdfReader
+    from pypdf.errors import DependencyError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     if b"%PDF-" not in data[:1024]:
@@ -285,6 +286,10 @@ def _pdf(data: bytes) -> tuple[str, str]:
             locked = reader.is_encrypted and not reader.decrypt("")
             pages = [] if locked else [page.extract_text() for page in reader.pages]
             title = "" if locked else str((reader.metadata and reader.metadata.title) or "")
+    except DependencyError as error:
+        # pypdf brings no library for what is rare; for AES it does not say how to get one.
+        how = "; pip install 'pypdf[crypto]', then run with --retry-failures" if "AES" in str(error) else ""
+        raise ParseFailure("parse", f"a package that this PDF needs is not installed: {error}{how}") from None
     except (Exception, RecursionError) as error:
         # A broken file can raise about anything in a PDF library; it is the document's fault.
         raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}") from None

@@ -106,7 +106,7 @@ def test_a_rebuild_is_empty_only_if_somebody_says_so() -> None:
     world = built(len(ALL))
     before = world.served
     missing(world, *ALL)
-    with pytest.raises(UserError, match=r"the source is empty, and 4 documents are indexed\n.*--allow-empty"):
+    with pytest.raises(UserError, match=r"the source is empty, and 4 documents are indexed\.\n.*--allow-empty"):
         world.run_once(PlanOptions(full_refresh=True, allow_deletes=True))
     assert world.served == before
     assert world.run_once(PlanOptions(full_refresh=True, allow_deletes=True, allow_empty=True)).promoted

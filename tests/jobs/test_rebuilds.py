@@ -178,7 +178,7 @@ def test_an_empty_source_replaces_nothing() -> None:
     missing(world, *ALL)
     world.taint()
     for _ in range(2):
-        with pytest.raises(UserError, match=r"the source is empty, and 12 documents are indexed\n.*--allow-empty"):
+        with pytest.raises(UserError, match=r"the source is empty, and 12 documents are indexed\.\n.*--allow-empty"):
             world.run_once()
     assert world.served == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from instep.answers.answer import Answer
@@ -11,6 +12,9 @@ from instep.answers.lineage import Node
 from instep.domain.jobs import Job, JobPart, JobState
 from instep.domain.wants import Want, WantState
 from instep.entities import provenance
+from instep.entities.setup import EntitySetup
+from instep.errors import Missing, Transient, UserError
+from instep.ledger.ledger import Ledger
 
 
 class WrittenBy(Answer):
@@ -91,3 +95,51 @@ def _written_by(job: Job, part: JobPart) -> WrittenBy:
         fingerprint=dict(part.fingerprint),
         revision=part.revision,
     )
+
+
+def why(
+    setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
+) -> provenance.Provenance:
+    """Provenance of a served row, of a generation or of the promoted one. `setups` has one of each entity, in any
+    partition. `target` names an entity, or a target with all its documents; `id` is the entity's name of the row
+    (`EntitySetup.trace`). Raises `UserError` when there is no such row.
+    """
+    found = [
+        each
+        for each in setups
+        if target in (each.alias, each.ref.entity) or (target == each.target_name and not each.scanned)
+    ]
+    if not found:
+        raise _unknown(setups, target)
+    built, away = False, None
+    for setup in found:
+        try:
+            for physical in _read(setup, ledger, generation):
+                built = True
+                row = setup.trace(ledger, physical, id)
+                if row is not None:
+                    return row
+        except Transient as error:
+            away = error  # Another target may have the same row.
+    if away is not None:
+        raise away
+    if not built:
+        raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
+    raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
+
+
+def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:
+    """The physical indexes to read: that of the alias, or those of the checkpoints of a requested generation."""
+    if generation is None:
+        served = setup.target.served(setup.alias)
+        return [served] if served else []
+    checkpoints = ledger.checkpoints.of_entity(setup.ref.entity)
+    return sorted({each.physical for each in checkpoints if each.generation == generation})
+
+
+def _unknown(setups: Sequence[EntitySetup], target: str) -> UserError:
+    entities = list(dict.fromkeys(each.alias for each in setups))
+    if any(target == each.target_name for each in setups):
+        return UserError(f"rows of tables in {target} are known by their entity", hint=f"One of {', '.join(entities)}.")
+    names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
+    return Missing(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")

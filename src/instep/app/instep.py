@@ -450,8 +450,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
         of a table the row's key, its columns joined by commas.
         """
-        from instep.answers.why import provenance_answer
-        from instep.entities.provenance import why
+        from instep.answers.why import provenance_answer, why
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
@@ -15,16 +15,14 @@ from instep.domain.promotion_rules import NEEDED, Loss
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice
+from instep.entities.inspection import Inspection
 from instep.entities.plan_request import Found, PlanRequest, Refusal
+from instep.entities.provenance import Provenance
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.targets.document_target import Bounded, IndexTarget
 from instep.targets.ownership import Owner
-
-if TYPE_CHECKING:
-    from instep.entities.documents.inspection import Inspection
-    from instep.entities.provenance import Provenance
 
 #: Limits the size of one commit, and of the work that a crash can lose.
 MOST_CLAIMS = 64

@@ -10,22 +10,20 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
+from instep.entities.inspection import Inspection
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, UserError
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
 from instep.ledger.leases import Lease
 from instep.ledger.parts import NewPart
 from instep.planning.context import Context
-
-if TYPE_CHECKING:
-    from instep.entities.documents.inspection import Inspection
 
 #: The epoch is doubled until the target accepts it: this is more often than any epoch can need.
 _DOUBLINGS = 62

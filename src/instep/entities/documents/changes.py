@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import as_named_now
@@ -15,17 +14,15 @@ from instep.domain.manifest import Action, Difference, difference, same, unchang
 from instep.domain.planning import cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, judged
 from instep.domain.texts import amount, duration_text
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
 
-if TYPE_CHECKING:
-    from instep.entities.documents.setup import DocumentSetup
 
-
-def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
+def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     """See `EntitySetup.find`."""
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
@@ -82,7 +79,7 @@ def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
     )
 
 
-def _base(setup: DocumentSetup, request: PlanRequest) -> str | None:
+def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
     """The instance whose manifest is compared; None if nothing is indexed."""
     if request.kind is Kind.RESUME and request.unfinished:
         return request.unfinished.part(setup.ref).part.instance
@@ -103,7 +100,7 @@ def counts_of(changes: Difference) -> dict[str, int]:
 
 
 def _would_fail_again(
-    setup: DocumentSetup, checkpoint: Checkpoint | None, current: Instance | None, found: Listing, ledger: Ledger
+    setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, found: Listing, ledger: Ledger
 ) -> str | None:
     """Why a build would be refused as the last one was, made in the same way, if all documents fail again that
     have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is served,
@@ -129,7 +126,7 @@ def _would_fail_again(
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 
 
-def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, request: PlanRequest) -> Refusal | None:
+def _blocked(setup: DocumentAdapters, changes: Difference, found: Listing, request: PlanRequest) -> Refusal | None:
     """Refuse an empty listing: a volume that is not mounted looks the same."""
     options = request.options
     before = _lost_before(setup, changes, request.ledger, request.generation)
@@ -155,13 +152,13 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, request:
     return Refusal(f"{said}, and {lately}; more than {setup.guard.share:.0%} in that time is not deleted unasked")
 
 
-def _lost_before(setup: DocumentSetup, changes: Difference, ledger: Ledger, generation: str) -> int:
+def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, generation: str) -> int:
     """Documents lost recently: queried only if some are lost now."""
     return ledger.losses.lately(setup.ref, generation, window=setup.guard.window).units if changes.lost else 0
 
 
 def _left_out(
-    setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, request: PlanRequest
+    setup: DocumentAdapters, checkpoint: Checkpoint, found: Listing, request: PlanRequest
 ) -> tuple[Refusal | None, int]:
     """The delete guard of a rebuild: documents that are not listed would be left out and no longer be served. Returns
     the refusal, and the number of such documents.
@@ -183,7 +180,7 @@ def _left_out(
     return _blocked(setup, changes, found, request), changes.lost
 
 
-def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
     indexed = ledger.documents.entries(part.instance)
     found = setup.source.list(None).seen_from(indexed)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from instep.domain.discrepancies import Truth
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.entities.documents.setup import DocumentSetup
     from instep.ledger.checkpoints import Checkpoint
     from instep.ledger.ledger import Ledger
     from instep.pipeline.documents.pipeline import DocumentProgram
@@ -34,7 +34,7 @@ class Looked(NamedTuple):
     unread: int
 
 
-def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram | None:
+def program_of(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram | None:
     """The program that a run would use for these documents; None if it would run on Spark, or if the index was built by
     another one.
     """
@@ -50,7 +50,7 @@ def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> 
     return program
 
 
-def demanded(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
+def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
     """The same program. Raises `UserError` if there is none."""
     program = program_of(setup, ledger, checkpoint)
     if program is None:
@@ -96,7 +96,7 @@ def wrong_chunks(
 
 
 def look(
-    program: DocumentProgram, setup: DocumentSetup, physical: str, entries: Sequence[ManifestEntry], truth: Truth
+    program: DocumentProgram, setup: DocumentAdapters, physical: str, entries: Sequence[ManifestEntry], truth: Truth
 ) -> Looked:
     """Compare the rows of these documents with new ones made from their source."""
     from instep.pipeline.documents.source_comparison import RowDifference, given, unlike

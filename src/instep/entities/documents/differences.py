@@ -13,6 +13,7 @@ from instep.domain.planning import cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
 from instep.entities.documents import deep_comparison as deeply
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.generations import built
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.errors import Away, UserError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from instep.entities.documents.deep_comparison import Looked
-    from instep.entities.documents.setup import DocumentSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Differences:
 
 
 def compare(
-    setup: DocumentSetup,
+    setup: DocumentAdapters,
     ledger: Ledger,
     generation: str,
     *,
@@ -131,12 +131,12 @@ def compare(
     )
 
 
-def _contents(setup: DocumentSetup, physical: str) -> Iterator[pa.RecordBatch]:
+def _contents(setup: DocumentAdapters, physical: str) -> Iterator[pa.RecordBatch]:
     """The rows of an index; none if it is gone."""
     return setup.target.contents(physical) if setup.target.exists(physical) else iter(())
 
 
-def _demand_rest(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> None:
+def _demand_rest(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> None:
     """Raises if a job is in work: its rows are in the target before they are in the ledger."""
     job = ledger.jobs.unfinished(setup.ref, checkpoint.generation)
     part = job.part(setup.ref).part if job else None
@@ -149,7 +149,7 @@ def _demand_rest(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -
         raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")
 
 
-def find_repairs(setup: DocumentSetup, request: PlanRequest) -> Found:
+def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:
     """As `EntitySetup.find`, for a job that only repairs. Its watermark is that of the served instance: changes of the
     source are left to the next run.
     """
@@ -191,7 +191,7 @@ def _recorded(seen: Differences, changes: Sequence[DocumentChange]) -> int:
     return sum(each.document_id in seen.truth.recorded for each in changes)
 
 
-def _blocked(setup: DocumentSetup, seen: Differences, changes: Sequence[DocumentChange]) -> Refusal | None:
+def _blocked(setup: DocumentAdapters, seen: Differences, changes: Sequence[DocumentChange]) -> Refusal | None:
     """Refuse to repair with a replaced ledger, which knows none of the rows: else all would be deleted."""
     removed = sum(each.action is Action.DELETE for each in changes)
     documents = len(seen.truth.recorded) + len(changes) - _recorded(seen, changes)

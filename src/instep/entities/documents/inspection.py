@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed, titled_hash
-from instep.domain.jobs import Claim, JobPart, SlicePlan
-from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument, decode_changes
+from instep.domain.jobs import JobPart
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.planning import cut_documents
 from instep.domain.texts import amount
 from instep.domain.waves import WaveSlice
+from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.inspection import Inspection
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.entities.documents.setup import DocumentSetup
     from instep.pipeline.engine.engine import WaveProgram
 
 #: A listed document, and its entry in the index.
@@ -26,51 +26,7 @@ _Pair: TypeAlias = tuple[SourceDocument, ManifestEntry]
 SAMPLES: Final = 8
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """Result of an inspection. `entries` is the manifest by document id. Counts: `same` have the same id and version in
-    the source; `changed` another version; `gone` are not listed; `new` are only listed. `damaged` lack chunks or have
-    some twice: they are written again. `sampled` were read, chunked and embedded again. `slices` are those of a job
-    that records the index; if that dies, they are a build's slices.
-    """
-
-    rows: int
-    entries: Mapping[str, ManifestEntry]
-    same: int
-    changed: int
-    gone: int
-    new: int
-    damaged: int
-    sampled: int
-    slices: Sequence[SlicePlan]
-
-    @property
-    def words(self) -> str:
-        """Summary of the comparison, as text."""
-        others = (("changed", self.changed), ("gone", self.gone), ("new", self.new), ("damaged", self.damaged))
-        rest = "".join(f", {number:,} {name}" for name, number in others if number)
-        sampled = (
-            f"; {amount(self.sampled, 'document')} read, cut and embedded again gave the same" if self.sampled else ""
-        )
-        return f"{self.same:,} of {amount(len(self.entries), 'document')} as in the source{rest}{sampled}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "documents": len(self.entries),
-            "rows": self.rows,
-            "same": self.same,
-            "changed": self.changed,
-            "gone": self.gone,
-            "new": self.new,
-            "damaged": self.damaged,
-            "sampled": self.sampled,
-        }
-
-    def documents_of(self, claim: Claim) -> list[str]:
-        return [each.document_id for each in decode_changes(claim.payload)]
-
-
-def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str | None]:
+def inspect(setup: DocumentAdapters, physical: str) -> tuple[Inspection | None, str | None]:
     """The content of an index, and why it cannot stay in use (None if it can)."""
     listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
     held = _held(setup, physical)
@@ -128,7 +84,7 @@ def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
     )
 
 
-def _held(setup: DocumentSetup, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
+def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
     """By id: URI, version, hash, number of rows, and whether each chunk is there exactly once."""
     firsts: dict[str, tuple[str, str, str]] = {}
     places: dict[str, list[int]] = {}
@@ -146,7 +102,7 @@ _COLUMNS: Final = ("document_id", "source_uri", "source_version", "document_hash
 
 
 def _why_not(
-    setup: DocumentSetup,
+    setup: DocumentAdapters,
     physical: str,
     found: Inspection,
     sampled: Sequence[_Pair],
@@ -163,7 +119,7 @@ def _why_not(
 
 
 def _otherwise_made(
-    setup: DocumentSetup,
+    setup: DocumentAdapters,
     physical: str,
     program: WaveProgram,
     sampled: Sequence[_Pair],
@@ -196,7 +152,7 @@ def _otherwise_made(
     return _otherwise_embedded(setup, physical, firsts)
 
 
-def _otherwise_embedded(setup: DocumentSetup, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
+def _otherwise_embedded(setup: DocumentAdapters, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
     """Check the embedder: the nearest neighbour of a text's vector is the text itself, if the embedder is the same."""
     vectors = setup.embedder().embed([row["text"] for row in rows])
     missed = 0

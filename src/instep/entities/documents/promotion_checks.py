@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import as_named_now, content_hash
@@ -10,6 +10,7 @@ from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, judged, nothing_written
 from instep.domain.settings import allows_empty
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import ANY_SIZE
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -17,14 +18,8 @@ from instep.ledger.ledger import Ledger
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.entities.documents.setup import DocumentSetup
 
-
-#: Number of documents that are read back.
-SAMPLES: Final = 20
-
-
-def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str, epoch: int) -> str | None:
+def not_as_recorded(setup: DocumentAdapters, ledger: Ledger, instance: str, physical: str, epoch: int) -> str | None:
     """A sampled document that differs between target and ledger, as text, or None. `epoch` is that of the partition's
     lease.
     """
@@ -64,13 +59,13 @@ _NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what
 _ALL_FAILED = "every document failed; what was served stays"
 
 
-def as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> bool:
+def as_recorded(setup: DocumentAdapters, part: JobPart, ledger: Ledger) -> bool:
     """See `EntitySetup.as_recorded`."""
     recorded, stored = _rows(setup, ledger, part.instance, part.physical)
     return stored == recorded
 
 
-def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+def problem(setup: DocumentAdapters, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
     """See `EntitySetup.problem`."""
     recorded, stored = _rows(setup, ledger, part.instance, part.physical)
     if stored != recorded:
@@ -92,7 +87,7 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
 
 
 def _replaces(
-    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, job: Job, *, allowed: bool
+    setup: DocumentAdapters, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, job: Job, *, allowed: bool
 ) -> str | None:
     """Why a build that is not empty must not replace the served index. Its allowed loss counts with later ones."""
     status = job.part(part.ref)
@@ -113,7 +108,7 @@ def _replaces(
 
 
 def _vanished(
-    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
+    setup: DocumentAdapters, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
 ) -> str | None:
     """The delete guard for documents that were listed but gone when they were read: the build skips them. A volume that
     is unmounted during the build loses nearly all of them.
@@ -129,7 +124,7 @@ def _vanished(
 
 
 def _emptied(
-    setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint, before: Loss = NO_LOSS
+    setup: DocumentAdapters, ledger: Ledger, instance: str, served: Checkpoint, before: Loss = NO_LOSS
 ) -> str | Loss:
     """The delete guard for documents that still exist but are empty or shorter now: files were emptied or cut off.
     A different transform makes other chunks: then only documents without any count. Returns the loss, without the
@@ -157,7 +152,9 @@ def _emptied(
     return Loss(blank, gone)
 
 
-def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
+def _left_out(
+    setup: DocumentAdapters, ledger: Ledger, generation: str, instance: str, served: Checkpoint
+) -> str | None:
     """The delete guard for served documents that another generation lacks."""
     before = ledger.documents.versions(served.instance)
     has = ledger.documents.versions(instance).keys() | ledger.failures.versions(setup.ref, generation).keys()
@@ -167,7 +164,9 @@ def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: s
     return f"{lost:,} of {len(before):,} documents that are served are not in it; {_NOT_UNASKED}"
 
 
-def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
+def _judged(
+    setup: DocumentAdapters, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
+) -> Judged:
     counts = status.counts
     whole = Judged(counts.read - counts.deleted, counts.failed, needed=setup.needed)
     if whole.enough:
@@ -176,7 +175,7 @@ def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger:
 
 
 def not_better(
-    setup: DocumentSetup,
+    setup: DocumentAdapters,
     ledger: Ledger,
     checkpoint: Checkpoint,
     served: Checkpoint,
@@ -208,7 +207,7 @@ def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:
     return rows > 0
 
 
-def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
+def _compared(setup: DocumentAdapters, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
     built = _versions(ledger, instance)
     versions = ledger.failures.versions(setup.ref, generation)
     failed = {uri: version for uri, version in versions.items() if uri not in built}
@@ -216,13 +215,13 @@ def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: s
     return judged(before, built | failed, failed, setup.needed)
 
 
-def _rows(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
+def _rows(setup: DocumentAdapters, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
     """As recorded, and as the target counts them."""
     _, recorded, _ = ledger.documents.totals(instance)
     return recorded, setup.target.rows(physical)
 
 
-def damage(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+def damage(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
     """See `EntitySetup.damage`."""
     recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
     return None if stored == recorded else _changed(stored, recorded, served=True)

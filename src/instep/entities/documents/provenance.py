@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.domain import events
 from instep.domain.identity import IdentityError, canonical_uri, document_id
@@ -14,14 +14,12 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.provenance import Provenance, Window, background
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.sources.files import FilesSource
 from instep.targets.document_target import StoredRow
-
-if TYPE_CHECKING:
-    from instep.entities.documents.setup import DocumentSetup
 
 #: The ids that a row can be asked for by.
 ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
@@ -45,7 +43,7 @@ class DocumentProvenance(Provenance):
         return {"row": asdict(self.row), "document": self.document._asdict() if self.document else None}
 
 
-def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> DocumentProvenance | None:
+def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> DocumentProvenance | None:
     """See `EntitySetup.trace`: `text` is a chunk_id, a document_id, a source URI or a file's path."""
     found = (setup.target.row(physical, each) for each in dict.fromkeys(_row_ids(setup, text)))
     row = next((each for each in found if each is not None), None)
@@ -66,7 +64,7 @@ def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> Doc
     )
 
 
-def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
+def _row_ids(setup: DocumentAdapters, text: str) -> Iterator[str]:
     """The document_id for a URI; else the text itself, or the id of a file with that path."""
     if "://" not in text:
         yield text

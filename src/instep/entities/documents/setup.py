@@ -6,44 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import DeleteGuard, decode_changes
-from instep.domain.planning import SliceSizing
+from instep.domain.manifest import decode_changes
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.documents import changes, differences, inspection, promotion_checks, provenance
-from instep.entities.documents.promotion_checks import SAMPLES
+from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
+from instep.entities.inspection import Inspection
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
-from instep.entities.setup import EntitySetup, Size
+from instep.entities.setup import Size
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
-from instep.pipeline.documents.embed.embedder import Embedder, probe
-from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
+from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
-from instep.sources.document_source import DocumentSource
-from instep.targets.document_target import DocumentTarget
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentSetup(EntitySetup):
-    """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
-    the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
-    index is served. `trial` asks an embedding service for one vector.
-    """
-
-    target: DocumentTarget
-    source: DocumentSource
-    dimensions: int
-    sizing: SliceSizing
-    guard: DeleteGuard
-    embedder: Callable[[], Embedder]
-    programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
-    limits: Limits = DEFAULT_LIMITS
-    rehearsal: Callable[[], str] | None = None
-    samples: int = SAMPLES
-    trial: Callable[[Callable[[str], None]], None] | None = None
+class DocumentSetup(DocumentAdapters):
+    """An entity of documents, with what jobs and commands do with it."""
 
     @property
     def unit(self) -> str:
@@ -114,7 +96,7 @@ class DocumentSetup(EntitySetup):
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
             self.trial(say)
 
-    def inspect(self, physical: str) -> tuple[inspection.Inspection | None, str | None]:
+    def inspect(self, physical: str) -> tuple[Inspection | None, str | None]:
         return inspection.inspect(self, physical)
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:

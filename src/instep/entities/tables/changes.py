@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from instep.domain.cuts import (
     Bin,
@@ -24,11 +23,10 @@ from instep.domain.rows import RowSlice, Selection, encode_row_slice, window_of
 from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
-from instep.entities.tables.change_queue import EntityQueue, find_pending
+from instep.entities.tables.adapters import Slicing, TableAdapters
+from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.tables.queued_keys import find_pending
 from instep.ledger.checkpoints import Checkpoint
-
-if TYPE_CHECKING:
-    from instep.entities.tables.setup import Slicing, TableSetup
 
 #: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
 MICROS = 1_000
@@ -38,7 +36,7 @@ _BINS_PER_SLICE = 40
 _BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
 
 
-def find_rows(setup: TableSetup, request: PlanRequest) -> Found:
+def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
     """See `EntitySetup.find`."""
     kind, checkpoint = request.kind, request.checkpoint
     if kind is Kind.RESUME:
@@ -57,13 +55,15 @@ def find_rows(setup: TableSetup, request: PlanRequest) -> Found:
     return _newer(setup, request, checkpoint, asked)
 
 
-def _queued(setup: TableSetup, queue: EntityQueue, request: PlanRequest, checkpoint: Checkpoint, asked: int) -> Found:
+def _queued(
+    setup: TableAdapters, queue: EntityQueue, request: PlanRequest, checkpoint: Checkpoint, asked: int
+) -> Found:
     found = find_pending(setup, queue, request)
     differences = drift_of(setup, checkpoint.physical) if found.slices else []
     return _whole(setup, request, Kind.REBUILD, differences, asked) if differences else found
 
 
-def _why_whole(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> str | None:
+def _why_whole(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> str | None:
     """Why all rows are read again though the declaration is the same, or None."""
     if (
         setup.queue is None
@@ -80,7 +80,7 @@ def _why_whole(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) 
     return None
 
 
-def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, asked: int) -> Found:
+def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, asked: int) -> Found:
     """Rows that have changed since the checkpoint."""
     if setup.rows.watermark is None:
         return _unchanged(setup, request, asked)
@@ -105,7 +105,7 @@ def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, aske
     )
 
 
-def _without_watermark(setup: TableSetup, selection: Selection) -> list[str]:
+def _without_watermark(setup: TableAdapters, selection: Selection) -> list[str]:
     """A warning about rows that are read now, and in no later window. It is found out where all rows are read: asked of
     each refresh it would cost more than that.
     """
@@ -118,7 +118,7 @@ def _without_watermark(setup: TableSetup, selection: Selection) -> list[str]:
     ]
 
 
-def _unseen(setup: TableSetup, floor: int) -> list[str]:
+def _unseen(setup: TableAdapters, floor: int) -> list[str]:
     """Warnings about rows that a refresh does not see. None for a namespace: files do not say which one a row belongs
     to.
     """
@@ -141,7 +141,7 @@ def _unseen(setup: TableSetup, floor: int) -> list[str]:
     return found
 
 
-def _left_behind(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> bool:
+def _left_behind(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> bool:
     """Whether this partition keeps another index, which it would be built into, from being served."""
     if not setup.in_place or request.indexes(setup.ref.entity) <= {checkpoint.physical}:
         return False
@@ -149,17 +149,17 @@ def _left_behind(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint
     return setup.physical(checkpoint.instance, request.generation) in built - {checkpoint.physical}
 
 
-def _unchanged(setup: TableSetup, request: PlanRequest, target: int) -> Found:
+def _unchanged(setup: TableAdapters, request: PlanRequest, target: int) -> Found:
     why = wanted_as_of_now(request, setup.ref, now=target)
     return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=target)
 
 
-def drift_of(setup: TableSetup, physical: str) -> list[str]:
+def drift_of(setup: TableAdapters, physical: str) -> list[str]:
     """Differences between the stored tables and those that would be written now."""
     return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 
 
-def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
+def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
     """All rows, cut into slices."""
     setup.tables()  # Errors of the declaration are raised before anything is read.
     # Rows named by a queue must not be left to a later window: there is none.
@@ -193,7 +193,7 @@ def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[st
     )
 
 
-def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
+def _slice_plan(setup: TableAdapters, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
     """`rows` is 0 for a slice whose rows were not counted; its work is taken as that of an average one."""
     return SlicePlan(
         index=part.index,
@@ -209,7 +209,7 @@ def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> S
 
 
 def _cut(
-    setup: TableSetup, selection: Selection, slicing: Slicing
+    setup: TableAdapters, selection: Selection, slicing: Slicing
 ) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
     """The key columns, the slices, and warnings."""
     rows = setup.rows

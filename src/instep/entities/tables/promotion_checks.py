@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from instep.domain.jobs import Job, JobPart, SliceState
 from instep.domain.promotion_rules import EMPTY, NEEDED, NO_LOSS, Judged, Loss, nothing_written
 from instep.domain.settings import allows_empty
 from instep.domain.texts import duration_text
 from instep.entities.plan_request import Refusal
+from instep.entities.tables.adapters import TableAdapters
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 
-if TYPE_CHECKING:
-    from instep.entities.tables.setup import TableSetup
 
-
-def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+def problem(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str | None:
     """See `EntitySetup.problem`."""
     status = job.part(part.ref)
     failed = status.slices.get(SliceState.FAILED, 0) + status.slices.get(SliceState.CANCELLED, 0)
@@ -25,7 +21,7 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
     return _built(setup, part, ledger, job) if part.fresh else None
 
 
-def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str | None:
     """Check a build of all rows before it replaces the served ones."""
     status = job.part(part.ref)
     counts = status.counts
@@ -51,7 +47,7 @@ def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | 
 
 
 def _staged(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """Compare the target's rows with those written. Returns the problem, or the number of rows served now and then."""
     stored = setup.target.rows(part.physical)
@@ -63,7 +59,7 @@ def _staged(
 
 
 def _in_place(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """The same in place: compare the rows written with those to be swept, before the sweep. After a crash in
     between, the next finisher finds no difference.
@@ -91,11 +87,11 @@ def _few_keys(written: int, stored: int) -> str:
     return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
 
 
-def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
+def _served(setup: TableAdapters, checkpoint: Checkpoint) -> int:
     return setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
 
 
-def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
+def _lost(setup: TableAdapters, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
     """Why so many rows must not be lost, or None. `before`: rows lost recently."""
     lost = served - stored
     if served and not stored:
@@ -109,7 +105,7 @@ def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: 
     )
 
 
-def too_much(setup: TableSetup, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+def too_much(setup: TableAdapters, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
     """See `EntitySetup.too_much`. A row that moves out is a loss: a rebuild sees only that it is gone."""
     if not lost:
         return None
@@ -125,7 +121,7 @@ def too_much(setup: TableSetup, part: JobPart, ledger: Ledger, lost: int) -> Ref
 
 
 def not_better(
-    setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool, empty: bool
+    setup: TableAdapters, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool, empty: bool
 ) -> str | None:
     """See `EntitySetup.not_better`."""
     stored = setup.target.rows(checkpoint.physical)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.domain.columns import Column
 from instep.domain.jobs import Job, JobPart
@@ -15,15 +15,13 @@ from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.entities.provenance import Provenance, Window, background
+from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.changes import MICROS
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
 
 #: Number of the newest jobs in the ledger that are searched for the one that wrote a row.
 _JOBS = 200
-
-if TYPE_CHECKING:
-    from instep.entities.tables.setup import TableSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ def _plain(value: KeyValue) -> int | str:
     return value
 
 
-def trace(setup: TableSetup, ledger: Ledger, physical: str, text: str) -> RowProvenance | None:
+def trace(setup: TableAdapters, ledger: Ledger, physical: str, text: str) -> RowProvenance | None:
     """See `EntitySetup.trace`: `text` is the key, its columns joined by commas."""
     spec = spec_of(setup.target.tables.specs(physical), OWN)
     columns = [Column(name, spec.type_of(name)) for name in spec.key]
@@ -90,7 +88,7 @@ def trace(setup: TableSetup, ledger: Ledger, physical: str, text: str) -> RowPro
 
 
 def _provenance(
-    setup: TableSetup, ledger: Ledger, physical: str, spec: TableSpec, row: Mapping[str, Any]
+    setup: TableAdapters, ledger: Ledger, physical: str, spec: TableSpec, row: Mapping[str, Any]
 ) -> RowProvenance:
     ref, uuid = PartitionRef.parse(row[REF]), str(row[INSTANCE])
     watermark = int(row[VERSION]) if setup.rows.watermark else None
@@ -148,7 +146,7 @@ def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:
     return [rows for each in stored if (rows := decode_row_slice(each.payload)) is not None]
 
 
-def _by_source(setup: TableSetup, spec: TableSpec, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _by_source(setup: TableAdapters, spec: TableSpec, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row by columns of the source, as far as these are known without asking it."""
     found = {source: row[name] for source, name in zip(setup.rows.key, spec.key, strict=True)}
     return found | ({setup.rows.scope: row[spec.scope]} if setup.rows.scope and spec.scope else {})

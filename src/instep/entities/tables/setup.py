@@ -6,22 +6,18 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from instep.domain.columns import Column
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
-from instep.domain.graph import GraphTable
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import DeleteGuard
-from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.promotion_rules import Loss
-from instep.domain.refs import Scope, index_name
-from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.refs import index_name
+from instep.domain.rows import RowSlice, Selection, decode_row_slice
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
-from instep.entities.setup import EntitySetup, Size
-from instep.entities.tables import change_queue, changes, promotion_checks, provenance
-from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.setup import Size
+from instep.entities.tables import changes, promotion_checks, provenance, queued_keys
+from instep.entities.tables.adapters import ROWS, TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -29,62 +25,11 @@ from instep.pipeline.tables.ids import id_of
 from instep.pipeline.tables.program import TableWave
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.writing import RowWriter, needed_columns
-from instep.sources.tables.table_source import Sessions, TableSource
-from instep.targets.partition import PartitionTarget
-from instep.targets.table_target import TableSpec
-
-#: Part of a fingerprint: the rows of a table without a watermark.
-ROWS = "rows"
-
-
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """How rows are cut into slices. `slices` is None for as many as the rows need. `asked`: rows per slice, given by
-    the user.
-    """
-
-    slices: int | None
-    even: bool
-    slice_rows: int
-    work_factor: float
-    asked: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSetup(EntitySetup):
-    """`columns` and `tables` read the sources' schema, once. `lag` is the safety lag in milliseconds.
-    `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
-    """
-
-    target: PartitionTarget
-    source: TableSource
-    spark: Sessions
-    rows: RowColumns
-    slicing: Slicing
-    lag: int
-    batch_rows: int
-    guard: DeleteGuard
-    columns: Callable[[], tuple[Column, ...]]
-    tables: Callable[[], tuple[GraphTable, ...]]
-    queue: EntityQueue | None = None
-    declared: tuple[Scope, ...] = ()
-
-    @property
-    def in_place(self) -> bool:
-        return self.rows.scope is not None
-
-    @property
-    def scanned(self) -> bool:
-        return True
-
-    @property
-    def most_claims(self) -> int:
-        """All slices of a wave are one scan, and have only their counts in a commit."""
-        return MAX_SLICES_PER_ENTITY
-
-    @property
-    def specs(self) -> Sequence[TableSpec]:
-        return [TableSpec.of(table) for table in self.tables()]
+class TableSetup(TableAdapters):
+    """An entity of a table, with what jobs and commands do with it."""
 
     @property
     def unit(self) -> str:
@@ -112,9 +57,9 @@ class TableSetup(EntitySetup):
         return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        if self.queue is None or not change_queue.has_keys(slices):
+        if self.queue is None or not queued_keys.has_keys(slices):
             return slices
-        return change_queue.cut_keys(self, self.queue.take(ledger, job_id))
+        return queued_keys.cut_keys(self, self.queue.take(ledger, job_id))
 
     def release(self, ledger: Ledger, job_id: str) -> None:
         if self.queue:
@@ -137,17 +82,6 @@ class TableSetup(EntitySetup):
         assert rows is not None, "a job on a table has slices of rows"
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
 
-    def others(self, ledger: Ledger) -> tuple[Scope, ...] | None:
-        """The other namespaces that are indexed: declared, or built because a user asked for them. A row that is in
-        none of them, and not in this one, may have been here. None when no row moves: there are no namespaces, or they
-        tell rows apart that are alike otherwise.
-        """
-        if self.rows.scope is None or self.rows.scope in self.rows.key:
-            return None
-        built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))
-        own = self.ref.scope
-        return tuple(sorted({each for each in (*self.declared, *built) if not (each.within(own) or own.within(each))}))
-
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
         first: RowSlice = slices[0][1]
@@ -162,7 +96,7 @@ class TableSetup(EntitySetup):
         keys = None
         if self.queue and first.keys:
             keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
-            selection = change_queue.selection(self, keys or first.keys[:1])
+            selection = queued_keys.selection(self, keys or first.keys[:1])
         tables = self.tables()
         writer = RowWriter(
             tables=tables,
@@ -232,7 +166,7 @@ class TableSetup(EntitySetup):
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return change_queue.notes(self.queue, part, ledger) if self.queue else []
+        return queued_keys.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": self._check_source, "tables": self._check_tables}

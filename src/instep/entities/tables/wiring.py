@@ -11,9 +11,10 @@ from instep.domain.fingerprint import digest
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
 from instep.entities.partitions import upstream_refs
+from instep.entities.tables.adapters import ROWS, Slicing
 from instep.entities.tables.catalog import Catalog
 from instep.entities.tables.change_queue import EntityQueue
-from instep.entities.tables.setup import ROWS, Slicing, TableSetup
+from instep.entities.tables.setup import TableSetup
 from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerprint, revision_of
 from instep.project import Project
 from instep.project.graph import row_columns

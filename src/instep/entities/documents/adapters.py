@@ -1,0 +1,40 @@
+"""The declaration and the adapters of an entity of documents, which the functions on it share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from instep.domain.jobs import JobPart
+from instep.domain.manifest import DeleteGuard
+from instep.domain.planning import SliceSizing
+from instep.entities.setup import EntitySetup
+from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
+from instep.pipeline.engine.engine import WaveProgram
+from instep.sources.document_source import DocumentSource
+from instep.targets.document_target import DocumentTarget
+
+#: Number of documents that are read back before an index is served.
+SAMPLES: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentAdapters(EntitySetup):
+    """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
+    the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
+    index is served. `trial` asks an embedding service for one vector.
+    """
+
+    target: DocumentTarget
+    source: DocumentSource
+    dimensions: int
+    sizing: SliceSizing
+    guard: DeleteGuard
+    embedder: Callable[[], Embedder]
+    programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
+    limits: Limits = DEFAULT_LIMITS
+    rehearsal: Callable[[], str] | None = None
+    samples: int = SAMPLES
+    trial: Callable[[Callable[[str], None]], None] | None = None

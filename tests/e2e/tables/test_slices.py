@@ -42,6 +42,9 @@ class Rows:
 
     text = "rows"
 
+    def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
+        return 0
+
     def histogram(
         self, spark: Any, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

@@ -6,10 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pymysql
 import pytest
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from instep.errors import UserError
+from instep.ledger.dialects.dialect import SqlDialect
+from instep.ledger.dialects.mysql import MysqlDialect
+from instep.ledger.dialects.postgres import PostgresDialect
 from instep.ledger.open import open_ledger
 from tests.contracts.ledger import VirtualClock
 
@@ -59,3 +64,19 @@ servers = {{"psycopg", "pymysql", "instep.ledger.dialects.server", "sqlalchemy.d
 assert not servers, servers
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said"),
+    [
+        (MysqlDialect("server/ledger"), pymysql.err.OperationalError(1114, "The table 'jobs' is full")),
+        (MysqlDialect("server/ledger"), pymysql.err.OperationalError(1021, "Disk full (/tmp/#sql); waiting for space")),
+        (PostgresDialect("server/ledger"), psycopg.errors.DiskFull("could not extend file: No space left on device")),
+    ],
+)
+def test_a_server_whose_disk_is_full_is_for_the_user(dialect: SqlDialect, said: Exception) -> None:
+    error: DBAPIError = OperationalError("INSERT INTO jobs …", {}, said)
+    explained = dialect.explain(error, committing=False)
+    assert isinstance(explained, UserError)
+    assert (explained.where, explained.what) == ("server/ledger", "the disk of the ledger's server is full")
+    assert explained.hint is not None

@@ -280,6 +280,53 @@ def test_parked_keys_are_shown_and_tried_again(
     assert [(each["key"], each["last_error"]) for each in given_again if "attempts" in each] == [(500, "HTTP 500")]
 
 
+def test_only_the_parked_keys_that_are_named_are_tried_again(
+    tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    switched(capsys)
+    with instep.load().queue("bills") as queue:
+        for _ in range(12):
+            queue.fail([KeyFailure(500, None, "HTTP 500"), KeyFailure(600, None, "HTTP 500")])
+            clock.sleep(25 * 3600)
+    assert answer(capsys, "queue", "unpark", "bills", "500")["unparked"] == [500]
+    assert answer(capsys, "queue", "status", "bills")["parked"]["keys"] == 1
+    assert answer(capsys, "queue", "unpark", "bills", "--all")["unparked"] == [600]
+
+
+def test_a_line_says_what_went_wrong_before_the_command_does(
+    tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str], given: Callable[..., None]
+) -> None:
+    switched(capsys)
+    own, silent = lines(said(capsys, "queue", "next", "bills", "-n", "2", "--lease", "5m"))
+    given({**own, "error": "HTTP 500"}, silent)
+    said(capsys, "queue", "fail", "bills", "--error", "down")
+    clock.sleep(25 * 3600)
+    found = lines(said(capsys, "queue", "next", "bills", "-n", "50"))
+    errors = {each["key"]: each["last_error"] for each in found if "last_error" in each}
+    assert errors == {own["key"]: "HTTP 500", silent["key"]: "down"}
+
+
+def test_keys_of_the_participants_that_are_named(
+    folder: Path, tables: Tables, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables.run("ALTER TABLE items ADD COLUMN who INTEGER")
+    tables.run("UPDATE items SET who = id / 100")
+    file = folder / "instep.yaml"
+    file.write_text(file.read_text().replace("key: id", "key: id\n    participants: who"))
+    switched(capsys)
+    for mode in ([], ["--legacy"]):
+        found = lines(said(capsys, "queue", "next", "bills", "--participants", "3,7", *mode))
+        assert {each["key"] for each in found} == {300, 700}
+
+
+def test_a_queue_is_dropped_only_when_that_is_confirmed(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "queue", "create", "bills")
+    assert "Confirm with --yes" in said(capsys, "queue", "drop", "bills", code=1)
+    assert answer(capsys, "queue", "status", "bills")["phase"] == "created"
+    said(capsys, "queue", "drop", "bills", "--yes")
+    assert answer(capsys, "queue", "status", "bills")["phase"] == "declared"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -380,8 +380,9 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
 def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with terminate_like_ctrl_c():
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt:
             logging.exception("KeyboardInterrupt while sending command.")  # As Py4J does.
         logging.error("something else")
-    assert [each.message for each in caplog.records] == ["something else"]
+    # Threads that other tests left may log something, too.
+    assert [each.message for each in caplog.records if each.name == "root"] == ["something else"]

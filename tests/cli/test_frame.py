@@ -385,4 +385,4 @@ def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.Log
             logging.exception("KeyboardInterrupt while sending command.")  # As Py4J does.
         logging.error("something else")
     # Threads that other tests left may log something, too.
-    assert [each.message for each in caplog.records if each.name == "root"] == ["something else"]
+    assert [each.getMessage() for each in caplog.records if each.name == "root"] == ["something else"]

@@ -143,7 +143,7 @@ def test_what_may_pass_spends_no_attempt(bus: Bus, work: Work, error: InstepErro
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [
-        (UserError("no such column", hint="password=hunter2"), "no such column password=***"),
+        (UserError("no such column", hint="password=hunter2"), "no such column. password=***"),
         (ZeroDivisionError("in a transform"), "unexpected ZeroDivisionError: in a transform"),
         (SystemExit("in a transform"), "unexpected SystemExit: in a transform"),
         (Indexed(IndexState.ERROR, ["3 slices failed"]), "Error; 3 slices failed"),

@@ -20,7 +20,8 @@ from tests.doubles.dripping_server import dripping
 def test_opensearch_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) -> None:
     monkeypatch.setattr(opensearch, "TIMEOUT", 0.2)
     monkeypatch.setattr(opensearch._GREETING, "demand", lambda *_: None)
-    with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match="no whole answer within"):
+    # Between two drips of a busy machine the time-out of one read may come first.
+    with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match="no (whole )?answer within"):
         opensearch.Connection(url).once("GET", "/")
 
 

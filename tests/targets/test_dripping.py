@@ -21,7 +21,7 @@ def test_opensearch_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bo
     monkeypatch.setattr(opensearch, "TIMEOUT", 0.2)
     monkeypatch.setattr(opensearch._GREETING, "demand", lambda *_: None)
     # Between two drips of a busy machine the time-out of one read may come first.
-    with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match="no (whole )?answer within"):
+    with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match=r"no (whole )?answer within"):
         opensearch.Connection(url).once("GET", "/")
 
 

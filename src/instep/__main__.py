@@ -4,7 +4,7 @@ import os
 import sys
 
 # Python puts the current folder first, where files of a project could stand in for libraries; `os` is loaded already.
-if not sys.flags.safe_path and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109
+if not sys.flags.safe_path and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib may stand there, too
     del sys.path[0]
 
 import signal

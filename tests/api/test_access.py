@@ -37,7 +37,7 @@ HERE, ELSEWHERE = Access(TOKEN, loopback=True), Access(TOKEN, loopback=False)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "ANYTHING"])
-def test_what_changes_something_needs_the_token_everywhere(method: str) -> None:
+def test_every_changing_request_needs_the_token(method: str) -> None:
     for access in (HERE, ELSEWHERE):
         for wrong in (None, "", TOKEN[:-1], f"{TOKEN}x", "täken"):
             assert refused(access, method, token=wrong) == 401

@@ -107,7 +107,7 @@ def test_whole_requests_keep_their_connection(port: int) -> None:
             assert client.post("/", content=str(number)).text == str(number)
 
 
-def test_there_are_only_so_many_connections_and_others_are_served_again() -> None:
+def test_connections_over_the_limit_are_closed_and_later_ones_are_served() -> None:
     with served() as port, ExitStack() as stack:
         many = [stack.enter_context(connect(port)) for _ in range(2 * Hasty.most)]
         for each in many:

@@ -54,7 +54,7 @@ def busy(instep: Instep) -> Iterator[Instep]:
         yield found
 
 
-def test_a_scrape_tells_what_ledger_bus_and_queues_say(busy: Instep) -> None:
+def test_a_scrape_holds_the_figures_of_ledger_bus_and_queues(busy: Instep) -> None:
     with served(create_app(busy, token=TOKEN, loopback=True)) as address:
         answer = httpx.get(f"{address}/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -84,7 +84,7 @@ def test_many_scrapes_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reads == [0.0, 5.0]
 
 
-def test_what_cannot_be_read_is_missing_and_not_zero(instep: Instep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_figure_is_missing_and_not_zero(instep: Instep, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_project: Project) -> LedgerSample:
         raise Away("the ledger does not answer")
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_missing_and_not_zero(instep: Instep, monkeypatch
     assert not any(name in ("instep_slices", "instep_jobs", "instep_lag_seconds") for name, *_ in found)
 
 
-def test_what_cannot_be_read_any_more_is_not_shown_as_it_was() -> None:
+def test_a_figure_that_became_unreadable_does_not_keep_its_old_value() -> None:
     now, there = [0.0], [True]
 
     def read() -> int:

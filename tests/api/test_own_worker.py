@@ -60,7 +60,7 @@ def test_one_worker_at_a_time_and_another_for_later_requests(
     until(lambda: "the worker of this server ended with exit code 7" in caplog.text)
 
 
-def test_it_ends_with_the_server(worker: OwnWorker, tmp_path: Path) -> None:
+def test_the_worker_ends_with_the_server(worker: OwnWorker, tmp_path: Path) -> None:
     async def serve() -> int:
         async with worker.running():
             worker.start(["A"], threads=None)

@@ -35,13 +35,13 @@ def problem(answer: httpx.Response, status: int) -> Any:
     return found
 
 
-def test_what_is_not_there(client: httpx.Client) -> None:
+def test_an_unknown_resource_is_answered_with_404(client: httpx.Client) -> None:
     for path in ("/api/jobs/nothing-like-it", "/api/partitions/Nothing/history", "/api/queues/none", "/api/nowhere"):
         problem(client.get(path), 404)
     assert problem(client.get("/api/why?ref=Nothing&id=x"), 404)["hint"] == "Declared: lance, Document."
 
 
-def test_what_is_asked_in_another_way(client: httpx.Client) -> None:
+def test_an_unsupported_method_is_answered_with_405(client: httpx.Client) -> None:
     problem(client.delete("/api/jobs"), 405)
 
 
@@ -57,7 +57,7 @@ def test_what_is_asked_in_another_way(client: httpx.Client) -> None:
         ({"batchsize": 100}, "body.batchsize", "not permitted"),
     ],
 )
-def test_a_request_that_does_not_hold_names_what_is_allowed(
+def test_an_invalid_request_is_answered_with_the_allowed_values(
     client: httpx.Client, body: dict[str, Any], at: str, said: str
 ) -> None:
     found = problem(client.post("/api/jobs", json=body), 422)
@@ -70,7 +70,7 @@ def test_an_entity_that_is_not_declared_is_answered_with_those_that_are(client: 
     assert found["hint"] == "Declared: Document."
 
 
-def test_what_is_no_json(client: httpx.Client) -> None:
+def test_a_body_that_is_not_json_is_answered_with_422(client: httpx.Client) -> None:
     problem(client.post("/api/jobs", content=b"{", headers={"content-type": "application/json"}), 422)
     problem(client.post("/api/jobs", content=b'{"\\ud800": 1}', headers={"content-type": "application/json"}), 422)
 

@@ -199,7 +199,7 @@ def test_a_ledger_that_does_not_answer_is_told_too(channel: Channel, monkeypatch
         ("ü" * 2_500, 1009),
     ],
 )
-def test_what_is_no_subscription_ends_the_connection(channel: Channel, said: str | bytes, code: int) -> None:
+def test_an_invalid_subscription_closes_the_connection(channel: Channel, said: str | bytes, code: int) -> None:
     with channel.client() as client:
         client.send(said)
         with pytest.raises(ConnectionClosed) as closed:
@@ -217,7 +217,7 @@ def test_a_connection_has_one_subscription(channel: Channel) -> None:
             ear.message()
 
 
-def test_there_are_not_more_clients_than_may_be(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_over_the_limit_are_refused(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "MAX_CLIENTS", 1)
     with channel.client(), channel.client() as second, pytest.raises(ConnectionClosed, match="1013"):
         second.recv()

@@ -27,7 +27,7 @@ def ledger(clock: VirtualClock) -> MemoryLedger:
     return MemoryLedger(clock)
 
 
-def test_how_fast_it_is_and_how_long_it_takes(ledger: MemoryLedger, clock: VirtualClock) -> None:
+def test_progress_holds_the_rate_and_the_seconds_left(ledger: MemoryLedger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger, slices=4)
     ledgers.complete(ledger, part, 1, failed=1)
     clock.sleep(10)

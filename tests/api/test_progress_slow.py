@@ -80,7 +80,7 @@ def test_a_connection_whose_client_never_reads_again_is_cut(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("room")
-def test_so_is_one_whose_client_answers_no_ping(
+def test_a_client_that_answers_no_ping_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """uvicorn gives it up between two messages, and does not say so to who sends the second."""

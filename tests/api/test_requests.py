@@ -50,7 +50,7 @@ def test_a_request_is_a_want_that_a_worker_makes_a_job_of(client: httpx.Client, 
     assert client.get("/api/wants").json()["items"] == []
 
 
-def test_what_was_indexed_becomes_empty_only_if_the_request_says_so(
+def test_an_index_becomes_empty_only_with_allow_empty_in_the_request(
     client: httpx.Client, instep: Instep, folder: Path
 ) -> None:
     write(folder, 3)
@@ -95,7 +95,9 @@ def load_again(folder: Path) -> Any:
     return load_project(folder)
 
 
-def test_to_recreate_is_to_build_beside_what_is_served(client: httpx.Client, instep: Instep, folder: Path) -> None:
+def test_recreating_builds_a_new_index_beside_the_served_one(
+    client: httpx.Client, instep: Instep, folder: Path
+) -> None:
     write(folder, 2)
     instep.run()
     before = client.get("/api/partitions").json()["items"][0]
@@ -147,7 +149,7 @@ def planned(instep: Instep) -> str:
     return job
 
 
-def test_what_failed_is_tried_again(client: httpx.Client, instep: Instep, folder: Path) -> None:
+def test_failed_documents_are_retried_on_request(client: httpx.Client, instep: Instep, folder: Path) -> None:
     write(folder, 2)
     (folder / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 this is none")
     instep.run()

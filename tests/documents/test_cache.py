@@ -31,7 +31,7 @@ def put_all(uri: str, worker: int) -> None:
         cache.put(hashes(start, start + 10), vectors(start, start + 10))
 
 
-def test_gives_what_was_put_and_says_where(tmp_path: Path) -> None:
+def test_the_cache_returns_stored_vectors_and_names_its_place(tmp_path: Path) -> None:
     cache = EmbeddingCache(str(tmp_path / "deep/er"), "model", 4)
     assert len(cache.get(hashes(0, 5))[0]) == 0
     cache.put(hashes(3, 6), vectors(3, 6))

@@ -53,7 +53,7 @@ def grouped(found: list[Row]) -> dict[str, list[tuple[str, str]]]:
 
 
 @given(indexed=rows, stored=rows, same=st.booleans(), size=st.integers(1, 7))
-def test_documents_that_differ_are_found_with_what_is_there(
+def test_differing_documents_are_found_with_their_stored_rows(
     indexed: list[Row], stored: list[Row], same: bool, size: int
 ) -> None:
     recorded = {

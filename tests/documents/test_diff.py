@@ -26,7 +26,7 @@ def table(rows: list[tuple[str, int, str]], schema: pa.Schema) -> pa.Table:
 
 @given(st.lists(chunks, unique_by=lambda each: each[:2], max_size=12), st.lists(chunks, max_size=16))
 @settings(max_examples=300)
-def test_what_is_left_and_added_is_exactly_what_is_wanted(
+def test_kept_and_added_chunks_are_exactly_the_wanted_ones(
     wanted: list[tuple[str, int, str]], stored: list[tuple[str, int, str]]
 ) -> None:
     difference = chunk_difference(table(wanted, NEW), table(stored, existing_schema()))

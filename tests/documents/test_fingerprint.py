@@ -98,7 +98,7 @@ def test_the_functions_own_code_counts(package: Package, old: str, new: str) -> 
     assert package.fingerprint() != package.fingerprint(main=MAIN.replace(old, new))
 
 
-def test_what_a_process_has_loaded_stays_what_it_is_though_its_file_changes(package: Package) -> None:
+def test_loaded_code_keeps_its_fingerprint_though_its_file_changes(package: Package) -> None:
     before = package.fingerprint()
     assert loaded_fingerprint(load_transform("shop.main:clean")) == before
     (package.folder / "main.py").write_text(MAIN.replace("return inner(frame)", "return inner(inner(frame))"))
@@ -125,7 +125,7 @@ def test_helpers_in_the_same_package_count_however_deep(package: Package, old: s
     ],
     ids=["docstring", "comment", "unrelated", "unused helper"],
 )
-def test_what_cannot_matter_does_not_count(package: Package, main: str, words: str) -> None:
+def test_code_that_is_not_called_does_not_change_the_fingerprint(package: Package, main: str, words: str) -> None:
     assert package.fingerprint() == package.fingerprint(main, words)
 
 

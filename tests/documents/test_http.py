@@ -92,7 +92,7 @@ def test_answers_that_are_incomplete_or_garbled_are_tried_again(endpoint: Endpoi
     assert embedder(endpoint, attempts=7).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
 
 
-def test_nobody_there_is_transient() -> None:
+def test_an_embedder_that_does_not_listen_is_transient() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # taken, and nobody listens
         port = free.getsockname()[1]

@@ -64,7 +64,7 @@ def pdf(text: str = "Hello PDF", title: str = "") -> bytes:
         ("a.html", "html"),
     ],
 )
-def test_the_suffix_says_what_a_document_is(name: str, kind: str) -> None:
+def test_the_suffix_decides_the_format(name: str, kind: str) -> None:
     assert parsed(b"some words", name).kind == kind
 
 
@@ -107,7 +107,7 @@ def test_front_matter_is_not_part_of_the_text_but_a_rule_is() -> None:
         "---\n" + "a: " + "b" * 70_000 + "\n---\nbody",
     ],
 )
-def test_what_stands_between_two_rules_is_text(text: str) -> None:
+def test_text_between_two_horizontal_rules_is_text(text: str) -> None:
     assert parsed(text.encode(), "a.md").text == text
 
 
@@ -147,7 +147,7 @@ def test_html_loses_markup_scripts_and_styles_and_keeps_blocks_apart() -> None:
     assert parsed(page, "a.html") == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
 
 
-def test_html_keeps_the_lines_of_what_is_preformatted() -> None:
+def test_html_keeps_the_lines_of_preformatted_text() -> None:
     page = b"""<h1>Code</h1><p>As
       one line:</p><pre><code class=x>def f(x):
     return  x
@@ -196,7 +196,7 @@ def test_a_byte_order_mark_decides_the_encoding_and_is_dropped(encoding: str) ->
     assert parsed("# Tïtle 漢".encode(encoding), "a.md") == ("markdown", "Tïtle 漢", "# Tïtle 漢")
 
 
-def test_what_is_not_text_is_a_failure_that_says_where() -> None:
+def test_bytes_that_are_not_text_fail_with_their_position() -> None:
     assert reason(b"good \xff bad", "a.md") == "not UTF-8 at byte 5"
     assert reason(codecs.BOM_UTF16_LE + b"a\x00\x00\xd8", "a.md").startswith("not UTF-16 at byte")
     assert reason(b"text \x00\xff", "a.txt") == "binary, not text: NUL at byte 5"

@@ -185,7 +185,7 @@ class TestLifecycle:
         assert (counts.read, counts.written, counts.skipped) == (2, 1, 1)
         assert set(project.manifest) == {project.uri("b.txt")}
 
-    def test_rows_say_who_wrote_them_and_fit_the_schema(self, project: Project) -> None:
+    def test_rows_carry_ref_instance_and_version_and_fit_the_schema(self, project: Project) -> None:
         project.put("a.md", "# Title\n\nSome words.")
         project.sync()
         (row,) = project.target.stored("p")
@@ -255,7 +255,7 @@ class TestFailures:
         assert project.failed == {}
 
     @pytest.mark.parametrize("what", list(Oversize))
-    def test_what_becomes_of_documents_over_a_limit(self, tmp_path: Path, what: Oversize) -> None:
+    def test_documents_over_a_limit_follow_on_oversize(self, tmp_path: Path, what: Oversize) -> None:
         limits = Limits(max_document_bytes=1_000, max_chunks=3, on_oversize=what)
         project = Project(tmp_path, limits=limits)
         before = {"grows.txt": paragraphs(1), "parts.txt": paragraphs(2), "good.txt": paragraphs(3)}
@@ -306,7 +306,7 @@ class TestFailures:
             with pytest.raises(IncompleteDocument, match="two end rows"):
                 list(project.program.write(iter(batches)))
 
-    def test_what_the_target_cannot_hold_is_a_failure_by_its_document(
+    def test_a_row_that_does_not_fit_the_target_is_a_failure_of_its_document(
         self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is not embedded either, an older version stays, and the next run may do better."""
@@ -328,7 +328,7 @@ class TestFailures:
         project.sync(retry=True)
         assert project.stored() == project.expected({"a.txt": paragraphs(1, 5, 7, 6), "b.txt": paragraphs(3, 4)})
 
-    def test_what_the_index_refuses_in_the_end_fails_its_document_alone(
+    def test_a_row_refused_by_the_index_fails_its_document_alone(
         self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stage = MemoryWriter.stage
@@ -496,7 +496,7 @@ class TestEmbedding:
         assert project.failures == {}
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-    def test_what_is_wrong_with_all_texts_is_the_projects_fault(self, tmp_path: Path, status: int) -> None:
+    def test_an_embedder_that_refuses_all_texts_is_an_error_of_the_project(self, tmp_path: Path, status: int) -> None:
         with serving() as endpoint:
             endpoint.behave = lambda _: (status, {}, {"error": "the model is being loaded"})
             embedder = HttpEmbedder(endpoint.url, "model", 3, batch=8, attempts=2, first_wait=0.01)

@@ -53,7 +53,7 @@ def content(text: str, title: str | None = None) -> Content:
     return Content(text.encode(), len(text), "2", title, text=title is not None)
 
 
-def test_what_cannot_be_read_has_failed_and_what_is_gone_has_not() -> None:
+def test_an_unreadable_document_fails_and_a_vanished_one_does_not() -> None:
     unreadable, gone, good = ends(Unreadable("input/output error"), Vanished(), content("words"))
     assert (unreadable["failure_stage"], unreadable["failure_reason"]) == ("read", "input/output error")
     assert not unreadable["vanished"]
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_has_failed_and_what_is_gone_has_not() -> None:
     assert (good["failure_stage"], good["vanished"], good["source_version"]) == (None, False, "2")
 
 
-def test_whatever_a_parser_raises_is_one_documents_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_exception_of_a_parser_fails_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
         if uri.endswith("/1.md"):
             raise RuntimeError("nobody thought of that")
@@ -80,7 +80,7 @@ def test_a_title_that_the_source_says_comes_before_that_of_the_text() -> None:
     assert [each["title"] for each in (said, own, blank)] == ["Said", "Own", "Own"]
 
 
-def test_what_has_the_same_bytes_as_before_is_not_cut_again() -> None:
+def test_unchanged_bytes_are_not_chunked_again() -> None:
     same = content("words")
     (end,) = rows(same, previous_hash=same.hash)
     assert (end["end_of_document"], end["unchanged"]) == (True, True)

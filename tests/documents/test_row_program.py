@@ -52,7 +52,7 @@ def a_wave(program: RowProgram) -> Wave:
     return Wave("w", PartitionRef("T"), "i", "p", 1, 0, parts)
 
 
-def test_what_is_gone_or_flawed_needs_no_row(program: RowProgram) -> None:
+def test_deleted_and_invalid_documents_need_no_row(program: RowProgram) -> None:
     apart = pa.Table.from_batches(program.without_rows(a_wave(program)))
     assert sorted(map(str, apart["uri"].to_pylist())) == ["table://T/(null)", "table://T/3", "table://T/9"]
     # That is done where the table is not at hand.

@@ -128,7 +128,7 @@ def test_the_bound_by_hand() -> None:
     assert lpt_bound([5], 0) == 5
 
 
-def test_pace_follows_what_is_measured() -> None:
+def test_the_pace_follows_the_measured_speed() -> None:
     pace = Pace(1.0, 1_000)
     assert pace.seconds(5_000) == 6.0
     assert wave_work(pace, 10) == 10_000

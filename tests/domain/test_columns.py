@@ -82,7 +82,7 @@ def test_widening_is_a_strict_order(a: ColumnType, b: ColumnType, c: ColumnType)
         (STRING, BYTES, False),
     ],
 )
-def test_what_widens(stored: ColumnType, declared: ColumnType, *, wide: bool) -> None:
+def test_column_types_that_widen(stored: ColumnType, declared: ColumnType, *, wide: bool) -> None:
     assert widens(stored, declared) is wide
 
 

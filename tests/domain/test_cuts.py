@@ -172,7 +172,7 @@ def test_a_source_that_orders_in_another_way_is_found_out() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, MAX_SLICES_PER_ENTITY + 1])
-def test_a_number_of_slices_that_nobody_can_make(count: int) -> None:
+def test_an_impossible_number_of_slices_is_refused(count: int) -> None:
     with pytest.raises(CutError, match="ask for 1 to 10,000"):
         balanced_cuts(bins_of([1]), count)
     with pytest.raises(CutError, match="ask for 1 to 10,000"):

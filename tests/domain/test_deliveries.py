@@ -71,7 +71,7 @@ def test_the_newest_request_is_always_somewhere(moves: list[tuple[str, int]]) ->
 
 
 @given(MOVES)
-def test_it_always_comes_to_an_end(moves: list[tuple[str, int]]) -> None:
+def test_every_sequence_of_deliveries_ends(moves: list[tuple[str, int]]) -> None:
     slot, now = Slot(), 0
     for name, number in moves:
         now += number
@@ -86,9 +86,7 @@ def test_it_always_comes_to_an_end(moves: list[tuple[str, int]]) -> None:
 
 
 @given(MOVES, st.integers(-1, 40))
-def test_what_is_forgotten_is_over_for_everybody_and_what_is_newer_is_not(
-    moves: list[tuple[str, int]], asked: int
-) -> None:
+def test_forgetting_ends_older_requests_and_keeps_newer_ones(moves: list[tuple[str, int]], asked: int) -> None:
     slot, now = Slot(), 0
     for name, number in moves:
         now += number
@@ -134,6 +132,6 @@ def test_pauses_follow_the_policy() -> None:
         {"group": "a b", "limit": 1},
     ],
 )
-def test_what_is_no_policy(wrong: dict[str, int]) -> None:
+def test_an_invalid_policy_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"a policy needs|a group has"):
         Policy(**wrong)  # type: ignore[arg-type]  # wrong on purpose

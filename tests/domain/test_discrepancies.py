@@ -26,7 +26,7 @@ LISTED = SourceDocument(URI, 8, "v2", "at")
         (Held(5, 4, 9), False, {"orphan": 5}),
     ],
 )
-def test_how_a_document_differs(held: Held, recorded: bool, expected: dict[str, int]) -> None:
+def test_each_kind_of_difference_of_a_document(held: Held, recorded: bool, expected: dict[str, int]) -> None:
     found = list(discrepancies({ID: held}, {ID: ENTRY} if recorded else {}, {ID: URI}))
     assert {str(each.kind): each.rows for each in found} == expected
     assert {each.uri for each in found} == {URI}
@@ -52,12 +52,12 @@ def change(
     return made.action, made.size, made.version + made.locator
 
 
-def test_what_is_listed_is_read_again_as_it_is_now() -> None:
+def test_a_listed_document_is_repaired_from_the_source() -> None:
     assert change(recorded=True, listed=True) == (Action.UPDATE, 8, "v2at")
     assert change(recorded=False, listed=True) == (Action.INSERT, 8, "v2at")
 
 
-def test_what_is_gone_is_removed() -> None:
+def test_rows_of_a_deleted_document_are_removed() -> None:
     assert change(recorded=True, listed=False) == (Action.DELETE, 7, "v1")
     assert change(recorded=True, listed=False, exhaustive=False, gone=True) == (Action.DELETE, 7, "v1")
     assert change(recorded=False, listed=False, exhaustive=False) == (Action.DELETE, 0, "")
@@ -73,6 +73,6 @@ def test_rows_that_only_say_where_they_come_from_go() -> None:
     assert (made.action, made.document_id) == (Action.DELETE, "stranger")
 
 
-def test_what_may_be_there_and_is_not_listed_is_left_alone() -> None:
+def test_a_document_missing_from_an_incomplete_listing_is_left_alone() -> None:
     truth = Truth({ID: ENTRY}, {}, set(), set(), False)
     assert repairs([Differing(ID, URI, Discrepancy.MISSING, 1)], truth, 4) == []

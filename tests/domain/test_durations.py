@@ -29,11 +29,11 @@ def test_units(text: str, milliseconds: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "h", "-1h", "1y", "1h,2m", "1h ago", "٣h", "1e3s", "0h", "0.0001ms", "9" * 15 + "w"]
 )
-def test_what_is_none_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         parse_duration(text)
 
 
 @given(st.integers(1, LONGEST))
-def test_what_is_written_is_read_again(milliseconds: int) -> None:
+def test_a_duration_text_parses_to_the_same_duration(milliseconds: int) -> None:
     assert parse_duration(duration_text(milliseconds)) == milliseconds

@@ -70,7 +70,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("kind", "text"), WRITTEN)
-def test_what_was_written_stays_readable(kind: str, text: str) -> None:
+def test_events_of_older_versions_stay_readable(kind: str, text: str) -> None:
     event = e.decode(kind, 1, text)
     assert isinstance(event, e.Event)
     assert e.decode(kind, 1, e.encode(event)) == event
@@ -99,7 +99,7 @@ def test_malformed_text_is_unreadable(text: str) -> None:
 
 
 @given(st.text(), st.integers(), st.text())
-def test_no_text_whatever_is_an_exception(kind: str, version: int, text: str) -> None:
+def test_no_text_raises_an_exception(kind: str, version: int, text: str) -> None:
     assert isinstance(e.decode(kind, version, text), e.Unreadable)
     assert isinstance(e.decode("want.canceled", version, text), e.Unreadable)
 
@@ -158,7 +158,7 @@ def test_an_older_version_without_an_upcaster_is_noticed_before_anything_is_read
         e.Catalogue((Tainted,), {(Tainted.KIND, 1): joined})
 
 
-def test_rows_of_a_log_are_read_in_order_with_what_cannot_be_read_among_them() -> None:
+def test_log_rows_are_read_in_order_including_unreadable_ones() -> None:
     rows = [(1, 10, "want.canceled", 1, '{"want":"w"}'), (2, 11, "nothing", 1, "{}")]
     first, second = e.read(rows)
     assert first == e.Recorded(1, 10, e.WantCanceled(want="w"))

@@ -61,7 +61,7 @@ def test_a_dependency_missed_before_the_build_began_moves_idle_wants() -> None:
     assert book.build().inputs == (upstream.uuid,)
 
 
-def test_a_dependency_that_came_in_the_meantime_holds_nobody_up() -> None:
+def test_a_dependency_built_in_between_does_not_block_the_want() -> None:
     book = Book()
     book.built(UP)
     book.make()
@@ -194,7 +194,7 @@ def test_a_refresh_that_fails_leaves_the_instance_live_and_fails_those_that_wait
     assert (now.uuid, now.state, now.watermark, now.error) == (live.uuid, InstanceState.LIVE, 100, "no network")
 
 
-def test_what_fails_upstream_is_named_down_the_chain() -> None:
+def test_an_upstream_failure_is_named_along_the_chain() -> None:
     book = Book()
     for ref in (UP, REF, TOP):
         book.make(ref)
@@ -228,7 +228,7 @@ def test_what_fails_upstream_is_named_down_the_chain() -> None:
     )
 
 
-def test_canceling_a_derivative_want_fails_what_waits_for_it() -> None:
+def test_canceling_a_derivative_want_fails_the_wants_waiting_for_it() -> None:
     book = Book()
     book.built()
     book.want("w", as_of=150)
@@ -297,7 +297,7 @@ def test_generations_are_apart_and_a_reader_gets_one_of_them_or_the_last_promote
     assert book.state.generations(REF) == ["", "v2"]
 
 
-def test_the_first_generation_that_is_served_is_promoted_by_that_whatever_its_name() -> None:
+def test_the_first_served_generation_is_promoted_under_any_name() -> None:
     book = Book()
     book.make(generation="v2")
     book.build(generation="v2")
@@ -387,7 +387,7 @@ def test_names_that_are_not_normal_are_refused() -> None:
     assert book.refused(e.WantCreated(want="w", refs=(UP,))) == "taken"
 
 
-def test_what_is_canonical_served_or_open_is_not_collected() -> None:
+def test_canonical_served_and_open_instances_are_not_collected() -> None:
     book = Book()
     one = book.built()
     book.do(e.InstanceServed(instance=one.uuid))

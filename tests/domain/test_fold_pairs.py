@@ -103,7 +103,7 @@ def test_only_the_next_event_is_applied_and_trying_changes_nothing() -> None:
     assert book.state == State()
 
 
-def test_a_replay_goes_on_past_what_it_cannot_read_apply_or_find_and_counts_it_by_name() -> None:
+def test_a_replay_skips_rejected_events_and_counts_them_by_reason() -> None:
     created = e.InstanceCreated(ref=REF, reason=Reason.FIRST)
     log = [
         e.Recorded(1, 1, created),

@@ -243,7 +243,7 @@ def test_every_column_has_one_source_and_every_key_is_there(names: list[str], da
         (with_edge(End("User", ("none",)), End("MergeRequest")), "no column 'none'"),
     ],
 )
-def test_what_no_tables_can_be_made_of_is_said(entity: GraphEntity, said: str) -> None:
+def test_an_invalid_graph_is_refused_with_the_reason(entity: GraphEntity, said: str) -> None:
     with pytest.raises(GraphError) as caught:
         graph_tables(entity, NODES)
     assert said in str(caught.value)

@@ -60,7 +60,7 @@ def test_a_text_is_a_key_of_these_types(text: str, types: list[ColumnType], key:
         ("2026-13-01", [DATE]),
     ],
 )
-def test_what_is_no_such_key(text: str, types: list[ColumnType]) -> None:
+def test_a_text_that_is_no_key_finds_none(text: str, types: list[ColumnType]) -> None:
     assert list(keys_in(text, columns(*types))) == []
 
 

@@ -105,7 +105,7 @@ def test_uuids_are_text_with_the_order_of_their_bytes(first: uuid.UUID, second: 
     assert key_of(first) == key_of(str(first))
 
 
-def test_what_a_collation_would_call_equal_differs_and_has_an_order() -> None:
+def test_texts_equal_under_a_collation_are_distinct_ordered_keys() -> None:
     # "é" precomposed and decomposed; trailing space; case. U+FFFD is before U+1F600, unlike in UTF-16.
     ordered = ["B", "a", "a ", "e\u0301", "é", "\ufffd", "\U0001f600"]
     keys = [key_of(text) for text in ordered]
@@ -144,7 +144,7 @@ def test_a_null_is_refused_by_name() -> None:
         (Decimal("9" * 20 + "." + "9" * 19), "38 digits"),
     ],
 )
-def test_what_cannot_be_a_key_is_refused_with_its_column(value: object, said: str) -> None:
+def test_an_invalid_key_value_is_refused_with_its_column(value: object, said: str) -> None:
     with pytest.raises(KeyValueError, match=f"column 2 of the key.*{said}"):
         key_of("a", value)
 

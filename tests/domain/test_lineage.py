@@ -45,7 +45,7 @@ def test_a_history_has_every_instance_the_newest_first() -> None:
     assert history(book.state, TOP) == []
 
 
-def test_what_was_canonical_then_and_in_which_state() -> None:
+def test_the_canonical_instance_and_its_state_at_a_time() -> None:
     book = Book()
     times: list[tuple[int, str, S]] = []
 
@@ -98,7 +98,7 @@ def test_a_graph_as_of_a_time_has_the_states_and_inputs_of_then() -> None:
     assert graph(book.state, middle.uuid, at=middle.started_at - 1).edges == ()
 
 
-def test_a_link_to_what_was_collected_ends_in_a_node_that_says_so() -> None:
+def test_a_link_to_a_collected_instance_ends_in_a_marked_node() -> None:
     book = Book()
     one = book.built()
     new = again(book)
@@ -127,7 +127,7 @@ def test_old_instances_go_but_not_the_canonical_and_the_one_before_it() -> None:
     assert collectable(book.state, book.now, keep=book.now - left) == uuids[:1]
 
 
-def test_what_is_served_in_use_or_waited_for_is_kept() -> None:
+def test_served_used_and_awaited_instances_are_kept() -> None:
     book = Book()
     first = book.built()
     book.do(e.InstanceServed(instance=first.uuid))
@@ -141,7 +141,7 @@ def test_what_is_served_in_use_or_waited_for_is_kept() -> None:
     assert collectable(book.state, book.now, 0) == uuids[:2]
 
 
-def test_the_inputs_of_what_is_kept_are_kept_to_the_end() -> None:
+def test_inputs_of_kept_instances_are_kept_transitively() -> None:
     book, up, middle, top = chain()
     for ref in (UP, REF):
         for _ in range(3):

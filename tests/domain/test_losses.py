@@ -13,7 +13,7 @@ parts = st.lists(st.builds(PartLoss, losses, st.booleans()), max_size=10)
 
 
 @given(parts)
-def test_what_was_lost_since_a_person_allowed_it_is_added_up(found: list[PartLoss]) -> None:
+def test_losses_since_the_last_allowed_one_are_summed(found: list[PartLoss]) -> None:
     last = max((place for place, each in enumerate(found) if each.allowed), default=-1)
     since = [each.loss for each in found[last + 1 :]]
     assert lost_by(found) == Loss(sum(each.units for each in since), sum(each.rows for each in since))

@@ -127,7 +127,7 @@ def test_documents_that_lose_their_content_count_as_lost() -> None:
     assert difference([], {}, dict.fromkeys(URIS, "1"), complete=True, buckets=4).lost == 0
 
 
-def test_what_the_source_says_is_deleted_is_not_guarded() -> None:
+def test_deletions_reported_by_the_source_are_not_guarded() -> None:
     recorded = {uri: entry(uri, 1, "1") for uri in URIS}
     told = difference([], recorded, {}, complete=True, buckets=4, deleted=URIS)
     assert [each.action for each in told.changes] == [Action.DELETE] * len(URIS)

@@ -38,7 +38,7 @@ def test_secrets_are_not_shown() -> None:
         "nats://s3cret@host/instep.requests",
     ],
 )
-def test_what_is_no_url_is_not_repeated(url: str) -> None:
+def test_an_invalid_address_is_not_repeated_in_the_error(url: str) -> None:
     with pytest.raises(ValueError, match=r"must look like|has ") as caught:
         nats_address(url)
     assert "s3" not in str(caught.value)

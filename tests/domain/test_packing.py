@@ -14,10 +14,10 @@ texts = st.lists(st.text(max_size=20))
 
 
 @given(texts, st.sampled_from([1, 40, 400]))
-def test_what_is_packed_comes_back(value: list[str], times: int) -> None:
+def test_a_packed_value_unpacks_to_itself(value: list[str], times: int) -> None:
     assert unpack(pack(value * times)) == value * times
 
 
 @given(texts)
-def test_what_was_packed_with_the_usual_window_is_read(value: list[str]) -> None:
+def test_values_packed_with_the_default_window_are_read(value: list[str]) -> None:
     assert unpack(zlib.compress(json.dumps(value).encode())) == value

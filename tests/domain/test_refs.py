@@ -32,7 +32,7 @@ def test_a_reference_survives_printing_and_parsing(entity: str, path: str) -> No
 
 
 @given(names.filter(is_own_name), st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_]{0,20}", fullmatch=True))
-def test_what_is_in_one_of_several_targets_is_named_as_all_others_are(entity: str, target: str) -> None:
+def test_an_entity_in_several_targets_has_normal_references(entity: str, target: str) -> None:
     """In references, in keys of the bus; and nobody else is called so."""
     ref = PartitionRef(entity_in(entity, target))
     assert PartitionRef.parse(str(ref)) == ref
@@ -62,7 +62,7 @@ def test_bad_references_are_refused(bad: str) -> None:
 )
 @example("Document@global")
 @example("x" * 101 + "@global")
-def test_the_normal_form_is_what_a_reference_is_printed_as(text: str) -> None:
+def test_the_normal_form_is_the_printed_reference(text: str) -> None:
     try:
         printed = str(PartitionRef.parse(text))
     except RefError:
@@ -78,13 +78,13 @@ def test_instance_ids_are_the_same_at_every_replay_and_differ_between_builds() -
     assert len({instance_id(ref, n) for n in range(100)}) == 100
 
 
-def test_fingerprints_do_not_depend_on_key_order_and_name_what_changed() -> None:
+def test_fingerprints_ignore_key_order_and_name_the_changed_part() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
     assert changed_parts({"chunker": "1", "embedder": "1"}, {"chunker": "2", "embedder": "1"}) == ["chunker"]
     assert changed_parts({"a": "1"}, {}) == ["a"]
 
 
-def test_what_is_global_is_within_nothing_and_holds_nothing() -> None:
+def test_the_global_scope_is_within_no_scope_and_contains_none() -> None:
     namespace, inner = Scope.parse("42"), Scope.parse("42/9970")
     assert inner.within(namespace)
     assert namespace.within(namespace)

@@ -16,7 +16,7 @@ def test_an_absolute_name_is_the_same_document_as_its_path_in_the_project(place:
     assert renamed(now, before) == {new: old for old, new in pairs.items()}
 
 
-def test_what_is_gone_keeps_its_name_and_takes_no_others() -> None:
+def test_a_deleted_document_keeps_its_old_name_and_takes_no_other() -> None:
     before = {"file:///p/README.md": 1, "file:///p/docs/README.md": 2, "file:///p/gone.md": 3, "project:///kept.md": 4}
     now = ["project:///README.md", "project:///kept.md", "project:///new.md"]
     assert as_named_now(before, now) == {

@@ -18,7 +18,7 @@ def failing(*ranges: range) -> set[str]:
     return {URIS[number] for numbers in ranges for number in numbers}
 
 
-def test_a_build_in_which_nearly_all_went_in_is_good_whatever_it_replaces() -> None:
+def test_a_build_with_nearly_all_documents_is_enough_for_any_served_one() -> None:
     assert judged({}, versions(range(20)), failing(range(1))).enough
     assert judged(versions(range(20)), versions(range(20), "2"), failing(range(1))).enough
 
@@ -29,25 +29,25 @@ def test_a_transform_that_now_fails_on_three_of_ten_is_not_good() -> None:
     assert str(now) == "3 of 10 documents that are served as the source has them failed (at least 95% have to go in)"
 
 
-def test_nor_is_it_when_all_documents_were_touched() -> None:
+def test_a_build_lacking_too_many_is_not_enough_though_all_documents_changed() -> None:
     now = judged(versions(range(10)), versions(range(10), "2"), failing(range(3)))
     assert (now.documents, now.failed, now.enough) == (10, 3, False)
 
 
-def test_what_is_not_as_served_is_not_asked_for_while_most_is() -> None:
+def test_changed_documents_may_be_missing_while_most_are_unchanged() -> None:
     served, listed = versions(range(10)), versions(range(5)) | versions(range(5, 10), "2")
     assert judged(served, listed, failing(range(5, 10))).enough
     assert not judged(served, listed, failing(range(1))).enough
     assert not judged(served, listed | versions(range(4, 5), "2"), failing(range(5, 10))).enough
 
 
-def test_what_was_never_served_and_what_is_gone_count_nowhere() -> None:
+def test_new_and_deleted_documents_do_not_count() -> None:
     assert judged(versions(range(10)), versions(range(30)), failing(range(10, 30))).enough
     assert judged(versions(range(30)), versions(range(10)), set()).enough
     assert not judged(versions(range(30)), versions(range(10)), failing(range(1))).enough
 
 
-def test_a_source_that_holds_nothing_of_what_is_served_is_judged_as_a_whole() -> None:
+def test_a_source_with_none_of_the_served_documents_is_judged_as_a_whole() -> None:
     assert not judged(versions(range(10)), versions(range(10, 20)), failing(range(10, 13))).enough
     assert judged(versions(range(10)), versions(range(10, 20)), set()).enough
 
@@ -65,7 +65,7 @@ some = st.dictionaries(st.sampled_from(URIS), st.sampled_from(["1", "2"]))
 
 
 @given(some, some, st.sets(st.sampled_from(URIS)))
-def test_what_is_as_served_is_hardly_ever_lost(
+def test_a_build_that_is_enough_loses_few_served_documents(
     served: dict[str, str], listed: dict[str, str], failed: set[str]
 ) -> None:
     """A build that is good lacks few of all documents, or few of those that count for it; and fewer failures are never

@@ -32,7 +32,7 @@ REQUESTS: st.SearchStrategy[Request] = st.one_of(
 
 
 @given(REQUESTS)
-def test_what_is_encoded_is_decoded(request: Request) -> None:
+def test_an_encoded_request_decodes_to_itself(request: Request) -> None:
     data = encode(request)
     assert len(data) <= MAX_BYTES
     assert decode(data) == request
@@ -53,7 +53,7 @@ def test_a_subject_names_its_scope(request: Request) -> None:
     assert subject == pattern or subject.startswith(pattern.removesuffix(">"))
 
 
-def test_how_they_are_written() -> None:
+def test_the_wire_format_of_requests() -> None:
     assert encode(GlobalRequest(7)) == b'{"type":"global","watermark":7}'
     request = NamespaceRequest("42/9970", 8)
     assert encode(request) == b'{"type":"namespace","path":"42/9970/","watermark":8}'
@@ -89,12 +89,12 @@ def test_how_they_are_written() -> None:
         (b'{"type":"global","watermark":1}' + b" " * 2_000, "at most 1024 bytes"),
     ],
 )
-def test_what_is_no_request(data: bytes, reason: str) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         decode(data)
 
 
 @pytest.mark.parametrize("text", ["", "42", "namespace", "namespace.", "namespace.a", "namespace.global", "global.1"])
-def test_what_names_no_scope(text: str) -> None:
+def test_a_text_that_is_no_scope_is_refused(text: str) -> None:
     with pytest.raises(RequestError):
         scope_of_dotted(text)

@@ -54,7 +54,7 @@ def test_the_parts_of_a_url(url: str, address: ServerAddress) -> None:
         "postgresql:///ann:?s3cret@h/db",
     ],
 )
-def test_what_could_be_misread_is_refused_without_repeating_it(url: str) -> None:
+def test_an_ambiguous_address_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="must look like postgresql://") as refused:
         server_address(url)
     assert "cret" not in str(refused.value)

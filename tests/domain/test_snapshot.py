@@ -29,7 +29,7 @@ def test_at_every_place_a_snapshot_and_the_rest_give_the_whole(name: str) -> Non
         assert replay(log[place:], state) == replay(log)
 
 
-def test_the_order_of_what_waits_is_the_same_after_a_snapshot() -> None:
+def test_the_order_of_waiting_wants_survives_a_snapshot() -> None:
     book = Book()
     book.make()
     for id in ("c", "a", "b"):
@@ -39,7 +39,7 @@ def test_the_order_of_what_waits_is_the_same_after_a_snapshot() -> None:
     assert list(state.instances) == list(book.state.instances)
 
 
-def test_what_instances_share_is_shared_again() -> None:
+def test_values_shared_by_instances_are_shared_after_a_snapshot() -> None:
     book = Book()
     book.built(UP)
     book.built(REF)
@@ -53,7 +53,7 @@ def test_what_instances_share_is_shared_again() -> None:
     assert state.canonical[REF, ""] is third.uuid
 
 
-def test_what_was_skipped_is_remembered() -> None:
+def test_a_snapshot_keeps_the_counts_of_skipped_events() -> None:
     state = replay([e.Recorded(3, 1, e.Unreadable("malformed", "no JSON"))])
     assert loaded(dump(state)).skipped == {"missing": 2, "malformed": 1}
 

@@ -28,7 +28,7 @@ def test_nothing_lately_is_no_rate() -> None:
     assert Lately(0, NOW - 1_000).rate(NOW) is None
 
 
-def test_what_was_begun_in_the_window_counts_from_there() -> None:
+def test_speed_counts_from_the_first_claim_in_the_window() -> None:
     """So the time before a start, or a resume, is left out; and one slice is enough."""
     assert Lately(30, NOW - 10_000).rate(NOW) == 3.0
     assert Lately(30, NOW - WINDOW).rate(NOW) == Lately(30, NOW - 10 * WINDOW).rate(NOW) == 0.1
@@ -74,7 +74,7 @@ def test_a_slow_start_is_left_out_once_as_much_time_has_passed() -> None:
     assert metered(*start[:10]) == pytest.approx(10, rel=0.01)
 
 
-def test_what_was_done_before_a_resume_is_no_speed() -> None:
+def test_work_done_before_a_resume_does_not_count_as_speed() -> None:
     assert metered((0.1, 1_000_000)) is None
     assert metered((0.1, 1_000_000), (10.1, 100)) == 10
     assert metered((0.1, 1_000_000), (10.1, 100), (20.1, 100), (30.1, 100)) == pytest.approx(10)
@@ -104,7 +104,7 @@ def test_a_single_advance_counts_from_the_beginning_and_a_standing_clock_says_no
 
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.integers(0, 1_000)), min_size=1, max_size=200))
-def test_it_is_never_negative_and_keeps_little(advances: list[tuple[float, int]]) -> None:
+def test_the_rate_is_never_negative_and_keeps_few_marks(advances: list[tuple[float, int]]) -> None:
     meter, now = Meter(0.0), 0.0
     for pause, units in advances:
         now += pause

@@ -77,7 +77,7 @@ def test_a_key_is_its_text(scope: Scope, entity: str) -> None:
         *("status.42.", "status.42.x.User", "status.42/9970.User", "status.42.9970.User\n", "42.9970.User"),
     ],
 )
-def test_what_is_not_a_key_is_refused(text: str) -> None:
+def test_an_invalid_status_key_is_refused(text: str) -> None:
     with pytest.raises(StatusKeyTextError):
         StatusKey.parse(text)
 
@@ -115,7 +115,7 @@ def test_an_unreadable_key_is_unknown_and_said_so() -> None:
 
 
 @pytest.mark.parametrize("state", ["Done", "indexed", "", None, 7, ["Indexed"]])
-def test_what_is_no_state_is_unknown_and_said_so(state: object) -> None:
+def test_an_invalid_state_is_unknown_with_a_note(state: object) -> None:
     found = matrix(record("status.42.9970.Issue", state))
     assert found.state(PartitionRef("Issue", NAMESPACE)) is IndexState.UNKNOWN
     assert found.notes == (f"status.42.9970.Issue says {state!r}, which is not a state",)

@@ -36,7 +36,7 @@ LONGEST = 36_525 *""",
 )
 
 
-def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_noticed_and_unnoticed_mutants_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     before = (ROOT / NOTICED.path).read_bytes()
     resume = str(tmp_path / "kept")
     assert main(["--workers", "1", "--resume", resume], [NOTICED, NOBODY]) == 1
@@ -91,7 +91,7 @@ def test_a_test_that_fails_anyway_notices_nothing(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.long
-def test_what_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mutant_that_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], [GONE]) == 2
     assert "src/instep/domain/texts.py: 'no such text' is not there any more" in capsys.readouterr().out
     assert main(["--workers", "1"], [NO_TESTS]) == 2
@@ -120,7 +120,7 @@ def test_each_stands_in_the_product_as_it_is(layer: str) -> None:
     assert stale == []
 
 
-def test_there_are_many_in_every_layer_and_they_differ() -> None:
+def test_every_layer_has_many_distinct_mutants() -> None:
     assert [name for name, number in Counter(each.breaks for each in ALL).items() if number > 1] == []
     assert len(ALL) >= 100
     assert min(map(len, LAYERS.values())) >= 10

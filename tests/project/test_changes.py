@@ -51,6 +51,6 @@ def test_an_entity_takes_from_a_queue_of_its_table(load: Load) -> None:
         ("salts}\n", f"salts}}\n{SECOND}", "Match takes from this queue already"),
     ],
 )
-def test_what_does_not_fit_the_queue_is_refused(reject: Reject, old: str, new: str, expected: str) -> None:
+def test_settings_that_do_not_fit_the_queue_are_refused(reject: Reject, old: str, new: str, expected: str) -> None:
     assert FED.count(old) == 1
     assert any(expected in str(each) for each in reject(FED.replace(old, new)).problems)

@@ -26,7 +26,7 @@ def entities(**depends_on: str) -> str:
     )
 
 
-def test_what_an_entity_is_made_from_is_declared_by_name(load: Load) -> None:
+def test_dependencies_are_declared_by_name(load: Load) -> None:
     project = load(entities(Page="Site, Author", Site="", Author="Site"))
     assert project.entities["Page"].depends_on == ("Site", "Author")
     assert project.entities["Site"].depends_on == ()
@@ -56,7 +56,7 @@ def test_a_circle_is_named_with_its_line(
     assert f"entities cannot wait for each other: {circle}" in problem.message
 
 
-def test_what_is_global_cannot_wait_for_namespaces(reject: Reject) -> None:
+def test_a_global_entity_cannot_depend_on_namespaces(reject: Reject) -> None:
     table = "    source: {type: spark, path: rows}\n    key: id\n"
     declared = f"  All:\n{table}    depends_on: [One]\n  One:\n{table}    scope: path\n    depends_on: []\n"
     (problem,) = reject(HEAD + declared).problems

@@ -52,13 +52,13 @@ def test_targets_of_documents(target: dict[str, str]) -> None:
         (MILVUS, TABLE, "and this one is of the type milvus"),
     ],
 )
-def test_what_a_target_does_not_take(target: dict[str, str], entity: dict[str, Any], says: str) -> None:
+def test_entities_that_a_target_does_not_take(target: dict[str, str], entity: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         project(target, Notes=entity)
 
 
 @pytest.mark.parametrize("target", [QDRANT, MILVUS])
-def test_spark_cannot_reach_what_is_in_this_process(target: dict[str, str]) -> None:
+def test_spark_cannot_reach_a_target_in_this_process(target: dict[str, str]) -> None:
     declared = {"name": "p", "targets": {"t": target}, "entities": {"Notes": DOCUMENTS}}
     with pytest.raises(ValidationError, match="`engine` is spark, and the target t is one in this process"):
         Project.model_validate({**declared, "engine": "spark"})
@@ -87,7 +87,7 @@ def test_spark_cannot_reach_what_is_in_this_process(target: dict[str, str]) -> N
         ("name: git", "name: git\nengine: inline", "8 entities.Commit.source: a table needs Spark, and `engine` is"),
     ],
 )
-def test_what_does_not_fit_together(reject: Reject, old: str, new: str, says: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(reject: Reject, old: str, new: str, says: str) -> None:
     assert says in said(reject, old, new)
 
 
@@ -154,12 +154,12 @@ NAMESPACED = {**TABLE, "scope": "path"}
 
 
 @pytest.mark.parametrize("upstream", [GLOBAL, NAMESPACED, DOCUMENTS])
-def test_namespaces_wait_for_namespaces_and_for_what_is_global(upstream: dict[str, Any]) -> None:
+def test_a_namespaced_entity_depends_on_namespaced_and_global_ones(upstream: dict[str, Any]) -> None:
     assert project(Up=upstream, Down={**NAMESPACED, "depends_on": ["Up"]}).entities["Down"].depends_on == ("Up",)
 
 
 @pytest.mark.parametrize("downstream", [GLOBAL, DOCUMENTS])
-def test_what_is_global_waits_for_what_is_global_only(downstream: dict[str, Any]) -> None:
+def test_a_global_entity_depends_on_global_ones_only(downstream: dict[str, Any]) -> None:
     assert project(Up=GLOBAL, Down={**downstream, "depends_on": ["Up"]}).entities["Down"].depends_on == ("Up",)
     with pytest.raises(ValidationError, match="a global entity cannot wait for one that is indexed by namespaces"):
         project(Up=NAMESPACED, Down={**downstream, "depends_on": ["Up"]})

@@ -68,7 +68,7 @@ def test_no_properties_are_not_all_properties(load: Load) -> None:
     assert tables_of(project, "Commit")[""] == ["id", "path"]
 
 
-def test_columns_that_say_what_a_row_is(load: Load) -> None:
+def test_columns_that_name_the_kind_of_a_row(load: Load) -> None:
     project = load(changed("target: graph", "deleted: gone\n    order: [path, id]\n    target: graph"))
     assert row_columns(table(project, "Commit")) == RowColumns(("id",), "path", "updated_at", "gone", ("path", "id"))
     assert row_columns(table(project, "Author")) == RowColumns(("email",))

@@ -192,7 +192,7 @@ def test_more_than_one_target_must_be_chosen_from(reject: Reject) -> None:
     assert str(error.problems[0]).endswith("must say which target, as there is more than one; allowed: other, index")
 
 
-def test_wrong_shapes_say_what_is_wanted(reject: Reject) -> None:
+def test_a_value_of_the_wrong_type_is_answered_with_the_expected_type(reject: Reject) -> None:
     assert "must be a mapping" in reject("- a\n").what
     assert "must be a mapping" in reject(BASE.replace("{type: files, path: docs}", "docs")).what
     assert "must be a mapping (lines of `key: value`); found nothing" in reject("name: x\ntargets:\nentities:\n").what

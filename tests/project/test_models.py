@@ -250,7 +250,7 @@ def test_a_time_to_live_is_a_duration(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0s", "1y", "30", 30, -1, "1h ago", True])
-def test_what_is_no_duration_is_refused_with_an_example(text: object) -> None:
+def test_an_invalid_ttl_is_refused_with_an_example(text: object) -> None:
     with pytest.raises(ValidationError, match="must be a duration"):
         project(entities={"Document": {"source": {"type": "files", "path": "docs"}, "ttl": text}})
 

@@ -105,7 +105,7 @@ def test_places_that_are_apart(kind: str, uris: list[str]) -> None:
     assert len({location_of(target(kind, uri)) for uri in uris}) == len(uris)
 
 
-def test_what_else_tells_places_apart() -> None:
+def test_schemas_and_endpoints_distinguish_locations() -> None:
     database = "postgresql://h/db"
     assert location_of(target("postgres", database, schema="a")) != location_of(target("postgres", database))
     assert location_of(target("postgres", database, schema="public")) == location_of(target("postgres", database))
@@ -156,7 +156,7 @@ def test_spellings_of_a_folder(reject: Reject, tmp_path: Path, kind: str, second
     assert [(each.line, str(each)) for each in error.problems] == [(4, said)]
 
 
-def test_the_home_folder_and_what_has_two_names(
+def test_home_folders_and_hard_links_give_one_location(
     reject: Reject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -35,7 +35,7 @@ def said(reject: Reject, old: str, new: str) -> str:
     return " | ".join(f"{each.line} {each}" for each in error.problems)
 
 
-def test_a_queue_says_what_the_domain_wants_to_know(load: Load) -> None:
+def test_a_declared_queue_gives_the_domain_its_settings(load: Load) -> None:
     project = load(QUEUES, {"SECRET": "hunter2"})
     assert project.queues["salts"].spec("salts") == QueueSpec(
         "salts",
@@ -61,7 +61,7 @@ def test_a_queue_says_what_the_domain_wants_to_know(load: Load) -> None:
         ("postgresql://app@db/game", "postgresql", "postgresql://app@db/game"),
     ],
 )
-def test_where_a_queue_is(load: Load, on: str, engine: str, address: str) -> None:
+def test_the_address_and_engine_of_a_queue(load: Load, on: str, engine: str, address: str) -> None:
     plain = QUEUES.replace(", uncovered: failed = 1", "")
     project = load(plain.replace("clickhouse://app:${SECRET}@db:8123/game", on))
     assert project.queues["salts"].engine == engine
@@ -125,7 +125,7 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
         ("  salts:", "  my-salts:", "3 queues.my-salts: a queue's name is letters, digits and underscores"),
     ],
 )
-def test_what_is_refused(reject: Reject, old: str, new: str, says: str) -> None:
+def test_invalid_declarations_are_refused(reject: Reject, old: str, new: str, says: str) -> None:
     assert says in said(reject, old, new)
 
 
@@ -157,7 +157,7 @@ def test_the_schema_for_editors_knows_queues() -> None:
         ("sqlite:///data/queue.db", "sqlite:///data/queue.db"),
     ],
 )
-def test_where_a_queue_is_can_be_shown(load: Load, on: str, label: str) -> None:
+def test_the_label_of_a_queue_holds_no_secret(load: Load, on: str, label: str) -> None:
     text = QUEUES.replace("clickhouse://app:${SECRET}@db:8123/game", on)
     if not on.startswith("clickhouse"):
         text = text.replace(", uncovered: failed = 1", "")

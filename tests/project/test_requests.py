@@ -66,7 +66,7 @@ def test_each_kind_of_request_has_its_policy(load: Load) -> None:
         ("handlers: {global: 5}", "1 handlers.global: must be a mapping"),
     ],
 )
-def test_what_is_refused(reject: Reject, line: str, says: str) -> None:
+def test_invalid_declarations_are_refused(reject: Reject, line: str, says: str) -> None:
     assert says in said(reject, "name: git", f"{line}\nname: git")
 
 

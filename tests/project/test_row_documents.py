@@ -40,7 +40,7 @@ def test_a_table_makes_documents_if_they_are_declared_and_a_graph_if_not(load: L
         "{type: spark, format: jdbc, table: tickets, options: {url: 'jdbc:postgresql://h/db'}}",
     ],
 )
-def test_what_only_spark_reads_is_not_for_one_process(load: Load, reject: Reject, source: str) -> None:
+def test_sources_that_only_spark_reads_need_the_spark_engine(load: Load, reject: Reject, source: str) -> None:
     project = PROJECT.replace("{type: spark, path: tickets}", source)
     entity = load(project).entities["Ticket"]
     assert isinstance(entity, DocumentEntity)
@@ -62,5 +62,5 @@ def test_what_only_spark_reads_is_not_for_one_process(load: Load, reject: Reject
         ("chunk: {size: 400}", "watermark: at", "is for tables, and this is an entity of documents"),
     ],
 )
-def test_what_is_refused(reject: Reject, old: str, new: str, says: str) -> None:
+def test_invalid_declarations_are_refused(reject: Reject, old: str, new: str, says: str) -> None:
     assert says in str(reject(PROJECT.replace(old, new)))

@@ -39,7 +39,7 @@ def spark(**settings: Any) -> SparkSource:
         {"path": "data", "sql": "SELECT id FROM Source WHERE id > 5"},
     ],
 )
-def test_whatever_spark_reads(settings: dict[str, Any]) -> None:
+def test_every_source_format_of_spark_is_taken(settings: dict[str, Any]) -> None:
     assert spark(**settings).format == settings.get("format", "parquet")
 
 
@@ -137,7 +137,7 @@ def test_a_schema_of_postgres_is_a_plain_name(name: str) -> None:
     assert refused.value.errors()[0]["loc"][-1] == "schema"
 
 
-def test_addresses_are_no_part_of_what_is_shown() -> None:
+def test_addresses_are_left_out_of_shown_settings() -> None:
     server = {"type": "clickhouse", "uri": "https://ann:hunter2@h:8443/db", "staging": "s3://bucket/staging"}
     database = {"type": "postgres", "uri": "postgres://ann:hunter2@h/db", "schema": "shop"}
     source = {"type": "clickhouse", "uri": "http://ann:hunter2@[::1]/", "table": "t"}

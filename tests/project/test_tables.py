@@ -27,7 +27,7 @@ def test_tables_and_documents_are_told_apart_by_their_sources(load: Load) -> Non
     assert (commit.namespaced, author.namespaced, project.entities["Notes"].namespaced) == (True, False, False)
 
 
-def test_what_is_left_out_of_a_table() -> None:
+def test_the_defaults_of_a_table() -> None:
     entity = table()
     assert (entity.key, entity.scope, entity.watermark, entity.deleted, entity.order) == (("id",), None, None, None, ())
     assert (entity.watermark_lag, entity.slices, entity.cuts, entity.batch_rows) == (0, "auto", "balanced", 50_000)
@@ -51,7 +51,7 @@ def test_what_is_left_out_of_a_table() -> None:
         ({"transform": "package.module:function"}, "transform", "package.module:function"),
     ],
 )
-def test_what_a_table_takes(settings: dict[str, Any], name: str, value: object) -> None:
+def test_the_settings_of_a_table(settings: dict[str, Any], name: str, value: object) -> None:
     assert getattr(table(**settings), name) == value
 
 
@@ -150,7 +150,7 @@ def test_an_edge_by_join_table_has_columns_at_both_ends() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"batch_rows": 1_000_001}, {"source": {"type": "files", "path": "x"}}])
-def test_what_python_is_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_from_python_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         table(**settings)
 

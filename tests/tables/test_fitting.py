@@ -30,7 +30,7 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
         (pa.array(["é"], pa.large_string()), STRING, ["é"]),
     ],
 )
-def test_values_that_fit_stay_what_they_are(values: pa.Array[Any], kind: ColumnType, expected: list[Any]) -> None:
+def test_fitting_values_stay_unchanged(values: pa.Array[Any], kind: ColumnType, expected: list[Any]) -> None:
     found = fitted(values, Column("x", kind))
     assert (found.values.to_pylist(), found.misfits) == (expected, {})
 
@@ -59,7 +59,7 @@ def test_each_value_that_does_not_fit_is_found_by_itself(values: pa.Array[Any], 
 
 
 @given(st.lists(st.none() | st.integers(-(2**33), 2**33), max_size=40))
-def test_what_fits_and_what_does_not_is_told_apart(values: list[int | None]) -> None:
+def test_fitting_and_misfitting_values_are_separated(values: list[int | None]) -> None:
     found = fitted(pa.array(values, pa.int64()), Column("x", INT32))
     fits = [each is None or -(2**31) <= each < 2**31 for each in values]
     assert sorted(found.misfits) == [row for row, fit in enumerate(fits) if not fit]

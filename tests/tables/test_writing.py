@@ -153,7 +153,7 @@ def test_a_deleted_row_is_deleted_and_so_is_its_edge() -> None:
     assert (counts.rows_written, counts.rows_deleted) == (3, 3)
 
 
-def test_where_nothing_is_there_nothing_is_deleted() -> None:
+def test_a_first_build_deletes_nothing() -> None:
     target = Kept()
     found = outcomes(a_writer(target, first=True), batch([row(1, gone=True), row(2), row(3, by=None)]))
     assert [each["id"] for each in target.rows()] == [2, 3]
@@ -240,7 +240,7 @@ def test_a_row_to_delete_needs_no_more_than_its_key() -> None:
     assert edges == [(1, 2**40, True), (2, 5, True), (3, None, True), (4, 5, False)]
 
 
-def test_a_row_to_delete_fails_without_what_says_which_and_since_when() -> None:
+def test_a_deletion_without_key_or_watermark_fails() -> None:
     rows = batch([row(None, gone=True), row(2, gone=True, changed=2**61), row(3)])
     counted = outcomes(a_writer(Kept()), rows)["all"]
     assert [each.document_id for each in counted.failures] == ["null", "2"]
@@ -253,7 +253,7 @@ def test_a_batch_of_nothing_but_failures_is_no_end() -> None:
     assert (found["all"].counts.failed, found["all"].counts.written) == (3, 1)
 
 
-def test_what_failed_before_and_does_not_now_is_told() -> None:
+def test_rows_that_failed_before_and_succeed_now_are_reported() -> None:
     failing = frozenset({"1", "2", "3", "9"})
     rows = batch([row(1), row(2, by=2**40), row(3, gone=True), row(4)], by=pa.int64())
     found = outcomes(a_writer(Kept(), failing=failing), rows)
@@ -269,7 +269,7 @@ def test_too_many_failures_end_the_run_with_the_first_reason(monkeypatch: pytest
         outcomes(a_writer(Kept()), rows, rows)
 
 
-def test_it_travels() -> None:
+def test_a_writer_can_be_pickled() -> None:
     writer = a_writer(Kept(), failing=frozenset({"1"}))
     again = pickle.loads(pickle.dumps(writer))
     assert again == writer

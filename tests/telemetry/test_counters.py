@@ -36,7 +36,7 @@ class Scraper(Silent):
             self.text = answer.read().decode()
 
 
-def test_a_run_counts_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_counts_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus.write(tmp_path / "docs", range(12))
     corpus.project(tmp_path, tmp_path / "docs")
     (tmp_path / "docs" / "bad.md").write_bytes(b"\xff\xfe\x00")
@@ -86,7 +86,7 @@ def test_a_port_that_is_taken_is_named() -> None:
             pass
 
 
-def test_whatever_becomes_of_documents_and_rows_is_counted() -> None:
+def test_every_outcome_of_documents_and_rows_is_counted() -> None:
     said: list[str] = []
     with counted("127.0.0.1:0", said.append) as counters:
         counts = Counts(

@@ -109,7 +109,7 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
         assert ("slices" in each) != ("slice" in each)
 
 
-def test_a_request_over_the_bus_is_in_the_trace_of_who_published_it(folder: Path, collector: Collector) -> None:
+def test_a_request_over_the_bus_joins_its_publishers_trace(folder: Path, collector: Collector) -> None:
     url = running_nats().url("traces")
     corpus.project(folder, folder / "docs", extra=f"bus: {url}\n")
     asyncio.run(_publish(url, {"Traceparent": CALLER, "Tracestate": STATE}))
@@ -152,7 +152,7 @@ def test_an_error_is_told_with_its_span_and_without_secrets(folder: Path, collec
     assert found.facts == {"instep.refs": "Document"}
 
 
-def test_what_cannot_be_sent_is_one_clear_sentence(folder: Path) -> None:
+def test_missing_trace_libraries_are_one_clear_sentence(folder: Path) -> None:
     hidden = "import sys; sys.modules['opentelemetry'] = None; from instep.cli import main; sys.exit(main(['worker']))"
     missing = python("-c", hidden, folder=folder, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert missing.returncode == 1
@@ -198,7 +198,7 @@ def test_headers_that_are_none_say_no_trace_or_leave_out_the_state() -> None:
 @given(st.text() | st.just(CALLER) | st.text("0123456789abcdef-", max_size=60), st.text() | st.text("a1=, \t"))
 @example(CALLER, "x" * 512)
 @example(CALLER, "x" * 513)
-def test_whatever_headers_say_is_a_trace_of_bounded_length_or_none(parent: str, state: str) -> None:
+def test_any_header_gives_a_trace_of_bounded_length_or_none(parent: str, state: str) -> None:
     found = received({"traceparent": parent, "tracestate": state})
     assert found == "" or (is_traceparent(found) and len(found) <= LONGEST and found.isascii() and found.isprintable())
     with within(found):

@@ -61,7 +61,7 @@ class DiffContract:
     def contents(self, place: Home) -> Counter[str]:
         return Counter(f"{row['document_id']} {row['chunk_id']} {row['chunk_hash']}" for row in Tamperer(place).rows())
 
-    def test_what_was_changed_behind_our_back_is_found_and_mended(self, place: Home) -> None:
+    def test_rows_changed_by_others_are_found_and_repaired(self, place: Home) -> None:
         before = self.contents(place)
         assert seen(place).counts == CLEAN
         tamperer = Tamperer(place)
@@ -82,7 +82,7 @@ class DiffContract:
         repaired(place)
         assert self.contents(place) == before
 
-    def test_a_deep_look_finds_what_hashes_hide(self, place: Home) -> None:
+    def test_a_deep_comparison_finds_changes_that_hashes_hide(self, place: Home) -> None:
         """Texts, titles and vectors; neither anything else, nor what the source has changed since."""
         (clean,) = place.open().diff(deep=True)
         assert clean.differences is not None

@@ -219,7 +219,7 @@ class EngineContract:
         ],
         ids=lambda each: type(each).__name__ if isinstance(each, Exception) else None,
     )
-    def test_what_is_no_fault_of_a_document_says_so(
+    def test_an_error_outside_a_document_keeps_its_kind(
         self, engine: Engine, tmp_path: Path, where: str, error: Exception, kind: type[Exception], said: str
     ) -> None:
         program = RowFiles(tmp_path, **{where: {"d7": error}})  # type: ignore[arg-type]  # the name of the field varies

@@ -46,7 +46,7 @@ class OwnershipContract(ABC):
         theirs.promote("Document", name, 5)
         return name
 
-    def test_what_is_made_and_promoted_says_whose_it_is(self, ours: Any, theirs: Any, index: str) -> None:
+    def test_a_created_index_and_its_alias_name_their_owner(self, ours: Any, theirs: Any, index: str) -> None:
         assert (ours.owner, theirs.owner) == (OURS, THEIRS)
         for each in (ours, theirs):
             assert [each.owner_of(name) for name in (index, "Document")] == [THEIRS.id, THEIRS.id]
@@ -55,7 +55,7 @@ class OwnershipContract(ABC):
         assert not ours.mine(index)
         assert not ours.mine("Document")
 
-    def test_what_is_not_there_is_nobodys(self, ours: Any) -> None:
+    def test_a_missing_index_has_no_owner(self, ours: Any) -> None:
         for name in ("Document", "Document__9"):
             assert ours.owner_of(name) is None
             assert ours.mine(name)
@@ -72,7 +72,7 @@ class OwnershipContract(ABC):
         yield lambda: ours.promote("Document", index, 9)
         yield lambda: ours.promote("Other", index, 9)
 
-    def test_what_another_made_is_never_written_dropped_nor_pointed_at(
+    def test_an_index_of_another_ledger_is_never_written_dropped_nor_promoted(
         self, ours: Any, theirs: Any, index: str
     ) -> None:
         for write in self.writes(ours, index):
@@ -115,7 +115,7 @@ class OwnershipContract(ABC):
         ours.drop(own)
         assert not ours.exists(own)
 
-    def test_who_reads_may_read_what_is_anybodys(self, ours: Any, index: str) -> None:
+    def test_a_reader_may_read_an_index_of_any_owner(self, ours: Any, index: str) -> None:
         assert ours.exists(index)
         assert ours.rows(index) == 1
         assert ours.served("Document") == index
@@ -136,7 +136,7 @@ class OwnershipContract(ABC):
         with pytest.raises(Fenced):
             ours.promote("Document", index, 5)
 
-    def test_whose_it_was_is_refused_after_a_claim_and_a_fence(self, ours: Any, theirs: Any, index: str) -> None:
+    def test_the_former_owner_is_refused_after_a_claim_and_a_fence(self, ours: Any, theirs: Any, index: str) -> None:
         """Also what it had begun: its commit is of an older epoch than the claim's fence."""
         base = theirs.fence(index, 6)
         ours.claim(index, of=THEIRS.id)
@@ -150,7 +150,9 @@ class OwnershipContract(ABC):
         assert ours.rows(index) == 1
         assert ours.served("Document") == index
 
-    def test_a_claim_of_what_is_anothers_by_now_is_refused(self, ours: Any, theirs: Any, index: str) -> None:
+    def test_claiming_an_index_that_another_ledger_owns_now_is_refused(
+        self, ours: Any, theirs: Any, index: str
+    ) -> None:
         for name in (index, "Document"):
             for of in ("", "33333333-cccc"):
                 with pytest.raises(NotOurs):
@@ -161,7 +163,7 @@ class OwnershipContract(ABC):
 
     # -- from before owners were known ------------------------------------------------------------
 
-    def test_what_names_no_owner_is_whose_ledger_knows_it_from_before(self, target: Any) -> None:
+    def test_an_index_without_owner_belongs_to_the_ledger_that_knows_it(self, target: Any) -> None:
         index = self.names[0]
         self.make(target, index)
         target.promote("Document", index, 5)
@@ -191,7 +193,7 @@ class OwnershipContract(ABC):
         before.promote("Document", other, 7)
         assert target.owner_of("Document") == OURS.id
 
-    def test_what_names_no_owner_can_be_claimed(self, target: Any) -> None:
+    def test_an_index_without_owner_can_be_claimed(self, target: Any) -> None:
         index = self.names[0]
         self.make(target, index)
         target.promote("Document", index, 5)

@@ -52,7 +52,7 @@ class PendingContract(EventsContract):
         store.backfill(KEYS)
         assert read(store) == [2, 1]
 
-    def test_its_statements_are_what_create_runs(self, tables: UserTables) -> None:
+    def test_the_printed_statements_are_those_that_create_runs(self, tables: UserTables) -> None:
         store = tables.open(tables.spec())
         for _ in range(2):
             for statement in store.statements():
@@ -63,7 +63,7 @@ class PendingContract(EventsContract):
         tables.cover([2])
         assert read(store) == [1]
 
-    def test_the_statements_of_a_backfill_are_what_it_runs(self, tables: UserTables) -> None:
+    def test_the_printed_statements_of_a_backfill_are_those_that_run(self, tables: UserTables) -> None:
         tables.played([1, 2, 3])
         tables.cover([2])
         store = created(tables)
@@ -97,7 +97,7 @@ class PendingContract(EventsContract):
         assert read(second) == [3, 2, 1]
 
     @pytest.mark.parametrize("wrong", ["table", "cover", "key", "text", "where", "event_time"])
-    def test_what_cannot_be_kept_is_refused_before_anything_is_made(self, tables: UserTables, wrong: str) -> None:
+    def test_an_impossible_queue_is_refused_before_anything_is_created(self, tables: UserTables, wrong: str) -> None:
         spec = tables.spec()
         match wrong:
             case "table":
@@ -206,12 +206,12 @@ class PendingContract(EventsContract):
         tables.uncover([5])
         assert read(store, Ask(1, participants=(7,))) == [5]
 
-    def test_what_it_prints_names_the_queue(self, tables: UserTables) -> None:
+    def test_printed_statements_name_the_queue(self, tables: UserTables) -> None:
         store = created(tables)
         assert "instep:queue:salts" in store.read_statement(Ask(5))
         assert "instep:queue:salts:legacy" in store.anti_join_statement(Ask(5))
 
-    def test_confirm_says_what_is_pending_now(self, tables: UserTables) -> None:
+    def test_confirm_gives_the_keys_pending_now(self, tables: UserTables) -> None:
         store = created(tables)
         tables.played([1, 2, 3, 2_000_000])
         tables.cover([2])
@@ -270,7 +270,7 @@ class PendingContract(EventsContract):
         store.reopen([])
         assert read(store) == [1]
 
-    def test_reopening_offers_what_was_withdrawn(self, tables: UserTables) -> None:
+    def test_reopening_offers_withdrawn_keys(self, tables: UserTables) -> None:
         store = created(tables)
         tables.played([1])
         store.withdraw(store.read(EVERYTHING))
@@ -279,7 +279,7 @@ class PendingContract(EventsContract):
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def test_compare_finds_what_is_missing_in_its_range(self, tables: UserTables) -> None:
+    def test_compare_finds_missing_keys_in_its_range(self, tables: UserTables) -> None:
         tables.played(range(1, 2501))
         store = created(tables)
         tables.played([3000])

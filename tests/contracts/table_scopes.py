@@ -68,9 +68,7 @@ class TableScopesContract(OnTables):
         assert (nodes(target, index), edges(target, index)) == ({5: "new"}, {})
 
     @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
-    def test_rows_of_a_namespace_are_counted_by_who_wrote_them(
-        self, target: TableTarget, index: str, upkeep: bool
-    ) -> None:
+    def test_rows_of_a_namespace_are_counted_by_instance(self, target: TableTarget, index: str, upkeep: bool) -> None:
         """As a reader finds them: what lost against what is stored is not there."""
         assert target.held(index, "new", prefix=HERE) == Held(0, 0)
         old = [Node(number, "old", 5, path=f"{HERE}{number}/") for number in range(4)]
@@ -225,7 +223,7 @@ class TableScopesContract(OnTables):
             target.create(name, SPECS)
         return names
 
-    def test_any_partition_moves_the_alias_whatever_its_epoch(
+    def test_any_partition_moves_the_alias_with_its_own_epoch(
         self, target: TableTarget, builds: tuple[str, str, str]
     ) -> None:
         moves = [(HERE, 9, 0), (THERE, 1, 1), (HERE, 10, 2), (THERE, 2, 0), ("1/4/", 1, 1)]
@@ -250,7 +248,7 @@ class TableScopesContract(OnTables):
         target.promote("Node", new, 6, scope=HERE)
         assert target.served("Node") == newest
 
-    def test_a_late_first_move_by_who_was_taken_over_since_is_refused(
+    def test_a_late_first_move_by_a_fenced_worker_is_refused(
         self, target: TableTarget, builds: tuple[str, str, str]
     ) -> None:
         """What another partition's finisher moved the alias to holds rows of a newer epoch of this one."""

@@ -96,7 +96,7 @@ class TableSourceContract:
         for name in names[2:4]:
             assert source.extremes(sessions, RowColumns(names), Selection(), name) == (key_of("0/"), key_of("9/"))
 
-    def test_there_may_be_no_rows(self, make: Make, sessions: Sessions) -> None:
+    def test_an_empty_table_has_columns_and_no_rows(self, make: Make, sessions: Sessions) -> None:
         source = make(table_of([]))
         assert source.columns(sessions) == COLUMNS
         assert listed(source.frame(sessions, ROWS, Selection())) == []
@@ -127,7 +127,7 @@ class TableSourceContract:
         assert not source.changed(sessions, ROWS, Scope("42/99700/"), last, scopes)
 
     @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
-    def test_a_window_is_exact_whatever_the_zone_of_the_session(
+    def test_a_window_is_exact_in_any_time_zone_of_the_session(
         self, source: TableSource, sessions: Sessions, rows: list[Row], zone: str
     ) -> None:
         session = sessions()
@@ -295,7 +295,7 @@ class TableSourceContract:
         with pytest.raises(UserError, match="'score'"):
             source.histogram(sessions, ROWS, Selection(), ("score",), bins=10)
 
-    def test_where_it_is_can_be_shown(self, source: TableSource) -> None:
+    def test_the_shown_location_holds_no_secret(self, source: TableSource) -> None:
         assert source.text
         assert not re.search(r"hunter2|s3cret|://[^/]*@", source.text + repr(source))
 

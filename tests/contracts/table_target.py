@@ -54,7 +54,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         target.check()
         target.check()
 
-    def test_create_twice_keeps_what_is_there(self, target: TableTarget, index: str) -> None:
+    def test_creating_twice_keeps_the_rows(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "one", 1), epoch=1, attempt="1")
         target.create(index, SPECS)
         assert nodes(target, index) == {1: "one"}
@@ -105,13 +105,13 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
             target.promote("Node", "Missing", 1)
         assert target.served("Node") is None
 
-    def test_there_is_one_own_table_and_one_for_each_kind(self, target: TableTarget) -> None:
+    def test_a_target_has_one_node_table_and_one_table_for_each_edge_kind(self, target: TableTarget) -> None:
         for specs in ((), (EDGES,), (NODES, NODES), (NODES, EDGES, EDGES)):
             with pytest.raises(UserError):
                 target.create("Node__1", specs)
         assert not target.exists("Node__1")
 
-    def test_drift_names_what_differs(self, target: TableTarget, index: str) -> None:
+    def test_drift_names_the_differing_columns(self, target: TableTarget, index: str) -> None:
         assert list(target.drift(index, SPECS)) == []
         columns = (Column("id", INT64), Column("path", STRING), Column("title", INT64), Column("new", FLOAT64))
         changed = TableSpec(OWN, columns, ("path", "id"), "path")
@@ -170,7 +170,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
     #: What of the rows in the next test the target cannot hold, by row.
     unfit_rows: ClassVar[Mapping[int, tuple[str, str]]] = {}
 
-    def test_what_is_not_unfit_is_held_exactly(self, target: TableTarget) -> None:
+    def test_values_that_fit_are_stored_exactly(self, target: TableTarget) -> None:
         """One batch with all of them: what is unfit is named, and the others are written."""
         keys = ["plain", "".join(map(chr, range(0x100, 0x2000))), "text with NUL", "NUL\0", "text"]
         texts = ["", "long key", "a\0b", "NUL in the key", "x" * 1_000_000]
@@ -316,7 +316,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         put(target, index, *(Node(n, "late", 0) for n in range(40)), epoch=1, attempt="late")
         assert nodes(target, index) == expected
 
-    def test_staged_rows_that_nobody_committed_are_no_rows(self, target: TableTarget, index: str) -> None:
+    def test_staged_rows_without_a_commit_are_not_read(self, target: TableTarget, index: str) -> None:
         staged(target, index, target.fence(index, 1), Node(1, "one", 1))
         target.maintain(index, full=True)
         assert nodes(target, index) == {}

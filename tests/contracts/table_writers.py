@@ -112,9 +112,7 @@ class TableWritersContract(OnTables):
         target.commit(index, base=base, epoch=1, attempt="2", staged=[], marks=[Mark("other", 1, b"fine")])
         assert (nodes(target, index), edges(target, index)) == ({}, {})
 
-    def test_what_landed_before_the_fence_is_found_by_who_claims_the_slice_next(
-        self, target: TableTarget, index: str
-    ) -> None:
+    def test_a_commit_before_the_fence_is_found_by_the_next_claim(self, target: TableTarget, index: str) -> None:
         base = target.fence(index, 1)
         parts = [staged(target, index, base, Node(1, "first", 1))]
         commit = {"base": base, "epoch": 1, "attempt": "1", "marks": [Mark("s", 1, b"first")]}

@@ -108,7 +108,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
 
     # -- being there ---------------------------------------------------------------------------
 
-    def test_create_twice_keeps_what_is_there(self, target: DocumentTarget, index: str) -> None:
+    def test_creating_twice_keeps_the_rows(self, target: DocumentTarget, index: str) -> None:
         put(target, index, {"a": ["one"]}, epoch=1, attempt="1")
         target.create(index, DIMENSIONS, BUCKETS)
         assert self.content(target, index) == expected({"a": ["one"]})
@@ -162,7 +162,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
 
     # -- writing and reading back --------------------------------------------------------------
 
-    def test_what_is_written_is_read_back_as_a_multiset(self, target: DocumentTarget, index: str) -> None:
+    def test_written_rows_are_read_back_as_a_multiset(self, target: DocumentTarget, index: str) -> None:
         documents = {"a": ["same", "same", "other"], "b": ["same"], "c": [""]}
         put(target, index, documents, epoch=1, attempt="1")
         assert self.content(target, index) == expected(documents)

@@ -14,6 +14,6 @@ class ShortContract(OnOneIndex):
     test_a_zombie_that_stages_late = WritersContract.test_a_zombie_that_stages_late_changes_nothing_of_a_newer_epoch
     test_an_index_made_again = TargetContract.test_an_index_dropped_and_made_again_forgets_its_commits
     test_updates_and_deletes_of_one_commit = TargetContract.test_updates_and_deletes_of_one_commit
-    test_what_is_written_is_read_back = TargetContract.test_what_is_written_is_read_back_as_a_multiset
+    test_what_is_written_is_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
     test_rows_are_given_back_whole = TargetContract.test_rows_of_documents_are_given_back_whole
     test_travels_pickled = TargetContract.test_travels_pickled

@@ -81,9 +81,7 @@ class SearchingContract(OnOneIndex):
         "title",
         ["", " ", "'; DROP TABLE rows; --", "\u202e😀 %s {} \\ $1", "line\nbreak\ttab\x01", "x" * 70_000, "a\0b"],
     )
-    def test_a_title_is_held_whatever_it_is_or_told_to_be_unfit(
-        self, target: DocumentTarget, index: str, title: str
-    ) -> None:
+    def test_any_title_is_stored_or_reported_as_unfit(self, target: DocumentTarget, index: str, title: str) -> None:
         titles, base = {"a": title}, target.fence(index, 1)
         rows = rows_of({"a": ["text of a"], "b": ["text of b"]}, titles=titles)
         flaws = target.writer(index, base).unfit(pa.Table.from_batches([rows]))
@@ -102,13 +100,11 @@ class SearchingContract(OnOneIndex):
             assert self.found(target, library, text, "vector", 1) == [text]
         assert len(self.found(target, library, "x", "vector", 100)) == 7
 
-    def test_hybrid_search_puts_first_what_both_find(self, target: DocumentTarget, library: str) -> None:
+    def test_hybrid_search_ranks_hits_of_both_first(self, target: DocumentTarget, library: str) -> None:
         assert self.found(target, library, "A dog barks at night.", "hybrid")[0] == "A dog barks at night."
         assert len(self.found(target, library, "absentword", "hybrid", 3)) == 3
 
-    def test_hybrid_search_finds_what_words_alone_find_and_what_meaning_alone_finds(
-        self, target: DocumentTarget, library: str
-    ) -> None:
+    def test_hybrid_search_finds_the_hits_of_text_and_of_vectors(self, target: DocumentTarget, library: str) -> None:
         """The query has a word of one row, and the vector of another one that has none of its words."""
         word, meaning = "A dog barks at night.", "数据 索引 同步"
         hits = target.search(library, entity="D", text="barks", vector=vector_of(meaning), mode="hybrid", limit=3)
@@ -123,7 +119,7 @@ class SearchingContract(OnOneIndex):
         assert hit.chunk_id == content_hash(b"cats|1")
 
     @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
-    def test_what_is_typed_is_data(self, target: DocumentTarget, index: str, mode: Any) -> None:
+    def test_typed_queries_are_data(self, target: DocumentTarget, index: str, mode: Any) -> None:
         put(target, index, {"cats": ["The cat sat."]}, epoch=1, attempt="1")
         target.maintain(index)
         for text in TYPED:
@@ -159,7 +155,7 @@ class SearchingContract(OnOneIndex):
         assert first is not None
         assert (first.chunk_id, first.document_hash) == (content_hash(b"cats|0"), chunk.document_hash)
 
-    def test_what_names_no_row_finds_none(self, target: DocumentTarget, library: str) -> None:
+    def test_an_unknown_id_finds_no_row(self, target: DocumentTarget, library: str) -> None:
         for id in ("", "birds", "'", "x' OR '1' = '1", "cats' --", "\\", "%", "\0", "😀"):
             assert target.row(library, id) is None, id
 

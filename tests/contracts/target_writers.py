@@ -119,7 +119,7 @@ class WritersContract(OnOneIndex):
 
     @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
     @pytest.mark.parametrize("in_between", [0, 5])
-    def test_a_slice_that_was_claimed_again_is_lost_to_who_had_it(
+    def test_a_slice_claimed_again_is_lost_to_its_former_holder(
         self, target: DocumentTarget, index: str, in_between: int, upkeep: bool
     ) -> None:
         """Whatever else its commit carries, however old its base, whatever came in between."""
@@ -152,9 +152,7 @@ class WritersContract(OnOneIndex):
         ]
         assert target.committed(index, base, ["s", "own"]) == {"own": b"mine"}
 
-    def test_what_landed_before_the_fence_is_found_by_who_claims_the_slice_next(
-        self, target: DocumentTarget, index: str
-    ) -> None:
+    def test_a_commit_before_the_fence_is_found_by_the_next_claim(self, target: DocumentTarget, index: str) -> None:
         base = target.fence(index, 1)
         staged = [replaced(target, index, base, {"a": ["first"]})]
         target.commit(index, base=base, epoch=1, attempt="1", staged=staged, marks=[Mark("s", 1, b"first")])
@@ -295,7 +293,7 @@ class WritersContract(OnOneIndex):
         return "A" in refused
 
     @pytest.mark.parametrize("beside", [{}, {"b": ["stays"]}], ids=["alone", "beside another"])
-    def test_rows_deleted_by_somebody_else_are_a_conflict(
+    def test_rows_deleted_by_another_writer_are_a_conflict(
         self, target: DocumentTarget, index: str, beside: Documents
     ) -> None:
         if target.kind != "transactional":

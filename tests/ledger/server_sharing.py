@@ -81,7 +81,7 @@ def _build_thrice(ledger: Ledger, ref: PartitionRef, wanted: Sequence[PartitionR
 
 class ServerSharing(ServerFixtures):
     @pytest.mark.parametrize("how", ["join", "acquire"])
-    def test_who_was_buried_while_it_waited_takes_no_part(
+    def test_a_worker_buried_while_it_waited_joins_no_job(
         self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
         part = running(ledger, plans(2))
@@ -108,7 +108,7 @@ class ServerSharing(ServerFixtures):
         complete_all(ledger, part)
         assert end(ledger, part) is JobState.COMPLETED
 
-    def test_who_is_buried_while_it_begins_to_take_part_leaves_nothing_behind(
+    def test_a_worker_buried_while_joining_leaves_nothing_behind(
         self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         running(ledger, plans(2))
@@ -129,7 +129,7 @@ class ServerSharing(ServerFixtures):
         other.close()
         assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
 
-    def test_a_membership_without_a_worker_keeps_nobody_from_finishing_and_is_swept(
+    def test_a_membership_without_a_worker_does_not_block_finishing_and_is_swept(
         self, database: LedgerDatabase, ledger: Ledger
     ) -> None:
         """As older versions left them."""
@@ -143,10 +143,10 @@ class ServerSharing(ServerFixtures):
         ledger.jobs.leave("job", "ann", stop="gone")
         assert job_of(ledger).state is JobState.STOPPED
 
-    def test_what_processes_append_is_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
+    def test_events_of_several_processes_are_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
         check_appenders(database.url)
 
-    def test_the_clock_is_the_servers_whatever_the_hosts_says(self, database: LedgerDatabase) -> None:
+    def test_the_clock_is_the_servers_not_the_hosts(self, database: LedgerDatabase) -> None:
         ledger = open_ledger(database.url, clock=VirtualClock())  # far in the past
         before = time.time_ns() // 1_000_000
         part = running(ledger, plans(1))
@@ -233,7 +233,7 @@ class ServerSharing(ServerFixtures):
         assert len(ledger.documents.entries(part.instance)) == 120
         end(ledger, part)
 
-    def test_jobs_that_build_at_once_leave_a_log_that_leads_to_what_is_stored(self, ledger: Ledger) -> None:
+    def test_concurrent_jobs_leave_a_log_that_folds_to_the_stored_state(self, ledger: Ledger) -> None:
         refs = [PartitionRef.parse(f"Ticket@{number}") for number in range(4)]
         with ThreadPoolExecutor(len(refs)) as pool:
             assert list(pool.map(lambda ref: _build_thrice(ledger, ref, refs), refs)) == [JobState.COMPLETED] * len(

@@ -107,7 +107,7 @@ class TestSnapshots:
                 connection.execute(update(snapshots).where(*torn).values(body=b"torn"))
             assert ledger.events.state() == expected
 
-    def test_they_are_what_makes_a_start_quick(self, ledger: Ledger, engine: Engine) -> None:
+    def test_a_snapshot_spares_reading_the_log_before_it(self, ledger: Ledger, engine: Engine) -> None:
         """What is before a snapshot is not looked at again."""
         ledger.events.append(_wants(0, 12))
         expected = ledger.events.state()
@@ -175,7 +175,7 @@ class TestTorn:
         ledger.events.rebuild_projections()
         assert ledger.instances.canonical(REF) == there
 
-    def test_what_no_index_could_hold_is_refused(self, ledger: Ledger) -> None:
+    def test_texts_too_long_for_an_index_are_refused(self, ledger: Ledger) -> None:
         long = WantCreated(want="a", refs=(f"Document@{'1' * 250}",))
         for event_ in (long, WantCreated(want="b" * 81, refs=(str(REF),))):
             with pytest.raises(Conflict, match="too long"):

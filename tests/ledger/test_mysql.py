@@ -130,7 +130,7 @@ class TestMariadbServer(ServerLedger):
             open_ledger(database.server.url(name), clock=VirtualClock())
         assert database.server.execute("SELECT COUNT(*) FROM jobs", database=name) == [(3,)]
 
-    def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing(
+    def test_a_claim_reads_the_pending_index_without_sorting(
         self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched

@@ -61,7 +61,7 @@ class TestPostgresServer(ServerLedger):
     def impatient(self, database: LedgerDatabase) -> Postgres:
         return Postgres(database.address, answer_seconds=2)
 
-    def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing_else(
+    def test_a_claim_reads_the_pending_index_and_sorts_nothing_else(
         self, database: LedgerDatabase, watched: tuple[Ledger, Engine]
     ) -> None:
         ledger, engine = watched
@@ -99,9 +99,7 @@ class TestPostgresServer(ServerLedger):
         assert inspect(engine).get_table_names() == []
         engine.dispose()
 
-    def test_what_the_environment_says_of_encodings_changes_nothing(
-        self, database: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_pgclientencoding_changes_nothing(self, database: LedgerDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
         ledger = open_ledger(database.url, clock=VirtualClock())
         ledger.workers.register("日本語 🎉", kind="run", host="here", pid=1)

@@ -63,7 +63,7 @@ def test_processes_claim_every_slice_exactly_once(tmp_path: Path, pool: ProcessP
     ledger.close()
 
 
-def test_what_processes_append_is_seen_once_and_in_order(tmp_path: Path) -> None:
+def test_events_of_several_processes_are_seen_once_and_in_order(tmp_path: Path) -> None:
     check_appenders(f"sqlite:///{tmp_path}/ledger.db")
 
 
@@ -75,7 +75,7 @@ def _die_after_completing(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_was_completed_survives_a_kill(tmp_path: Path) -> None:
+def test_completed_slices_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     script = f"import pathlib; from {__name__} import _die_after_completing as die; die(pathlib.Path({str(path)!r}))"
     died = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=False)

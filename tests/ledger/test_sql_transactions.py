@@ -72,7 +72,7 @@ def test_a_transaction_that_collided_is_tried_again(ledger: Ledger, dialect: _Fa
     assert dialect.faults == []
 
 
-def test_it_is_not_tried_for_ever(ledger: Ledger, dialect: _Faulty) -> None:
+def test_a_conflicting_transaction_is_retried_a_bounded_number_of_times(ledger: Ledger, dialect: _Faulty) -> None:
     before = job_of(ledger)
     dialect.faults = [_error("deadlock")] * 100
     with pytest.raises(Transient):

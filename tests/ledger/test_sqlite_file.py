@@ -66,7 +66,7 @@ def test_the_folder_is_made_and_the_path_taken_literally(tmp_path: Path) -> None
     assert path.exists()
 
 
-def test_what_was_written_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
+def test_the_written_state_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
     part = running(ledger, plans(3))
     ledger.slices.complete(part, "ann", [outcome(claim, fail=[1]) for claim in claim_all(ledger)], job_id="job")
     end(ledger, part)
@@ -108,7 +108,7 @@ def test_reading_a_ledger_leaves_its_file_as_it_was(path: Path, ledger: Ledger) 
     assert (path.read_bytes(), sorted(path.parent.iterdir())) == (content, files)
 
 
-def test_a_reader_sees_what_a_writer_commits_meanwhile(path: Path, ledger: Ledger) -> None:
+def test_a_reader_sees_commits_of_a_concurrent_writer(path: Path, ledger: Ledger) -> None:
     reader = _open(path, read_only=True)
     assert reader.jobs.newest() == []
     running(ledger, plans(1))
@@ -245,7 +245,7 @@ def test_a_lock_in_mid_run_is_transient_and_changes_nothing(path: Path, ledger: 
     impatient.close()
 
 
-def test_a_full_disk_undoes_the_whole_write_and_says_what_to_do(path: Path) -> None:
+def test_a_full_disk_undoes_the_whole_write_with_a_hint(path: Path) -> None:
     engine = sqlite_engine(path)
     pages = {"max": 0}
 

@@ -57,7 +57,7 @@ def _details(steps: list[tuple[int, int, str]]) -> str:
     return "\n".join(detail for *_, detail in steps)
 
 
-def test_a_claim_reads_only_the_index_of_what_is_pending(large: _Large) -> None:
+def test_a_claim_reads_only_the_pending_index(large: _Large) -> None:
     steps = large.plan_of("UPDATE slices", lambda: claim_all(large.ledger))
     (first,) = [number for number, _, detail in steps if detail in ("CO-ROUTINE first", "MATERIALIZE first")]
     inside = [detail for _, parent, detail in steps if parent == first]
@@ -80,12 +80,12 @@ def test_looking_for_work_counts_in_indexes(large: _Large) -> None:
     assert steps.count("B-TREE") == 1, "only where everything has to wait"
 
 
-def test_a_heartbeat_reads_only_what_its_worker_has_in_work(large: _Large) -> None:
+def test_a_heartbeat_reads_only_its_workers_slices(large: _Large) -> None:
     steps = _details(large.plan_of("UPDATE slices", lambda: large.ledger.workers.heartbeat("ann", ["job.0.1"])))
     assert steps.startswith("SEARCH slices USING INDEX slices_processing (worker_id=?)")
 
 
-def test_a_sweep_reads_only_what_is_in_work(large: _Large) -> None:
+def test_a_sweep_reads_only_claimed_slices(large: _Large) -> None:
     steps = _details(large.plan_of("workers.id = slices.worker_id", large.ledger.sweep))
     assert "SCAN slices USING INDEX slices_processing" in steps
 

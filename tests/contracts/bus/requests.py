@@ -58,7 +58,7 @@ class Requests(Fixtures):
         mine.ack(delivery)
         assert mine.next() is None
 
-    def test_what_has_waited_longest_comes_first(self, bus: Bus) -> None:
+    def test_the_request_that_waited_longest_comes_first(self, bus: Bus) -> None:
         mine, witness = consumer(bus), consumer(bus, "Witness", kind=Kind.GLOBAL)
         bus.publish(ask(1, OTHER.path))
         assert witness.next(0.1) is None  # By the bus's own clock, which this lets go on.
@@ -90,7 +90,7 @@ class Requests(Fixtures):
         assert here.next() is None
         assert there.next() is None
 
-    def test_what_is_not_newer_changes_nothing(self, bus: Bus) -> None:
+    def test_a_request_that_is_not_newer_changes_nothing(self, bus: Bus) -> None:
         mine = consumer(bus)
         bus.publish(ask(5))
         delivery = taken(mine)
@@ -148,7 +148,7 @@ class Requests(Fixtures):
         assert mine.next() is None
         assert bus.dead_letters() == []
 
-    def test_what_is_forgotten_of_a_namespace_is_delivered_to_nobody(self, buses: Callable[[], Bus]) -> None:
+    def test_forgotten_requests_of_a_namespace_are_not_delivered(self, buses: Callable[[], Bus]) -> None:
         """What waits, is in work, paused or dead, of it and of those in it; and nothing else."""
         bus, office = buses(), buses()
         mine, others = consumer(bus, policy=ONCE), consumer(bus, "Note")
@@ -186,7 +186,7 @@ class Requests(Fixtures):
                 each.ack(delivery)
             assert each.next() is None
 
-    def test_what_is_forgotten_leaves_its_group(self, bus: Bus) -> None:
+    def test_a_forgotten_request_frees_its_group(self, bus: Bus) -> None:
         policy = Policy(ack_wait=3_600_000, group="source", limit=1)
         mine = consumer(bus, policy=policy)
         bus.publish(ask(1), ask(1, OTHER.path))

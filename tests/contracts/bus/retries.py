@@ -62,7 +62,7 @@ class Retries(Fixtures):
             [letter] = bus.dead_letters()
             assert letter.reason == storable(each[:MAX_REASON])
 
-    def test_a_pause_holds_for_what_is_newer_too(self, bus: Bus) -> None:
+    def test_a_pause_holds_for_newer_requests_too(self, bus: Bus) -> None:
         mine = consumer(bus)
         bus.publish(ask(1))
         mine.retry(taken(mine), "busy")
@@ -79,7 +79,7 @@ class Retries(Fixtures):
         assert (again.request, again.attempt) == (ask(2), 2)
 
     @pytest.mark.parametrize("when", ["while it was in work", "after it was acknowledged"])
-    def test_attempts_of_what_was_acknowledged_are_over(self, bus: Bus, when: str) -> None:
+    def test_an_acknowledged_request_leaves_no_attempts(self, bus: Bus, when: str) -> None:
         """What is asked again has all its attempts, however many the one before it took."""
         mine = consumer(bus, policy=IMPATIENT)
         bus.publish(ask(1))
@@ -97,7 +97,7 @@ class Retries(Fixtures):
             assert (again.request, again.attempt) == (ask(2), attempt)
             assert mine.retry(again, "bad") is (attempt < 3)
 
-    def test_what_is_postponed_was_not_tried(self, buses: Callable[[], Bus]) -> None:
+    def test_postponing_spends_no_attempt(self, buses: Callable[[], Bus]) -> None:
         first, second = buses(), buses()
         mine, others = consumer(first, policy=ONCE), consumer(second, policy=ONCE)
         first.publish(ask(1))
@@ -115,7 +115,7 @@ class Retries(Fixtures):
         assert mine.next() is None
         assert second.dead_letters() == []
 
-    def test_what_was_postponed_comes_back_after_its_delay_as_the_newest(self, bus: Bus) -> None:
+    def test_a_postponed_request_returns_after_its_delay_as_the_newest(self, bus: Bus) -> None:
         mine = consumer(bus, policy=ONCE)
         bus.publish(ask(1))
         first = taken(mine)
@@ -168,7 +168,7 @@ class Retries(Fixtures):
             with pytest.raises(Conflict):
                 late("Nobody", NAMESPACE)
 
-    def test_a_dead_letter_is_not_tried_again_beside_what_is_newer(self, bus: Bus) -> None:
+    def test_a_dead_letter_is_not_retried_beside_a_newer_request(self, bus: Bus) -> None:
         mine = consumer(bus)
         bus.publish(ask(1))
         mine.dead(taken(mine), "bad")
@@ -202,7 +202,7 @@ class Retries(Fixtures):
                 late(lost)
         assert second.dead_letters() == []
 
-    def test_who_says_that_it_works_keeps_its_request(self, bus: Bus) -> None:
+    def test_extending_a_delivery_keeps_its_request(self, bus: Bus) -> None:
         short = consumer(bus, policy=HASTY)
         bus.publish(ask(1))
         delivery = taken(short)
@@ -223,9 +223,7 @@ class Retries(Fixtures):
         assert (letter.request, letter.attempts) == (ask(1), 3)
         assert "did not answer for the last of 3 attempts" in letter.reason
 
-    def test_reconciling_buries_what_crashed_for_the_last_time_though_nobody_asks(
-        self, buses: Callable[[], Bus]
-    ) -> None:
+    def test_reconciling_makes_the_last_crashed_attempt_a_dead_letter(self, buses: Callable[[], Bus]) -> None:
         bus, heartbeat = buses(), buses()
         mine = consumer(bus, policy=SILENT_ONCE)
         patient = consumer(bus, "Note", Policy(max_attempts=1))
@@ -272,7 +270,7 @@ class Retries(Fixtures):
         issues.ack(fifth)
         assert notes.next(PATIENCE) is not None
 
-    def test_who_finds_nothing_to_do_keeps_no_room(self, bus: Bus) -> None:
+    def test_a_consumer_without_work_takes_no_place_in_its_group(self, bus: Bus) -> None:
         """What was asked again waits for the pause of what has failed."""
         policy = Policy(backoff=(3_600_000,), ack_wait=3_600_000, group="source", limit=1)
         issues, notes = consumer(bus, "Issue", policy), consumer(bus, "Note", policy)
@@ -282,7 +280,7 @@ class Retries(Fixtures):
         assert issues.next() is None
         assert taken(notes).entity == "Note"
 
-    def test_who_answers_late_gives_back_nobody_elses_room(self, buses: Callable[[], Bus]) -> None:
+    def test_a_late_answer_frees_no_place_of_another_consumer(self, buses: Callable[[], Bus]) -> None:
         """Its request is in work again, under another fence, and so is the room that it takes."""
         first, second = buses(), buses()
         hasty = Policy(backoff=(1,), ack_wait=200, group="source", limit=1)
@@ -301,7 +299,7 @@ class Retries(Fixtures):
         heir.ack(found)
         assert taken(notes).entity == "Note"
 
-    def test_who_is_silent_takes_no_room_in_its_group(self, bus: Bus) -> None:
+    def test_a_silent_consumer_takes_no_place_in_its_group(self, bus: Bus) -> None:
         hasty = Policy(backoff=(1,), ack_wait=200, group="source", limit=1)
         issues, notes = consumer(bus, "Issue", hasty), consumer(bus, "Note", hasty)
         bus.publish(ask(1))

@@ -50,7 +50,7 @@ class Status(Fixtures):
             status.put(KEY, {"n": 2}, revision=first)
         assert status.put(KEY, {"n": 2}, revision=0) > first
 
-    def test_what_lies_under_a_prefix(self, bus: Bus) -> None:
+    def test_the_keys_under_a_prefix(self, bus: Bus) -> None:
         status = bus.status
         keys = ["status.42", "status.42.9970", "status.42.9970.Issue", "status.42.9970.issue", "status.42.9970.a_b"]
         others = ["status.421.Issue", "status.42.99701", "status.42.9970x.Issue", "status.42.9970.aXb", "status.User"]
@@ -72,7 +72,7 @@ class Status(Fixtures):
         assert status.under("status.43") == []
 
     @pytest.mark.parametrize("junk", [b"", b"{", b"[1]", b'"Indexed"', b"\xff\xfe".decode("latin-1").encode(), b"null"])
-    def test_what_cannot_be_read_is_said_not_dropped(
+    def test_an_unreadable_status_is_reported_not_dropped(
         self, bus: Bus, spoil: Callable[[str, bytes], None], junk: bytes
     ) -> None:
         status = bus.status

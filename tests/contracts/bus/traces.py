@@ -45,7 +45,7 @@ class Traces(Fixtures):
         mine.ack(delivery)
         assert taken(mine).trace == "", "who is in no trace begins none for others"
 
-    def test_a_dead_letter_that_is_tried_again_is_in_the_trace_of_who_asked_for_that(self, bus: Bus) -> None:
+    def test_a_retried_dead_letter_joins_the_trace_of_its_requeue(self, bus: Bus) -> None:
         mine = consumer(bus)
         with within(FIRST):
             bus.publish(ask(1))

@@ -102,7 +102,7 @@ class BadEnds(Fixtures):
 
     @pytest.mark.parametrize("how", TAKEN)
     @pytest.mark.parametrize("units", [1, 2])
-    def test_what_is_taken_from_a_worker_is_never_failed_or_cut(
+    def test_slices_taken_from_a_worker_are_never_failed_or_split(
         self, ledger: Ledger, clock: VirtualClock, how: str, units: int
     ) -> None:
         """It may be in the target. Whoever claims it looks it up there; this one is, at last."""
@@ -174,7 +174,7 @@ class BadEnds(Fixtures):
         assert end(ledger, part) is JobState.COMPLETED_WITH_ERRORS
 
     @pytest.mark.parametrize("units", [1, 2, 3, 5, 16, 33])
-    def test_how_many_workers_one_document_kills_is_bounded(self, ledger: Ledger, units: int) -> None:
+    def test_one_document_kills_a_bounded_number_of_workers(self, ledger: Ledger, units: int) -> None:
         _, deaths = self._find(ledger, plans(1, units=units), units - 1)
         assert deaths == MAX_ATTEMPTS + 1 + ceil(log2(units))
 
@@ -191,9 +191,7 @@ class BadEnds(Fixtures):
                 ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         return part, deaths
 
-    def test_one_accident_fails_no_document_whatever_its_neighbours_did(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_one_accident_fails_no_document_despite_its_neighbours(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, [plan(0, [0, 1]), plan(1, [2]), plan(2, [3])])
         for _ in range(MAX_ATTEMPTS - 1):
             self._kill(ledger, clock, "buried")  # of the first slice, say
@@ -220,7 +218,7 @@ class BadEnds(Fixtures):
         orders = [[claim.index for claim in claim_all(ledger)] for _ in range(4)]
         assert orders == [[2], [0], [1], []]
 
-    def test_what_has_not_been_alone_yet_is_claimed_before_what_failed_alone(
+    def test_untried_halves_are_claimed_before_those_that_failed_alone(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         """So the good half is done before the bad one is tried again: who sees both knows that it is not hopeless."""
@@ -234,7 +232,7 @@ class BadEnds(Fixtures):
         assert [each.head for each in ledger.open_parts.on([REF])] == [claim.work]
         assert [[each.slice_id for each in claim_all(ledger)] for _ in range(3)] == [[good], [bad], []]
 
-    def test_what_is_worn_out_is_claimed_alone_too(self, ledger: Ledger) -> None:
+    def test_a_worn_out_slice_is_claimed_alone(self, ledger: Ledger) -> None:
         running(ledger, plans(3, units=1))
         for _ in range(tries_of(1)):
             together = [claim for _ in range(3) for claim in claim_all(ledger)]

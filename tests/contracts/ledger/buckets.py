@@ -52,7 +52,7 @@ class Buckets(Fixtures):
         assert (seven.documents, seven.rows, seven.pending, seven.pending_since) == (2, 6, 0, None)
         assert (seven.slices, seven.latency) == (1, 1_130)
 
-    def test_what_is_pending_of_the_next_job_counts(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_pending_documents_of_the_next_job_count(self, ledger: Ledger, clock: VirtualClock) -> None:
         first = running(ledger, [_of_bucket(1, 0, [0])])
         ledger.slices.complete(first, "ann", [outcome(claim) for claim in claim_all(ledger)], job_id="job")
         end(ledger, first)

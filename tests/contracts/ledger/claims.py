@@ -68,7 +68,7 @@ class Claims(Fixtures):
         running(ledger, plans(12, units=1))
         assert [claim.index for claim in claim_all(ledger)] == list(range(12))
 
-    def test_a_claim_carries_what_was_planned(self, ledger: Ledger) -> None:
+    def test_a_claim_carries_the_planned_bounds(self, ledger: Ledger) -> None:
         stored = plan(7, [1, 2, 3], work=33)
         running(ledger, [stored])
         (claim,) = claim_all(ledger)
@@ -119,7 +119,7 @@ class Claims(Fixtures):
         assert len(claim_all(ledger)) == 10
 
     @pytest.mark.parametrize("spent", [True, False])
-    def test_what_is_given_back_with_a_delay_is_claimable_after_it(
+    def test_a_slice_given_back_with_a_delay_is_claimable_after_it(
         self, ledger: Ledger, clock: VirtualClock, spent: bool
     ) -> None:
         running(ledger, plans(3))
@@ -135,7 +135,7 @@ class Claims(Fixtures):
 
     # Who, and of what.
 
-    def test_what_is_claimed_is_not_claimed_again(self, ledger: Ledger) -> None:
+    def test_a_claimed_slice_is_not_claimed_again(self, ledger: Ledger) -> None:
         running(ledger, plans(3))
         joined(ledger, "bob", "cid")
         first = ledger.slices.claim("job", REF, "ann", work=1, limit=2)
@@ -274,7 +274,7 @@ class Claims(Fixtures):
         assert {first.slice_id, second.slice_id} == set(half_ids(whole.slice_id))
 
     @pytest.mark.parametrize("why", ["one unit", "other worker", "older fence", "given back", "not claimed"])
-    def test_what_cannot_be_split_stays_as_it_is(self, ledger: Ledger, why: str) -> None:
+    def test_a_slice_that_cannot_be_split_stays_unchanged(self, ledger: Ledger, why: str) -> None:
         part = running(ledger, [plan(0, [0] if why == "one unit" else range(4))])
         joined(ledger, "bob")
         (claim,) = claim_all(ledger)
@@ -288,7 +288,7 @@ class Claims(Fixtures):
         assert not ledger.slices.split(claim, "bob" if why == "other worker" else "ann")
         assert job_of(ledger) == before
 
-    def test_a_zombie_cannot_write_what_was_split(self, ledger: Ledger) -> None:
+    def test_a_zombie_cannot_write_a_split_slice(self, ledger: Ledger) -> None:
         part = running(ledger, [plan(0, range(4))])
         (whole,) = claim_all(ledger)
         ledger.slices.split(whole, "ann")

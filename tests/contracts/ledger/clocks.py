@@ -55,7 +55,7 @@ class Clocks(Fixtures):
         clock.advance(10_000)
         assert len(claim_all(ledger)) == 2
 
-    def test_no_delay_is_longer_than_what_counts_as_one(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_no_delay_is_longer_than_the_longest_allowed(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(1))
         ledger.slices.give_back(claim_all(ledger), "ann", spent=False, delay=2 * LONGEST_DELAY)
         clock.advance(LONGEST_DELAY - 1)
@@ -81,7 +81,7 @@ class Clocks(Fixtures):
         clock.advance(TIMING.stale // 2)
         assert ledger.sweep().workers == ("ann",)
 
-    def test_a_lease_that_nobody_renews_is_free_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_lease_without_renewal_expires(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann", job_id="first")
         clock.advance(-HOUR)
         ledger.sweep()
@@ -144,7 +144,7 @@ class Clocks(Fixtures):
         assert latest is not None
         assert latest.id == "second"
 
-    def test_what_happens_later_is_later_in_the_log(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_log_times_grow_though_the_clock_steps_back(self, ledger: Ledger, clock: VirtualClock) -> None:
         imported(ledger, watermark=1)
         clock.advance(-HOUR)
         for number in range(3):

@@ -61,9 +61,7 @@ class Completing(Fixtures):
         assert status_of(ledger, OTHER).counts == Counts(read=3, written=3, rows_written=9)
         assert job_of(ledger).counts == Counts(read=7, written=7, rows_written=21)
 
-    def test_what_was_completed_lately_counts_from_the_first_claim_of_it(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_recent_speed_counts_from_the_first_claim(self, ledger: Ledger, clock: VirtualClock) -> None:
         part, other = running_two(ledger, plans(3), plans(1, units=3))
         assert job_of(ledger).lately == NOTHING_LATELY
         first, second = ledger.slices.claim("job", REF, "ann", work=20, limit=2)
@@ -198,7 +196,7 @@ class Completing(Fixtures):
         assert state_of_everything(ledger, adopted) == before
         ledger.slices.complete(adopted, "bob", [], job_id="job")
 
-    def test_an_expired_lease_that_nobody_took_still_completes(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_an_expired_lease_that_is_still_free_completes(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1))
         claims = claim_all(ledger)
         clock.advance(2 * TIMING.lease)
@@ -214,7 +212,7 @@ class Completing(Fixtures):
         ledger.slices.complete(part, "ann", [outcome(first)], job_id="job")
         assert end(ledger, part, worker="bob") is JobState.COMPLETED
 
-    def test_one_who_joined_can_do_all_of_it_alone(self, ledger: Ledger) -> None:
+    def test_a_worker_that_joined_can_complete_the_job_alone(self, ledger: Ledger) -> None:
         part = running(ledger, plans(3))
         joined(ledger, "bob")
         ledger.workers.retire("ann")

@@ -59,7 +59,7 @@ def _startable(ledger: Ledger, *refs: PartitionRef) -> list[str]:
 
 class Dependencies(Fixtures):
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_a_job_waits_from_its_beginning_for_what_it_misses(self, ledger: Ledger, fresh: bool) -> None:
+    def test_a_job_waits_from_its_beginning_for_missing_dependencies(self, ledger: Ledger, fresh: bool) -> None:
         _ask(ledger, "user")
         part = _waiting(ledger, fresh=fresh)
         begun = InstanceBuilding if fresh else InstanceRefreshing
@@ -88,7 +88,7 @@ class Dependencies(Fixtures):
         complete_all(ledger, part)
         assert end(ledger, part) is JobState.COMPLETED
 
-    def test_what_came_meanwhile_is_not_waited_for(self, ledger: Ledger) -> None:
+    def test_a_dependency_built_in_between_is_not_waited_for(self, ledger: Ledger) -> None:
         other = imported(ledger, OTHER)
         _waiting(ledger)
         assert (canonical_of(ledger).waits, canonical_of(ledger).inputs) == ((), (other.uuid,))
@@ -102,7 +102,7 @@ class Dependencies(Fixtures):
         ledger.parts.plan("job", [NewPart(part, plans(1))])
 
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_what_fails_with_its_upstream_ends_as_its_part_says(self, ledger: Ledger, fresh: bool) -> None:
+    def test_a_part_whose_upstream_fails_ends_with_that_reason(self, ledger: Ledger, fresh: bool) -> None:
         _ask(ledger, "user", as_of=START + 1)
         part = _waiting(ledger, fresh=fresh)
         fail(ledger, _upstream(ledger), "upstream", error="disk full")
@@ -134,9 +134,7 @@ class Dependencies(Fixtures):
         assert _startable(ledger, REF) == ["second", "next"]
         assert ledger.wants.startable([]) == []
 
-    def test_what_is_in_work_there_or_wanted_later_is_not_to_be_begun(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_wants_in_work_or_due_later_are_not_startable(self, ledger: Ledger, clock: VirtualClock) -> None:
         imported(ledger, OTHER)
         _ask(ledger, *(f"later {each}" for each in range(120)), refs=[REF, OTHER], as_of=START + 1)
         _ask(ledger, "now")

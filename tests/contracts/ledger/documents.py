@@ -86,7 +86,7 @@ class Documents(Fixtures):
         self._run(ledger, "second", remove)
         assert list(ledger.documents.entries(part.instance)) == [change(1).uri]
 
-    def test_a_failing_document_keeps_what_is_indexed_of_it(self, ledger: Ledger) -> None:
+    def test_a_failing_document_keeps_its_indexed_chunks(self, ledger: Ledger) -> None:
         self._run(ledger, "first", outcome)
         part = self._run(ledger, "second", lambda claim: outcome(claim, fail=[0], version="v2"))
         versions = {uri: each.version for uri, each in ledger.documents.entries(part.instance).items()}
@@ -117,7 +117,7 @@ class Documents(Fixtures):
         assert ledger.failures.newest() == []
         assert ledger.failures.count(REF) == 0
 
-    def test_what_is_to_be_left_out_is_no_failure_though_it_is_kept_with_them(self, ledger: Ledger) -> None:
+    def test_skipped_documents_are_stored_with_failures_but_are_none(self, ledger: Ledger) -> None:
         def left_out(claim: Claim) -> SliceOutcome:
             found = outcome(claim, fail=[0, 1])
             failed, *others = found.failures

@@ -102,7 +102,7 @@ class Dropping(Fixtures):
         ledger.events.collect([part.instance], [])
         assert ledger.instances.newest(REF) == []
 
-    def test_it_can_be_built_for_the_first_time_again(self, ledger: Ledger) -> None:
+    def test_a_dropped_partition_can_be_built_again(self, ledger: Ledger) -> None:
         old = _built(ledger, "first")
         lease = _drop(ledger)
         after = ledger.events.rows()[-1][0]
@@ -121,7 +121,7 @@ class Dropping(Fixtures):
         assert ledger.instances.newest(REF)[0].previous is None
         assert ledger.events.verify().differences == ()
 
-    def test_what_was_there_is_not_served_again(self, ledger: Ledger) -> None:
+    def test_a_dropped_instance_is_not_served_again(self, ledger: Ledger) -> None:
         old = _built(ledger, "first")
         _drop(ledger)
         with pytest.raises(Conflict, match="was dropped"):
@@ -219,7 +219,7 @@ class Dropping(Fixtures):
         assert (job.state, job.error) == (JobState.FAILED, f"{REF} was dropped")
         assert ledger.leases.renew(lease).epoch == lease.epoch, "who dropped it still has its lease"
 
-    def test_it_needs_the_lease(self, ledger: Ledger) -> None:
+    def test_dropping_needs_the_lease(self, ledger: Ledger) -> None:
         part = _built(ledger, "first")
         lease = lease_of(ledger, "ann", job_id="drop")
         ledger.leases.release(lease)

@@ -70,7 +70,7 @@ class Entities(Fixtures):
 
     # Slices, one by one.
 
-    def test_the_slices_of_a_part_come_by_number_with_what_became_of_them(self, ledger: Ledger) -> None:
+    def test_the_slices_of_a_part_come_by_number_with_their_outcomes(self, ledger: Ledger) -> None:
         planned = [plan(0, [0], work=1), plan(1, [1, 2], work=5), plan(2, [3], work=9)]
         part = running(ledger, planned)
         first = claim_all(ledger)

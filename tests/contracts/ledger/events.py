@@ -130,13 +130,13 @@ class Events(Fixtures):
             WantCreated(want="a", refs=(str(REF),), fresh_within=-1),
         ],
     )
-    def test_what_could_not_be_read_again_is_not_appended(self, ledger: Ledger, malformed: Event) -> None:
+    def test_an_event_that_could_not_be_decoded_is_not_appended(self, ledger: Ledger, malformed: Event) -> None:
         with pytest.raises(Conflict):
             ledger.events.append([malformed])
         assert ledger.events.rows() == []
         assert ledger.wants.newest() == []
 
-    def test_what_follows_is_what_follows_from_the_text_in_the_log(self, ledger: Ledger) -> None:
+    def test_the_state_follows_from_the_stored_text_of_an_event(self, ledger: Ledger) -> None:
         """Half a character cannot be stored: what is stored in its place is what everybody sees."""
         part = running(ledger, plans(1))
         [recorded] = ledger.events.append(
@@ -191,7 +191,7 @@ class Events(Fixtures):
 
     # The state.
 
-    def test_the_state_is_what_the_log_leads_to(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_the_state_is_the_fold_of_the_log(self, ledger: Ledger, clock: VirtualClock) -> None:
         ledger.events.append([_want("a")])
         part = running(ledger, plans(1))
         complete_all(ledger, part)

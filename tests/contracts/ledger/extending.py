@@ -49,7 +49,7 @@ class Extending(Fixtures):
         (claim,) = claim_all(ledger)
         assert claim.index == 0
 
-    def test_what_has_open_slices_or_was_stopped_is_not_extended(self, ledger: Ledger) -> None:
+    def test_a_part_with_open_slices_or_a_stopped_job_is_not_extended(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         with pytest.raises(Conflict):
             ledger.parts.extend(part, plans(1), job_id="job")
@@ -58,7 +58,7 @@ class Extending(Fixtures):
         with pytest.raises(Fenced):
             ledger.parts.extend(part, plans(1), job_id="job")
 
-    def test_what_is_absorbed_is_recorded_of_the_instance_and_counted_by_no_slice(self, ledger: Ledger) -> None:
+    def test_a_live_refresh_is_recorded_for_its_instance_and_counted_by_no_slice(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         (claim,) = claim_all(ledger)
         served = replace(part, instance="served", generation="v1")

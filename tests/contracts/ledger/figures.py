@@ -27,9 +27,7 @@ class Figuring(Fixtures):
         figures = ledger.figures()
         assert (figures.now, figures.jobs, figures.wants, figures.entities) == (START, {}, {}, {})
 
-    def test_what_is_open_is_counted_by_entity_and_what_has_ended_is_not(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_figures_count_open_work_by_entity_and_no_ended_work(self, ledger: Ledger, clock: VirtualClock) -> None:
         part, other = running_two(ledger, plans(3), [plan(0, [70, 71])])
         ledger.events.append([WantCreated(want="w", refs=("Report@global",))])
         register(ledger, "ann")

@@ -246,7 +246,7 @@ class Finishing(Fixtures):
         assert state_of_everything(ledger, part) == before
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED])
-    def test_nobody_but_the_finisher_ends_a_part(self, ledger: Ledger, state: JobState) -> None:
+    def test_only_the_finisher_ends_a_part(self, ledger: Ledger, state: JobState) -> None:
         part = running(ledger, [])
         joined(ledger, "bob")
         assert ledger.parts.begin_finish("job", REF, "bob")

@@ -85,7 +85,7 @@ class Generations(Fixtures):
         assert len(ledger.documents.entries(one.instance)) == 4
         assert ledger.events.verify().differences == ()
 
-    def test_what_is_removed_from_one_generation_stays_in_the_others(self, ledger: Ledger) -> None:
+    def test_documents_removed_from_one_generation_stay_in_the_others(self, ledger: Ledger) -> None:
         one, two = _built(ledger, "", "first"), _built(ledger, "v2", "second")
         documents = sorted(each.document_id for each in ledger.documents.entries(one.instance).values())
         lease = lease_of(ledger, "ann", job_id="third")
@@ -137,7 +137,7 @@ class Generations(Fixtures):
         assert ledger.jobs.latest(REF, "v3") is None
         assert ledger.parts.of_epoch(REF, part.epoch) == ("second", part)
 
-    def test_one_partition_is_built_by_one_job_whatever_the_generation(self, ledger: Ledger) -> None:
+    def test_one_job_builds_a_partition_for_all_generations(self, ledger: Ledger) -> None:
         one = _running(ledger, "", "first")
         register(ledger, "bob")
         ledger.jobs.begin("second", "bob", {})
@@ -202,7 +202,7 @@ class Generations(Fixtures):
 
     # Promotion.
 
-    def test_the_first_generation_that_is_built_is_promoted_whatever_its_name(self, ledger: Ledger) -> None:
+    def test_the_first_built_generation_is_promoted_under_any_name(self, ledger: Ledger) -> None:
         assert ledger.partitions.promoted(REF) is None
         part = _running(ledger, "v2", "first")
         assert ledger.partitions.promoted(REF) is None
@@ -230,7 +230,7 @@ class Generations(Fixtures):
         assert past.uuid == one.instance
         assert ledger.events.verify().differences == ()
 
-    def test_what_is_not_served_is_not_promoted(self, ledger: Ledger) -> None:
+    def test_a_generation_that_is_not_served_is_not_promoted(self, ledger: Ledger) -> None:
         _built(ledger, "", "first")
         _running(ledger, "v2", "second")
         before = ledger.events.rows()

@@ -39,7 +39,7 @@ def _park(ledger: Ledger, clock: VirtualClock, key: int) -> None:
 class HeldKeys(Fixtures):
     # Leases.
 
-    def test_a_lease_keeps_keys_from_others_and_says_who_has_them(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_lease_keeps_keys_from_others_and_names_its_holder(self, ledger: Ledger, clock: VirtualClock) -> None:
         mine = KeyLease(1, "ann", START + MINUTE, 0, START)
         assert _lease(ledger, [7, 5, LARGEST_KEY]) == Leased({7: mine, 5: mine, LARGEST_KEY: mine}, {})
         assert list(_lease(ledger, [9, 1], "cid").leased) == [9, 1], "in the order in which they were asked for"
@@ -163,7 +163,7 @@ class HeldKeys(Fixtures):
         assert _due(ledger) == {}
         assert {key: each.error for key, each in ledger.key_leases.parked(QUEUE).items()} == {5: RAN_OUT, 6: RAN_OUT}
 
-    def test_what_was_due_first_is_tried_first(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_the_key_due_first_is_tried_first(self, ledger: Ledger, clock: VirtualClock) -> None:
         for key in (3, 1, 2):
             _fail(ledger, key, None)
             clock.advance(1)
@@ -171,9 +171,7 @@ class HeldKeys(Fixtures):
         assert list(_due(ledger, 2)) == [3, 1]
         assert list(_due(ledger, 2)) == [2]
 
-    def test_a_parked_key_is_tried_as_often_again_once_somebody_says_so(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_a_released_parked_key_has_all_its_attempts_again(self, ledger: Ledger, clock: VirtualClock) -> None:
         for key in (1, 5, 9):
             _park(ledger, clock, key)
         assert list(ledger.key_leases.parked(QUEUE, limit=2)) == [1, 5]

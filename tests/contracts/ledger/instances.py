@@ -102,7 +102,7 @@ class Instances(Fixtures):
         assert ledger.instances.new(lease, Reason.REBUILD) == first
         assert len(ledger.events.rows()) == 1
 
-    def test_what_a_failure_left_to_do_is_the_one_to_build(self, ledger: Ledger) -> None:
+    def test_after_a_failure_the_same_instance_is_built(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1), job_id="first")
         fail(ledger, part, "first")
         before = ledger.events.rows()
@@ -276,7 +276,7 @@ class Instances(Fixtures):
         assert status_of(ledger).state is JobState.COMPLETED
 
     @pytest.mark.parametrize("state", [JobState.FAILED, JobState.COMPLETED])
-    def test_what_fails_without_a_reason_fails_by_its_state(self, ledger: Ledger, state: JobState) -> None:
+    def test_a_failure_without_a_reason_names_the_state(self, ledger: Ledger, state: JobState) -> None:
         part = running(ledger, [])
         ledger.parts.finish("job", part, state, worker_id="ann")
         failed = _instance(ledger, part.instance)
@@ -336,7 +336,7 @@ class Instances(Fixtures):
         assert canonical_of(ledger).refreshes == 2
 
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_what_was_taken_over_is_finished_as_the_same_instance(self, ledger: Ledger, fresh: bool) -> None:
+    def test_a_part_taken_over_finishes_the_same_instance(self, ledger: Ledger, fresh: bool) -> None:
         part = running(ledger, plans(1), fresh=fresh)
         before = ledger.events.rows()
         adopted = take_over(ledger)
@@ -349,7 +349,7 @@ class Instances(Fixtures):
 
     @pytest.mark.parametrize("how", [InstanceTainted, InstanceExpired])
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_what_is_in_work_is_neither_tainted_nor_expired(self, ledger: Ledger, fresh: bool, how: type) -> None:
+    def test_an_instance_in_work_is_neither_tainted_nor_expired(self, ledger: Ledger, fresh: bool, how: type) -> None:
         """Whoever wants that stops the job first, or waits for it."""
         _built(ledger)
         part = running(ledger, plans(1), fresh=fresh)
@@ -360,7 +360,7 @@ class Instances(Fixtures):
 
     @pytest.mark.parametrize("before", [False, True])
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_what_the_instance_does_not_take_is_not_promoted(self, ledger: Ledger, fresh: bool, before: bool) -> None:
+    def test_a_part_of_an_instance_that_failed_is_not_promoted(self, ledger: Ledger, fresh: bool, before: bool) -> None:
         """What it waited for failed while its last slices were done."""
         old = _built(ledger).instance if before else None
         part = running(ledger, plans(1), fresh=fresh)
@@ -392,7 +392,7 @@ class Instances(Fixtures):
         assert fail(ledger, part) is JobState.FAILED
         assert ledger.events.rows() == log
 
-    def test_a_taint_leaves_what_is_served_until_the_next_build_is_promoted(self, ledger: Ledger) -> None:
+    def test_a_tainted_instance_is_served_until_the_next_build_is_promoted(self, ledger: Ledger) -> None:
         old = _built(ledger)
         checkpoint = ledger.checkpoints.get(REF)
         ledger.events.append([InstanceTainted(instance=old.instance, why="wrong model", by="ann")])
@@ -405,7 +405,7 @@ class Instances(Fixtures):
         end(ledger, part)
         assert _served(ledger) == part.instance
 
-    def test_what_was_left_is_not_refreshed(self, ledger: Ledger) -> None:
+    def test_an_abandoned_instance_is_not_refreshed(self, ledger: Ledger) -> None:
         old = _built(ledger)
         ledger.events.append([InstanceTainted(instance=old.instance)])
         lease = lease_of(ledger, "ann")
@@ -479,7 +479,7 @@ class Instances(Fixtures):
 
     # Collecting.
 
-    def test_what_was_left_can_be_forgotten(self, ledger: Ledger) -> None:
+    def test_abandoned_instances_can_be_forgotten(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         ledger.events.append([WantCreated(want="a", refs=(str(REF),))])
         fail(ledger, part)
@@ -497,7 +497,7 @@ class Instances(Fixtures):
         assert ledger.events.rows() == []
 
     @pytest.mark.parametrize("what", ["canonical", "served", "unknown", "an open want", "an unknown want"])
-    def test_what_is_in_use_is_not_forgotten_and_nothing_with_it(self, ledger: Ledger, what: str) -> None:
+    def test_forgetting_an_instance_in_use_is_refused_as_a_whole(self, ledger: Ledger, what: str) -> None:
         built = _built(ledger)
         failed = running(ledger, plans(1), job_id="second")
         fail(ledger, failed, "second")

@@ -203,7 +203,7 @@ class Jobs(Fixtures):
         ledger.jobs.request_stop("job")
         joined(ledger, "bob")
 
-    def test_who_leaves_gives_its_slices_of_that_job_back_unspent(self, ledger: Ledger) -> None:
+    def test_leaving_a_job_gives_its_slices_back_unspent(self, ledger: Ledger) -> None:
         running(ledger, plans(2))
         joined(ledger, "bob")
         (mine,) = ledger.slices.claim("job", REF, "ann", work=1, limit=1)

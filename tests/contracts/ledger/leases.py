@@ -130,7 +130,7 @@ class Leases(Fixtures):
         with pytest.raises(Fenced):
             ledger.leases.renew(renewed)
 
-    def test_whoever_takes_part_keeps_the_lease_alive(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_every_worker_of_the_job_keeps_the_lease_alive(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann")
         joined(ledger, "bob")
         ledger.jobs.leave("job", "ann")
@@ -143,9 +143,7 @@ class Leases(Fixtures):
         assert [each.id for each in answer.workers] == ["bob"]
 
     @pytest.mark.parametrize("how", ["left", "retired", "buried", "swept", "stopped"])
-    def test_a_lease_is_free_as_soon_as_nobody_takes_part_in_its_job(
-        self, ledger: Ledger, clock: VirtualClock, how: str
-    ) -> None:
+    def test_a_lease_is_free_once_its_job_has_no_workers(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         lease = lease_of(ledger, "ann")
         if how == "swept":
             clock.advance(TIMING.stale - 1)
@@ -169,9 +167,7 @@ class Leases(Fixtures):
         with pytest.raises(Fenced):
             ledger.leases.renew(lease)
 
-    def test_a_fresh_lease_of_a_silent_worker_is_free_once_somebody_has_swept(
-        self, ledger: Ledger, clock: VirtualClock
-    ) -> None:
+    def test_a_sweep_frees_a_fresh_lease_of_a_silent_worker(self, ledger: Ledger, clock: VirtualClock) -> None:
         register(ledger, "ann")
         clock.advance(TIMING.stale - 1)
         lease = lease_of(ledger, "ann")

@@ -41,7 +41,7 @@ def _run(ledger: Ledger, job_id: str, loss: Loss, *, allowed: bool = False, fres
 
 
 class Losing(Fixtures):
-    def test_what_parts_have_lost_adds_up(self, ledger: Ledger) -> None:
+    def test_losses_of_parts_are_summed(self, ledger: Ledger) -> None:
         assert _lost(ledger) == NO_LOSS
         _run(ledger, "first", Loss(5), fresh=True)
         _run(ledger, "second", Loss(7, 2))
@@ -49,7 +49,7 @@ class Losing(Fixtures):
         assert _lost(ledger, generation="v2") == NO_LOSS
         assert _lost(ledger, OTHER) == NO_LOSS
 
-    def test_it_counts_while_the_part_is_open_and_for_the_window_after_it(
+    def test_a_loss_counts_while_its_part_is_open_and_for_the_window_after(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         _run(ledger, "built", NO_LOSS, fresh=True)
@@ -79,7 +79,7 @@ class Losing(Fixtures):
         fail(ledger, part)
         assert _lost(ledger) == Loss(2)
 
-    def test_who_was_taken_over_counts_nothing(self, ledger: Ledger) -> None:
+    def test_a_fenced_worker_counts_no_loss(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         take_over(ledger)
         with pytest.raises(Fenced):

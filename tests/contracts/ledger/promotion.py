@@ -87,7 +87,7 @@ class Promotion(Fixtures):
         assert ledger.documents.entries(first.instance) == {}
         assert len(ledger.documents.entries(second.instance)) == 2
 
-    def test_a_failed_rebuild_changes_nothing_of_what_is_served(self, ledger: Ledger) -> None:
+    def test_a_failed_rebuild_leaves_the_served_index_unchanged(self, ledger: Ledger) -> None:
         first = _built(ledger, "first")
         served = ledger.checkpoints.get(REF)
         rebuild = running(ledger, plans(1), job_id="second")
@@ -98,7 +98,7 @@ class Promotion(Fixtures):
         assert len(ledger.documents.entries(first.instance)) == 2
         assert ledger.documents.entries(rebuild.instance) == {}
 
-    def test_a_failed_refresh_keeps_the_manifest_of_what_is_served(self, ledger: Ledger) -> None:
+    def test_a_failed_refresh_keeps_the_manifest_of_the_served_index(self, ledger: Ledger) -> None:
         first = _built(ledger, "first")
         refresh = running(ledger, plans(1), job_id="second", fresh=False)
         fail(ledger, refresh, "second")

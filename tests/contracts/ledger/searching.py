@@ -79,7 +79,7 @@ class Searching(Fixtures):
 
     # Marks of jobs.
 
-    def test_marks_are_of_what_is_under_way_and_of_the_newest_jobs(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_marks_cover_open_jobs_and_the_newest_ended_ones(self, ledger: Ledger, clock: VirtualClock) -> None:
         assert ledger.jobs.marks(2) == []
         running(ledger, plans(1), job_id="old")
         for job_id in ("a", "b", "c"):
@@ -112,7 +112,7 @@ class Searching(Fixtures):
 
     # Open parts.
 
-    def test_an_open_part_shows_what_there_is_to_do(self, ledger: Ledger) -> None:
+    def test_an_open_part_shows_its_remaining_work(self, ledger: Ledger) -> None:
         part = planned(ledger, [plan(0, [0], work=5), plan(1, [1], work=50, priority=60), plan(2, [2], work=70)])
         assert ledger.open_parts.on([REF]) == [OpenPart("job", JobState.READY, part, 60, 50, 3, 0, True, 1)]
         ledger.jobs.start("job")
@@ -160,7 +160,9 @@ class Searching(Fixtures):
         assert ledger.open_parts.on([REF, OTHER])[0].part.ref == first
 
     @pytest.mark.parametrize("how", ["nobody takes part", "expired", "released"])
-    def test_a_part_that_nobody_keeps_is_shown_as_not_held(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
+    def test_a_part_without_a_live_lease_is_shown_as_not_held(
+        self, ledger: Ledger, clock: VirtualClock, how: str
+    ) -> None:
         lease = lease_of(ledger, "ann")
         ledger.parts.plan("job", [NewPart(new_part(ledger, lease), plans(1))])
         ledger.jobs.start("job")

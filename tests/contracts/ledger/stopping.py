@@ -46,14 +46,14 @@ class Stopping(Fixtures):
         assert ledger.jobs.request_stop("job", "stopped by another") is JobState.STOPPED
         assert job_of(ledger) == stopped
 
-    def test_what_a_person_says_of_a_stop_replaces_what_a_machine_said(self, ledger: Ledger) -> None:
+    def test_a_persons_stop_replaces_a_machines_stop(self, ledger: Ledger) -> None:
         running(ledger, plans(1))
         assert ledger.jobs.leave("job", "ann", stop="the target is away") is JobState.STOPPED
         assert not job_of(ledger).stopped_by_people
         assert ledger.jobs.request_stop("job", "stopped by ann") is JobState.STOPPED
         assert (job_of(ledger).error, job_of(ledger).stopped_by_people) == ("stopped by ann", True)
 
-    def test_whoever_leaves_a_job_that_is_stopping_does_not_say_why(self, ledger: Ledger) -> None:
+    def test_leaving_a_stopping_job_keeps_its_reason(self, ledger: Ledger) -> None:
         running(ledger, plans(2))
         ledger.slices.claim("job", REF, "ann", work=1, limit=1)
         assert ledger.jobs.request_stop("job", "stopped by ann") is JobState.STOPPING
@@ -140,7 +140,7 @@ class Stopping(Fixtures):
         assert job.slices == {SliceState.CANCELLED: 2}
         assert ledger.jobs.unfinished(REF) is None
 
-    def test_what_somebody_waits_for_of_a_stopped_job_is_found(self, ledger: Ledger) -> None:
+    def test_awaited_parts_of_a_stopped_job_are_found(self, ledger: Ledger) -> None:
         running_two(ledger, plans(1), plans(1))
         ledger.events.append(
             [WantCreated(want="want", refs=(str(REF),)), WantCreated(want="v2", refs=(str(OTHER),), generation="v2")]

@@ -74,7 +74,7 @@ def _entry(text: str) -> ManifestEntry:
 
 
 class Texts(Fixtures):
-    def test_documents_are_kept_whatever_their_ids_and_versions_are(self, ledger: Ledger) -> None:
+    def test_documents_with_any_id_and_version_are_stored(self, ledger: Ledger) -> None:
         part = _complete(ledger, "first", {"entries": [_entry(each) for each in HOSTILE]}, read=len(HOSTILE))
         found = {ledger.documents.get(part.instance, each) for each in HOSTILE}
         assert len(found) == len(HOSTILE), "none was taken for another"
@@ -88,7 +88,7 @@ class Texts(Fixtures):
         left = {each for each in HOSTILE if ledger.documents.get(part.instance, each)}
         assert left == set(HOSTILE) - set(gone)
 
-    def test_failures_are_kept_whatever_failed_and_why(self, ledger: Ledger) -> None:
+    def test_failures_with_any_text_are_stored(self, ledger: Ledger) -> None:
         failures = [Failure(each, f"row {number}", each, "row", each) for number, each in enumerate(HOSTILE)]
         _complete(ledger, "first", {"failures": failures}, read=len(HOSTILE))
         found = ledger.failures.newest(limit=1_000)
@@ -178,7 +178,7 @@ class Texts(Fixtures):
             ledger.events.append([WantCreated(want="long", refs=(f"Document@{'1' * 250}",))])
         assert ledger.events.rows() == before
 
-    def test_who_asks_and_why_may_be_any_text(self, ledger: Ledger) -> None:
+    def test_the_requester_and_reason_may_be_any_text(self, ledger: Ledger) -> None:
         for number, each in enumerate([*ODD, LONG_TEXT]):
             ledger.events.append([WantCreated(want=f"want {number}", refs=(str(REF),), by=each)])
         assert len(ledger.wants.newest()) == len(ODD) + 1

@@ -91,7 +91,7 @@ class Verifying(Fixtures):
         imported(ledger, OTHER)
         assert ledger.wants.newest(open_only=True) == [], "it goes on as if nothing had been"
 
-    def test_what_cannot_be_read_is_named_and_skipped(self, ledger: Ledger, intruder: Intruder) -> None:
+    def test_unreadable_events_are_named_and_skipped(self, ledger: Ledger, intruder: Intruder) -> None:
         imported(ledger)
         nowhere = encode(InstanceTainted(instance="nobody"))
         for kind, version, body in (

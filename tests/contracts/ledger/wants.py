@@ -61,7 +61,7 @@ def _finish(ledger: Ledger, part: JobPart, job_id: str = "job") -> None:
 
 
 class Wants(Fixtures):
-    def test_four_users_want_what_one_job_builds(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_four_wants_of_one_partition_are_one_job(self, ledger: Ledger, clock: VirtualClock) -> None:
         users = ["ann", "bob", "cid", "dan"]
         assert [_ask(ledger, user, by=user).state for user in users[:2]] == [WantState.IDLE] * 2
         part = running(ledger, plans(1))
@@ -74,7 +74,7 @@ class Wants(Fixtures):
         assert ledger.wants.newest(open_only=True) == []
         assert len(ledger.instances.newest(REF)) == 1
 
-    def test_a_want_of_what_is_there_succeeds_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_want_that_is_already_met_succeeds_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         there = imported(ledger)
         clock.advance(1_000)
         want = _ask(ledger, "a")
@@ -115,7 +115,7 @@ class Wants(Fixtures):
         assert _want(ledger, "a").instances == (part.instance,)
 
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_wants_fail_with_what_is_not_tried_again(self, ledger: Ledger, fresh: bool) -> None:
+    def test_wants_fail_with_a_build_that_is_not_retried(self, ledger: Ledger, fresh: bool) -> None:
         part = running(ledger, plans(1), fresh=fresh)
         _ask(ledger, "a", fresh_within=None if fresh else 0)
         _ask(ledger, "elsewhere", (OTHER,))
@@ -158,7 +158,7 @@ class Wants(Fixtures):
         _finish(ledger, part)
         assert _states(ledger, *users) == [WantState.SUCCESSFUL] * 2
 
-    def test_what_is_missed_fails_what_waits_for_it(self, ledger: Ledger) -> None:
+    def test_a_canceled_dependency_fails_the_wants_waiting_for_it(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         _ask(ledger, "a")
         missed = DependencyMissed(job="job", instances=(part.instance,), want="up", missing=(str(UPSTREAM),))

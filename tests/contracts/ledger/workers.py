@@ -47,7 +47,7 @@ class Workers(Fixtures):
             WorkerInfo("cid", "run", "tower", 8, START + 1, START + 1),
         ]
 
-    def test_a_worker_shows_what_it_does(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_worker_shows_its_activity(self, ledger: Ledger, clock: VirtualClock) -> None:
         running_two(ledger, plans(2), plans(1))
         joined(ledger, "bob")
         ledger.jobs.begin("another", "ann", {})
@@ -70,7 +70,7 @@ class Workers(Fixtures):
             ledger.workers.heartbeat("ann", [])
         ledger.workers.retire("ann")
 
-    def test_a_worker_may_register_again_and_keeps_what_it_has(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_worker_that_registers_again_keeps_its_slices(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(1))
         claims = claim_all(ledger)
         clock.advance(5)
@@ -80,7 +80,7 @@ class Workers(Fixtures):
             WorkerInfo("ann", "worker", "here", 2, START + 5, START + 5, ("job",), (REF,), 1, START)
         ]
 
-    def test_a_heartbeat_gives_back_what_is_not_really_running(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_heartbeat_gives_back_slices_that_are_not_running(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(4))
         joined(ledger, "bob")
         forgotten, *runs = ledger.slices.claim("job", REF, "ann", work=10**9, limit=3)
@@ -96,7 +96,7 @@ class Workers(Fixtures):
         assert (again.slice_id, again.fence, again.attempts) == (forgotten.slice_id, 2, 0)
         assert ledger.workers.heartbeat("ann", [claim.slice_id for claim in runs]) == 0
 
-    def test_a_heartbeat_spares_what_was_just_claimed(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_heartbeat_spares_slices_just_claimed(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(1))
         claims = claim_all(ledger)
         clock.advance(TIMING.heartbeat)

@@ -8,7 +8,7 @@ import pytest
 DIALECT = (
     "test_contents_show_duplicates",
     "test_rows_of_documents_are_given_back_whole",
-    "test_hybrid_search_puts_first_what_both_find",
+    "test_hybrid_search_ranks_hits_of_both_first",
     "test_it_is_known_by_what_it_says_of_itself",
     "test_travels_pickled",
     "test_updates_and_deletes_of_one_commit",

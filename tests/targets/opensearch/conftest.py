@@ -15,8 +15,8 @@ from tests.servers.opensearch import running_opensearch
 LONG = (
     "test_contents_are_all_rows_in_bounded_batches",
     "test_every_interleaving_of_two_writers_ends_with_one_copy[fence of the slice]",
-    "test_a_slice_that_was_claimed_again_is_lost_to_who_had_it[0-",
-    "test_a_slice_that_was_claimed_again_is_lost_to_who_had_it[5-no upkeep]",
+    "test_a_slice_claimed_again_is_lost_to_its_former_holder[0-",
+    "test_a_slice_claimed_again_is_lost_to_its_former_holder[5-no upkeep]",
     *(f"test_slices_that_change_hands_at_random_go_in_once_each[{seed}]" for seed in range(1, 6)),
     # What happens before its effect is what a try that never was leaves behind.
     *(f"test_repeating_after_a_failure_converges[{step}-{at}-before]" for step in ("stage", "commit") for at in (1, 2)),

@@ -25,7 +25,7 @@ def test_same_seed_writes_same_documents_of_about_ten_chunks(tmp_path: Path) -> 
     assert 8 < truth.expected(tmp_path / "a").total() / 300 < 14
 
 
-def test_mutation_changes_one_paragraph_and_deletes_and_adds_what_it_says(tmp_path: Path) -> None:
+def test_mutation_changes_one_paragraph_and_deletes_and_adds_as_many_as_it_says(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     corpus.generate(folder, 300)
     before = _texts(folder)

@@ -111,7 +111,7 @@ def unacknowledged(bus: NatsBus) -> int:
         (b'{"type":"namespace","path":"42/9970/","watermark":9223372036854775807}', "more than a day ahead"),
     ],
 )
-def test_what_is_no_request_is_a_dead_letter_that_says_so(
+def test_an_invalid_message_is_a_dead_letter_with_the_reason(
     bus: NatsBus, ledger: Ledger, data: bytes, reason: str
 ) -> None:
     publish(bus, "request.namespace.42.9970", data)

@@ -92,7 +92,7 @@ def test_a_restart_in_mid_run_loses_and_doubles_nothing(server: NatsServer) -> N
         bus.close()
 
 
-def test_what_is_asked_while_it_is_down_is_answered_when_it_is_up(any_server: NatsServer) -> None:
+def test_requests_made_while_nats_is_down_are_delivered_when_it_is_up(any_server: NatsServer) -> None:
     bus = _open(any_server.url())
     mine = consumer(bus, policy=Policy(backoff=(1,), ack_wait=1_000))
     bus.publish(ask(1))

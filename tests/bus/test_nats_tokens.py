@@ -91,7 +91,7 @@ def _purge(bus: NatsBus) -> None:
     bus._connection.run(bus._jetstream.purge_stream(bus._connection.requests))
 
 
-def test_a_request_of_somebody_else_is_a_request(bus: NatsBus, prefix: str) -> None:
+def test_a_request_of_another_publisher_is_delivered(bus: NatsBus, prefix: str) -> None:
     mine = consumer(bus)
     _send(bus, f"{prefix}.request.namespace.42.9970", b'{"watermark": 7, "path": "42/9970", "type": "namespace"}')
     delivery = taken(mine)
@@ -109,7 +109,7 @@ def test_a_request_of_somebody_else_is_a_request(bus: NatsBus, prefix: str) -> N
         (b'{"type":"namespace","path":"42/9970/","watermark":-1}', "watermark: must be a whole number"),
     ],
 )
-def test_what_is_no_request_becomes_a_dead_letter_and_the_subject_goes_on(
+def test_an_invalid_message_becomes_a_dead_letter_and_the_subject_continues(
     bus: NatsBus, prefix: str, data: bytes, reason: str
 ) -> None:
     mine = consumer(bus)
@@ -156,7 +156,7 @@ def test_no_request_fails_for_its_headers_nor_the_next_one(bus: NatsBus, prefix:
         mine.ack(delivery)
 
 
-def test_what_is_published_carries_the_trace_for_others(bus: NatsBus, prefix: str) -> None:
+def test_published_messages_carry_the_trace(bus: NatsBus, prefix: str) -> None:
     with within(f"{CALLER} a=1"):
         bus.publish(ask(1))
     bus.publish(ask(1, "1/"))
@@ -201,7 +201,7 @@ def test_tokens_that_are_gone_are_made_again(bus: NatsBus) -> None:
     assert (again.attempt, again.request) == (3, ask(1))
 
 
-def test_who_dies_while_asking_again_for_a_dead_letter_has_asked(bus: NatsBus) -> None:
+def test_a_requeue_interrupted_by_a_crash_is_completed(bus: NatsBus) -> None:
     mine = consumer(bus)
     bus.publish(ask(1))
     mine.dead(taken(mine), "bad")
@@ -228,9 +228,7 @@ class _Forgetful:
         return answer
 
 
-def test_what_is_done_twice_because_its_answer_was_lost_has_one_effect(
-    bus: NatsBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_repeated_after_a_lost_answer_has_one_effect(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful = _Forgetful(JetStreamContext.publish)
 
     async def publish(context: JetStreamContext, *arguments: Any, **named: Any) -> Any:
@@ -317,7 +315,7 @@ def test_an_older_request_never_replaces_one_that_is_newer(
     assert taken(consumer(slow)).request == ask(2)
 
 
-def test_what_was_stored_and_cannot_be_read_begins_anew_and_is_said(bus: NatsBus) -> None:
+def test_an_unreadable_stored_state_starts_anew_with_a_warning(bus: NatsBus) -> None:
     mine = consumer(bus, policy=Policy(group="source", limit=1))
     bus.publish(ask(1))
     before = taken(mine)
@@ -337,7 +335,7 @@ def test_what_was_stored_and_cannot_be_read_begins_anew_and_is_said(bus: NatsBus
     assert bus.reconcile() == []
 
 
-def test_who_waits_when_the_bus_is_closed_is_told(prefix: str) -> None:
+def test_a_waiting_consumer_learns_that_the_bus_is_closed(prefix: str) -> None:
     bus = open_nats(nats_address(running_nats().url(prefix)))
     mine = bus.consumer("Issue", Kind.NAMESPACE, Policy())
     waiting = threading.Event()

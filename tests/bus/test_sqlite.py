@@ -32,7 +32,7 @@ class TestSqliteBus(LedgerBusContract):
         yield engine
         engine.dispose()
 
-    def test_what_is_due_is_found_by_index_and_nothing_is_sorted(
+    def test_due_requests_are_found_by_an_index_without_sorting(
         self, open_another: Callable[[], Ledger], clock: VirtualClock, engine: Engine
     ) -> None:
         open_another().close()

@@ -46,7 +46,7 @@ def test_the_tour_and_the_python_example_work_as_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("declaration", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
-def test_what_it_declares_is_taken_as_it_is_written(tmp_path: Path, declaration: str) -> None:
+def test_the_declarations_of_the_readme_are_valid(tmp_path: Path, declaration: str) -> None:
     file = tmp_path / "instep.yaml"
     file.write_text(f"name: readme\n{declaration}", encoding="utf-8")
     project = load_project(file)

@@ -110,7 +110,7 @@ def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTab
     assert len(read(store)) > 100
 
 
-def test_what_is_covered_for_good_needs_nothing_else_of_its_history(tables: ClickHouseTables) -> None:
+def test_a_finally_covered_key_needs_no_history(tables: ClickHouseTables) -> None:
     """With a backfill that ended between its statements, and live events behind it, before it is repeated."""
     both = tables.spec().covers
     spec = tables.spec(covers=(both[0], replace(both[1], uncovered=None)))
@@ -153,7 +153,7 @@ def test_a_backfill_that_ended_before_its_last_statement_is_made_whole_by_the_ne
     demand_equal(store)
 
 
-def test_what_no_cover_touched_is_not_asked_again_for_a_minute(tables: ClickHouseTables) -> None:
+def test_unchanged_covers_are_not_queried_again_for_a_minute(tables: ClickHouseTables) -> None:
     now = 0.0
     store = ClickHousePending(tables.uri, tables.spec(), clock=lambda: now)
     store.create()
@@ -259,7 +259,7 @@ def test_a_read_waits_for_no_cleaning_and_begins_it_once(
     demand_equal(store)
 
 
-def test_what_hinders_cleaning_hinders_no_read(tables: ClickHouseTables) -> None:
+def test_blocked_cleaning_blocks_no_read(tables: ClickHouseTables) -> None:
     store = created(tables)
     tables.played(range(1, 1_201))
     tables.cover(range(101, 1_201))
@@ -272,7 +272,7 @@ def test_what_hinders_cleaning_hinders_no_read(tables: ClickHouseTables) -> None
     assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
 
 
-def test_one_page_reaches_beyond_what_does_not_pay_to_clean(
+def test_one_page_reaches_beyond_entries_too_few_to_clean(
     tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages: list[int] = []

@@ -96,7 +96,7 @@ STEPS = st.lists(st.one_of(ARRIVE, ARRIVE, ARRIVE, MERGE, READ, WITHDRAW), min_s
     ]
 )
 @settings(max_examples=200)
-def test_what_is_pending_is_offered(steps: list[tuple[str, int | None, int, int]]) -> None:
+def test_pending_keys_are_offered(steps: list[tuple[str, int | None, int, int]]) -> None:
     key = Key()
     for number, (step, first, second, late) in enumerate(steps):
         match step:

@@ -43,7 +43,7 @@ def test_a_queue_on_a_server(tables: ClickHouseTables) -> None:
     demand_equal(store)
 
 
-def test_it_is_observed_by_the_log_of_queries(tmp_path: Path) -> None:
+def test_readers_are_observed_in_the_query_log(tmp_path: Path) -> None:
     tables = ClickHouseTables(str(tmp_path))
     store = created(tables)
     with pytest.raises(UserError, match="no log of queries") as refused:

@@ -32,7 +32,7 @@ def test_settings_hold_for_their_sessions_and_for_no_others(tmp_path: Path) -> N
         assert _asked(session) == (before[0], "1")
 
 
-def test_they_hold_after_a_statement_that_failed(tmp_path: Path) -> None:
+def test_limits_hold_after_a_failed_statement(tmp_path: Path) -> None:
     place = Location.of(str(tmp_path))
     scarce: dict[str, str | int] = {"max_memory_usage": 1_000_000}
     for _ in range(2):

@@ -66,7 +66,7 @@ def _looks(tables: PostgresTables) -> int:
     return int(str(looks))
 
 
-def test_what_one_statement_does_not_withdraw_is_found_by_reading(
+def test_keys_that_one_statement_did_not_withdraw_are_found_by_reading(
     tables: PostgresTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture, "_WITHDRAWN", 3)
@@ -139,7 +139,7 @@ def test_an_event_time_that_changes_is_seen(tables: PostgresTables) -> None:
     assert read(store, Ask(5, START)) == [4, 2] == store.anti_join(Ask(5, START))
 
 
-def test_whoever_writes_the_tables_needs_no_rights_to_the_queue(tables: PostgresTables) -> None:
+def test_writers_of_the_tables_need_no_rights_to_the_queue(tables: PostgresTables) -> None:
     store = created(tables)
     schema = tables.quoted(tables.schema)
     tables.run("CREATE ROLE writer")

@@ -126,14 +126,14 @@ def _act(writer: Writer, acts: dict[int, str]) -> None:
     ],
     ids=str,
 )
-def test_what_two_transactions_leave_pending_is_offered(tables: PostgresTables, isolation: tuple[str, str]) -> None:
+def test_keys_left_pending_by_two_transactions_are_offered(tables: PostgresTables, isolation: tuple[str, str]) -> None:
     demand_all_offered(tables, isolation, list(ACTS))
 
 
-def test_what_a_transaction_took_back_leaves_pending_what_it_was(tables: PostgresTables) -> None:
+def test_a_rollback_leaves_pending_keys_unchanged(tables: PostgresTables) -> None:
     demand_all_offered(tables, ["read committed"] * 2, list(ACTS), kept=False)
 
 
 @pytest.mark.long
-def test_what_three_transactions_leave_pending_is_offered(tables: PostgresTables) -> None:
+def test_keys_left_pending_by_three_transactions_are_offered(tables: PostgresTables) -> None:
     demand_all_offered(tables, ["read committed"] * 3, ["plays", "covers", "uncovers", "spoils"])

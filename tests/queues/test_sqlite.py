@@ -96,7 +96,7 @@ def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> No
         assert read(store, ask) == store.anti_join(ask)
 
 
-def test_what_became_false_unseen_is_surplus_and_given_to_nobody(tables: SqliteTables) -> None:
+def test_entries_that_became_false_unseen_are_surplus_and_not_offered(tables: SqliteTables) -> None:
     """Somebody has written while the triggers were away."""
     store = created(tables)
     tables.played([1, 2])

@@ -12,7 +12,7 @@ NOW = 1_800_000_000_000
 
 
 @given(st.lists(st.tuples(st.integers(0, WINDOW), st.integers(0, 3 * WINDOW), st.integers(0, 100)), max_size=30))
-def test_what_is_kept_is_what_a_sum_over_all_slices_would_find(slices: list[tuple[int, int, int]]) -> None:
+def test_the_kept_sums_equal_a_sum_over_all_slices(slices: list[tuple[int, int, int]]) -> None:
     now, completed, every = NOW, Completed(), []
     for pause, took, units in slices:
         now += pause

@@ -45,6 +45,6 @@ def test_a_seeded_bug_is_caught(bug: Mutation, monkeypatch: pytest.MonkeyPatch) 
         assert any(play(seed).broken for seed in seeds), f"nothing was noticed in {BOUND} schedules"
 
 
-def test_there_are_many_and_they_differ() -> None:
+def test_there_are_many_distinct_seeded_bugs() -> None:
     assert len({bug.name for bug in ALL}) == len(ALL) >= 12
     assert NOTICED.keys() <= {bug.name for bug in ALL}

@@ -99,7 +99,7 @@ def test_an_interrupt_reaches_the_main_program_once(scheduler: Scheduler) -> Non
     assert scheduler.now == 15
 
 
-def test_what_never_ends_is_noticed(scheduler: Scheduler) -> None:
+def test_an_endless_schedule_is_noticed(scheduler: Scheduler) -> None:
     def forever(process: Process) -> None:
         while True:
             process.sleep(1_000)

@@ -59,7 +59,7 @@ def cut_off(ledger: LedgerDatabase, server: ServerProcess) -> float:
     return gone
 
 
-def test_a_ledger_that_is_killed_and_comes_back_interrupts_nobody(site: Site, ledger: LedgerDatabase) -> None:
+def test_a_ledger_restarted_after_a_kill_interrupts_no_process(site: Site, ledger: LedgerDatabase) -> None:
     with fleet(site, faster=5) as servers:
         run = servers.start(0, "run", ambush=STAGED)  # Until the worker is there too.
         servers.wait_until_still(run)

@@ -25,9 +25,7 @@ def version(site: Site) -> int:
 @pytest.mark.parametrize(
     "ledger", ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in LEDGERS if each != "sqlite")]
 )
-def test_who_was_stopped_for_longer_than_its_lease_is_refused_whatever_it_was_about_to_write(
-    ledger: str, tmp_path: Path
-) -> None:
+def test_a_process_paused_beyond_its_lease_is_refused_at_every_write(ledger: str, tmp_path: Path) -> None:
     site = Site(tmp_path, url_of(ledger, tmp_path), seed=1)
     site.prepare(300, entity="buckets: 12")
     records = Records(site.engine)

@@ -68,7 +68,7 @@ def test_the_last_line_of_a_document_counts_in_the_order_of_file_names(tmp_path:
     assert texts(pickle.loads(pickle.dumps(source))) == texts(source)
 
 
-def test_who_is_named_how(tmp_path: Path) -> None:
+def test_names_of_documents_in_a_feed(tmp_path: Path) -> None:
     signed = "HTTPS://ann:hunter2@Host/a.pdf?signature=hunter2"
     put(
         tmp_path / "f.jsonl",
@@ -94,7 +94,7 @@ def test_who_is_named_how(tmp_path: Path) -> None:
     assert feed(tmp_path).list().deleted == ["https://host/a.pdf"]
 
 
-def test_without_a_version_whatever_is_said_counts(tmp_path: Path) -> None:
+def test_without_a_version_every_field_counts(tmp_path: Path) -> None:
     put(tmp_path / "f.jsonl", {"id": 1, "text": "x"}, {"id": 2, "text": "x", "version": "v"})
     before = [each.version for each in feed(tmp_path).list().documents]
     put(tmp_path / "f.jsonl", {"id": 1, "text": "x", "title": "t"}, {"id": 2, "text": "x", "version": "v"})
@@ -116,7 +116,7 @@ def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:
     assert [each.version for each in source.list().documents] == versions
 
 
-def test_what_names_no_document_is_a_problem_with_its_place(tmp_path: Path) -> None:
+def test_a_line_without_a_document_is_a_problem_with_its_position(tmp_path: Path) -> None:
     put(
         tmp_path / "f.jsonl",
         {"id": "a", "text": "x"},

@@ -77,7 +77,7 @@ class TestListing:
         source = FilesSource((str(tmp_path), str(tmp_path / "sub"), str(tmp_path / "sub/a.md")))
         assert names(source, tmp_path) == ["sub/a.md"]
 
-    def test_a_root_that_is_a_file_is_taken_whatever_the_patterns(self, tmp_path: Path) -> None:
+    def test_a_root_that_is_a_file_is_taken_despite_the_patterns(self, tmp_path: Path) -> None:
         put(tmp_path / "notes", "n")
         assert names(FilesSource((str(tmp_path / "notes"),), ("*.md",)), tmp_path) == ["notes"]
 
@@ -211,9 +211,7 @@ class TestNamesInTheProject:
         with pytest.raises(UserError, match=f"{tmp_path}/nowhere cannot be listed"):
             FilesSource(("nowhere",), project=str(tmp_path)).list()
 
-    def test_what_somebody_calls_a_file_leads_to_its_names(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_any_spelling_of_a_file_leads_to_its_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         project = tmp_path / "project"
         put(project / "docs/a b.md", "a")
         (tmp_path / "link").symlink_to(project)
@@ -379,7 +377,7 @@ class TestProblems:
 
 
 class TestReading:
-    def test_what_is_written_after_it_was_read_has_another_version(self, tmp_path: Path) -> None:
+    def test_a_file_written_after_reading_has_another_version(self, tmp_path: Path) -> None:
         """However young it was, and whatever times it is given."""
         source = FilesSource((str(tmp_path),))
         path = tmp_path / "a.md"
@@ -507,7 +505,7 @@ class TestUrls:
         assert found.uri.endswith("/only.md")
         assert source.read(found.uri, max_bytes=BIG).data == b"one"
 
-    def test_what_is_not_there_is_the_users_error(self, tmp_path: Path) -> None:
+    def test_a_missing_root_is_an_error_of_the_user(self, tmp_path: Path) -> None:
         for root in (f"memory://{uuid.uuid4().hex}", f"zip://::{tmp_path}/no.zip", "nosuch://x"):
             with pytest.raises(UserError):
                 FilesSource((root,)).list()
@@ -552,7 +550,7 @@ class TestGlobs:
     @pytest.mark.parametrize(
         "exclude", [[".git/"], [".git/", "c/"], ["a/c/"], ["/a/"], ["a/**/"], [".git/", "*.txt"], ["c/", "!a/c/"]]
     )
-    def test_what_is_left_out_is_what_pathspec_leaves_out(self, tmp_path: Path, exclude: list[str]) -> None:
+    def test_exclusion_agrees_with_pathspec(self, tmp_path: Path, exclude: list[str]) -> None:
         from pathspec import GitIgnoreSpec
 
         names = [".git", "x.md", "b/.git/x.md", "a/x.md", "a/c/x.md", "a/c/.git/c/x.md", "c/y.txt", "d/a/c", "d/c/x.md"]
@@ -571,7 +569,7 @@ def test_io_is_not_needed_to_pickle(tmp_path: Path) -> None:
         assert pickle.loads(file.getvalue()) == source
 
 
-def test_a_pattern_may_take_back_what_lies_deep_in_a_folder_that_is_left_out(tmp_path: Path) -> None:
+def test_a_pattern_may_include_files_deep_in_an_excluded_folder(tmp_path: Path) -> None:
     for name in ("drafts/deep/keep.md", "drafts/deep/no.md", "drafts/no.md", "yes.md"):
         put(tmp_path / name, "text")
     source = FilesSource((str(tmp_path),), exclude=("drafts/**", "!drafts/deep/keep.md"))
@@ -588,7 +586,7 @@ def test_a_file_may_have_as_many_bytes_as_are_allowed(tmp_path: Path) -> None:
         source.read(listed.uri, max_bytes=4)
 
 
-def test_a_root_owns_what_is_below_it_and_no_neighbour() -> None:
+def test_a_root_owns_the_files_below_it_and_no_neighbour() -> None:
     source = FilesSource(("memory://docs/a",))
     assert source.holds("memory:///docs/a")
     assert source.holds("memory:///docs/a/b.md")

@@ -49,7 +49,7 @@ class TestOwnership(TableOwnership):
         before.promote("Document", index, 5)
         assert target.owner_of("Document") == OURS.id
 
-    def test_a_view_that_nobody_of_us_made_is_left_alone(self, target: ClickHouseTarget) -> None:
+    def test_a_view_of_no_ledger_is_left_alone(self, target: ClickHouseTarget) -> None:
         """It may be a person's own."""
         ours, index = target.owned_by(OURS), self.names[0]
         self.make(ours, index)
@@ -62,7 +62,7 @@ class TestOwnership(TableOwnership):
         ours.promote("Document", index, 1)
         assert (ours.served("Document"), ours.owner_of("Document")) == (index, OURS.id)
 
-    def test_what_a_crash_left_of_making_one_is_whose_it_was_to_be(
+    def test_a_half_created_index_belongs_to_its_creator(
         self, target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ours, theirs, index = target.owned_by(OURS), target.owned_by(THEIRS), self.names[0]
@@ -108,7 +108,7 @@ def slip_in(target: ClickHouseTarget, base: int, *rows: Node) -> None:
 
 
 @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
-def test_whatever_is_inserted_last_the_best_row_stays(target: ClickHouseTarget, upkeep: bool) -> None:
+def test_the_best_row_stays_in_any_order_of_inserts(target: ClickHouseTarget, upkeep: bool) -> None:
     """The best first: by version, then not deleted, then the later base."""
     ranked = [
         (1, Node(0, None, 8, deleted=True)),
@@ -184,7 +184,7 @@ def test_a_file_of_many_batches_becomes_one_part_once(
     assert parts(target) == 1
 
 
-def test_a_task_cuts_its_files_to_what_one_insert_takes(
+def test_a_task_splits_its_files_to_the_limit_of_one_insert(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "INSERT_ROWS", 40)
@@ -353,7 +353,7 @@ def test_names_that_only_quoting_saves(target: ClickHouseTarget) -> None:
 # -- the place ---------------------------------------------------------------------------------
 
 
-def test_another_process_gets_its_turn_and_who_cannot_wait_is_told(
+def test_another_process_gets_its_turn_or_a_clear_error(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
@@ -377,7 +377,7 @@ def test_another_process_gets_its_turn_and_who_cannot_wait_is_told(
     assert target.rows("Node__1") == 1
 
 
-def test_the_engine_stays_open_until_somebody_else_waits_for_it(
+def test_the_engine_stays_open_until_another_process_waits_for_it(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_TURN_SECONDS", 0.0)
@@ -436,7 +436,7 @@ def test_a_server_that_is_not_there_is_away_and_its_password_stays_secret(tmp_pa
         ("Connection refused", Away),
     ],
 )
-def test_what_clickhouse_says_is_sorted_by_what_to_do(said: str, kind: type[Exception]) -> None:
+def test_errors_of_clickhouse_have_the_right_kind(said: str, kind: type[Exception]) -> None:
     assert type(explained(said, "here")) is kind
 
 

@@ -157,7 +157,7 @@ def test_a_base_that_was_cleaned_away_belongs_to_the_past(target: LanceTarget) -
         target.writer("D", base)
 
 
-def test_what_was_cleaned_away_is_unknown_and_not_absent(target: LanceTarget) -> None:
+def test_a_commit_in_a_removed_version_is_unknown_not_absent(target: LanceTarget) -> None:
     base = target.fence("D", 1)
     dataset_of(target, "D").cleanup_old_versions(retain_versions=1)
     put(target, "D", {"b": ["2"]}, epoch=1, attempt="1")

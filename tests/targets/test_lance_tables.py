@@ -53,7 +53,7 @@ def test_an_index_with_one_epoch_for_all_is_still_read(target: LanceTableTarget)
     assert nodes(target, "Node__1") == {1: "one", 2: "two"}
 
 
-def test_a_partition_that_is_idle_does_not_keep_what_all_others_wrote(target: LanceTableTarget) -> None:
+def test_an_idle_partition_does_not_keep_old_versions(target: LanceTableTarget) -> None:
     base = target.fence("Node__1", 1, scope="idle/")
     mark = Mark("s", 1, b"-")
     target.commit("Node__1", base=base, epoch=1, attempt="0", staged=[], marks=[mark], scope="idle/")

@@ -84,9 +84,7 @@ def test_an_index_that_was_dropped_in_part_is_swept(target: QdrantTarget, monkey
     assert target.leftovers("D", idle_seconds=3600) == []
 
 
-def test_what_was_dropped_in_part_is_swept_by_whose_it_is(
-    target: QdrantTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partly_dropped_index_is_swept_by_its_owner(target: QdrantTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = target.owned_by(OURS)
     ours.create("D__2", DIMENSIONS, BUCKETS)
     with monkeypatch.context() as patch:
@@ -97,7 +95,7 @@ def test_what_was_dropped_in_part_is_swept_by_whose_it_is(
     assert ours.leftovers("D", idle_seconds=3600) == ["D__2"]
 
 
-def test_an_alias_that_nobody_of_us_made_is_left_alone(target: QdrantTarget, quick_path: Path) -> None:
+def test_an_alias_of_no_ledger_is_left_alone(target: QdrantTarget, quick_path: Path) -> None:
     """It may be a person's own."""
     ours = target.owned_by(OURS)
     ours.create("D__2", DIMENSIONS, BUCKETS)
@@ -112,7 +110,7 @@ def test_an_alias_that_nobody_of_us_made_is_left_alone(target: QdrantTarget, qui
     assert (quick_path / "D").readlink().name == "D__2"
 
 
-def test_what_was_killed_in_the_middle_leaves_nothing_for_good(target: QdrantTarget, quick_path: Path) -> None:
+def test_leftovers_of_a_killed_write_are_removed(target: QdrantTarget, quick_path: Path) -> None:
     def leave() -> None:
         for name in (".new-1", ".gone-1"):
             (quick_path / name / "segments").mkdir(parents=True)
@@ -183,7 +181,7 @@ def test_the_folder_of_another_mode_is_refused(tmp_path: Path) -> None:
         QdrantTarget(str(tmp_path), None).check()
 
 
-def test_what_is_staged_outlives_the_process(tmp_path: Path) -> None:
+def test_staged_rows_outlive_the_process(tmp_path: Path) -> None:
     """It ends without a word, right after it has staged and committed."""
     program = f"""
 import os, sys

@@ -113,7 +113,7 @@ def asked(server: QdrantServer, method: str, what: str, name: str = "D__1") -> l
 # -- what goes over the wire -------------------------------------------------------------------
 
 
-def test_a_client_finds_what_was_written(server: QdrantServer, target: QdrantTarget) -> None:
+def test_a_client_finds_the_written_rows(server: QdrantServer, target: QdrantTarget) -> None:
     put(target, "D__1", {"a": ["one", "two"]}, epoch=2**40, attempt="1")
     target.promote("D", "D__1", 2**40)
     row = rows_of({"a": ["one", "two"]}, epoch=2**40).to_pylist()[1]
@@ -140,7 +140,7 @@ def test_every_write_is_conditional_and_bounded(
     assert content(server.url, "D__1") == expected({f"d{number}": ["1"] for number in range(10)})
 
 
-def test_what_is_too_large_for_one_request_goes_in_halves(server: QdrantServer, target: QdrantTarget) -> None:
+def test_a_request_that_is_too_large_is_halved(server: QdrantServer, target: QdrantTarget) -> None:
     documents = {f"d{number}": ["x" * 300] for number in range(20)}
     server.max_bytes = 4_000
     put(target, "D__1", documents, epoch=1, attempt="1")
@@ -239,7 +239,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("trouble", [(429, {"Retry-After": "1"}), (429, {}), (500, {}), (503, {}), None])
-def test_what_passes_is_outlasted(server: QdrantServer, target: QdrantTarget, trouble: Any) -> None:
+def test_transient_errors_are_retried(server: QdrantServer, target: QdrantTarget, trouble: Any) -> None:
     base = target.fence("D__1", 1)
     writer = target.writer("D__1", base)
     server.answers = [trouble] * 2
@@ -251,7 +251,7 @@ def test_what_passes_is_outlasted(server: QdrantServer, target: QdrantTarget, tr
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_does_not_pass_is_transient(server: QdrantServer, target: QdrantTarget) -> None:
+def test_a_lasting_server_error_is_transient(server: QdrantServer, target: QdrantTarget) -> None:
     server.answers = [(503, {})] * 5
     with pytest.raises(Transient, match="503"):
         target.rows("D__1")
@@ -259,13 +259,13 @@ def test_what_does_not_pass_is_transient(server: QdrantServer, target: QdrantTar
 
 
 @pytest.mark.usefixtures("quick")
-def test_who_is_not_there_is_away() -> None:
+def test_a_server_that_does_not_listen_is_away() -> None:
     with pytest.raises(Away, match=r"127\.0\.0\.1:9"):
         QdrantTarget("http://127.0.0.1:9", "sesame").check()
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422])
-def test_what_is_refused_is_not_asked_again(server: QdrantServer, target: QdrantTarget, status: int) -> None:
+def test_a_refused_request_is_not_retried(server: QdrantServer, target: QdrantTarget, status: int) -> None:
     server.answers = [(status, {})] * 2
     with pytest.raises(UserError, match="as told"):
         target.rows("D__1")

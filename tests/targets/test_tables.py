@@ -52,13 +52,13 @@ def test_tables_of_a_graph_are_tables_of_a_target() -> None:
         ("", (*COLUMNS, Column("_version", INT64)), ("id",), None),
     ],
 )
-def test_what_cannot_be_a_table_is_refused(
+def test_an_invalid_table_is_refused(
     wrong: tuple[str, tuple[Column, ...], tuple[str, ...], str | None],
 ) -> None:
     with pytest.raises(UserError):
         TableSpec(*wrong)
 
 
-def test_an_alias_owns_what_was_made_for_it() -> None:
+def test_an_alias_owns_the_indexes_created_for_it() -> None:
     assert alias_owns("Node", "Node__1a2b3c4d")
     assert not any(alias_owns("Node", each) for each in ("Node", "Node__x__1", "Node2__1", "Nod__1"))

@@ -83,7 +83,7 @@ def test_arrow_keys_walk_the_matrix(watched: Watched) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Issue@")
 
 
-def test_what_failed_is_tried_again_by_who_has_the_token(watched: Watched, folder: Path) -> None:
+def test_failed_documents_are_retried_with_the_token(watched: Watched, folder: Path) -> None:
     watched.expected.append("401")
     page = watched.go("/failures?entity=Guide")
     row = page.get_by_role("row", name=scene.BROKEN)

@@ -70,7 +70,7 @@ def test_a_setting_that_the_user_may_not_change_has_to_be_right() -> None:
 @pytest.mark.parametrize(
     "setting", ["max_rows_to_read = 1000, read_overflow_mode = 'break'", "skip_unavailable_shards = 1"]
 )
-def test_what_stands_in_a_query_or_in_a_view_is_refused(tmp_path_factory: pytest.TempPathFactory, setting: str) -> None:
+def test_a_setting_in_a_query_or_a_view_is_refused(tmp_path_factory: pytest.TempPathFactory, setting: str) -> None:
     """It overrules what is sent."""
     folder = str(tmp_path_factory.mktemp("chdb"))
     source = made(folder, rows().slice(0, 10))

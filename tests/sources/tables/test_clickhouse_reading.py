@@ -67,7 +67,7 @@ def answer(source: ClickHouseTable, wanted: Selection, rows: RowColumns = ROWS) 
     [(("id",), key_of(90_000), key_of(120_000)), (("path", "id"), key_of("42/", 90_000), key_of("42/", 120_000))],
     ids=["key", "tenant and key"],
 )
-def test_a_range_reads_what_the_primary_key_leads_to(
+def test_a_range_reads_only_granules_of_its_primary_key(
     folder: str, sql: str | None, cut_by: tuple[str, ...], lower: Any, upper: Any
 ) -> None:
     source = ClickHouseTable(folder, "builds", sql=sql)
@@ -158,7 +158,7 @@ def test_the_state_of_a_table(folder: str) -> None:
     assert ClickHouseTable(folder, "volatile").state() is None
 
 
-def test_a_folder_that_somebody_made_with_chdb(tmp_path: Path) -> None:
+def test_a_folder_made_with_chdb_is_read(tmp_path: Path) -> None:
     from chdb.state.sqlitelike import connect
 
     embedded._end()
@@ -222,7 +222,7 @@ def test_blocks_are_halved_until_they_fit(pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize("error", [Transient("once more"), Away("gone for a moment")])
-def test_what_passes_is_waited_out_and_no_row_comes_twice(error: Exception, pauses: list[float]) -> None:
+def test_a_transient_error_is_retried_and_no_row_comes_twice(error: Exception, pauses: list[float]) -> None:
     assert read(Shaky(breaks=[error] * 3)) == [4]
     assert pauses == list(PAUSES)
     lasting = Shaky(breaks=[error] * 4)
@@ -231,7 +231,7 @@ def test_what_passes_is_waited_out_and_no_row_comes_twice(error: Exception, paus
     assert len(lasting.asked) == 4
 
 
-def test_what_the_user_has_to_mend_is_not_tried_again(pauses: list[float]) -> None:
+def test_an_error_of_the_user_is_not_retried(pauses: list[float]) -> None:
     place = Shaky(breaks=[UserError("no such table")])
     with pytest.raises(UserError):
         read(place)

@@ -101,7 +101,7 @@ def test_a_column_without_a_type_of_ours_is_named(place: Location) -> None:
         twice.columns(_no_spark)
 
 
-def test_what_is_not_there_is_said(place: Location, tmp_path: Path) -> None:
+def test_a_missing_table_or_folder_is_named(place: Location, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere") as raised:
         ClickHouseTable(place.uri, "nowhere").columns(_no_spark)
     assert "`table`" in str(raised.value)

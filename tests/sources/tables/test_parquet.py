@@ -60,7 +60,7 @@ def test_a_change_is_seen_in_the_row_groups_that_may_have_the_scope(
     assert later([found], ROWS, GLOBAL, micros(4)) is True
 
 
-def test_what_statistics_do_not_say_is_unknown(tmp_path: Path) -> None:
+def test_missing_statistics_are_unknown(tmp_path: Path) -> None:
     without = footer(tmp_path, [[("42/9970/", 5)]], write_statistics=False)
     assert later([without], ROWS, SCOPE, micros(9)) is None
     half = footer(tmp_path, [[("42/9970/", 5)]], write_statistics=["at"])

@@ -123,7 +123,7 @@ def test_of_a_row_whose_version_is_null_the_content_tells(make: Make) -> None:
 
 
 @pytest.mark.spark
-def test_spark_lists_what_is_listed_without_it(tmp_path: Path) -> None:
+def test_spark_lists_the_same_documents_as_without_it(tmp_path: Path) -> None:
     """Rows without a version too."""
     (tmp_path / "rows").mkdir()
     rows = tickets((1, "one", "first", NOON, False), (2, "zwei, ü", None, None, None), (3, None, "", None, None))
@@ -210,7 +210,7 @@ def test_few_rows_and_many_are_found(make: Make) -> None:
         (DocumentColumns(("id",), "body", deleted="subject"), "'subject' is string, and has to be a flag"),
     ],
 )
-def test_columns_that_cannot_be_what_they_are_named_for(make: Make, columns: DocumentColumns, says: str) -> None:
+def test_columns_of_a_wrong_type_are_refused(make: Make, columns: DocumentColumns, says: str) -> None:
     source = documents(make(tickets((1, "one", "first", NOON, False))), columns)
     with pytest.raises(UserError, match=says):
         source.list()

@@ -46,7 +46,7 @@ def rows_of(source: SparkTable, rows: RowColumns = PLAIN, selection: Selection |
 # -- Parquet without Spark ----------------------------------------------------------------------------
 
 
-def test_what_changed_is_known_from_footers(tmp_path: Path) -> None:
+def test_changes_are_known_from_footers(tmp_path: Path) -> None:
     source = written(tmp_path / "t", table_of(some_rows(100)), table_of(some_rows(300)), row_group_size=50)
     assert source.columns(no_spark) == COLUMNS
     latest = micros(START) + 306
@@ -314,7 +314,7 @@ def test_a_transform_that_breaks_the_table(tmp_path: Path, transform: Any, said:
 # -- bad and other files ------------------------------------------------------------------------------
 
 
-def test_there_is_nothing_or_something_else(tmp_path: Path) -> None:
+def test_a_missing_path_or_another_format_is_an_error(tmp_path: Path) -> None:
     for source in (SparkTable("parquet", (str(tmp_path / "none"),)), SparkTable("csv", (str(tmp_path / "none"),))):
         with pytest.raises(UserError, match=r"there is nothing at .*none"):
             source.columns(session)
@@ -391,7 +391,7 @@ def test_a_large_table_is_sampled(tmp_path: Path) -> None:
     assert 95_000 < before < 105_000
 
 
-def test_where_it_is_holds_no_secret() -> None:
+def test_the_shown_path_holds_no_secret() -> None:
     source = SparkTable("parquet", ("s3a://user:hunter2@bucket/t?sig=hunter3", "/data/t"), options={"key": "hunter4"})
     assert source.text == "s3a://bucket/t, /data/t"
     assert "hunter" not in repr(source)

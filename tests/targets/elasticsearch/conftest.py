@@ -9,7 +9,7 @@ DIALECT = (
     "test_contents_show_duplicates",
     "test_rows_of_documents_are_given_back_whole",
     "test_hybrid_search_ranks_hits_of_both_first",
-    "test_it_is_known_by_what_it_says_of_itself",
+    "test_the_server_is_recognized_by_its_answer",
     "test_travels_pickled",
     "test_updates_and_deletes_of_one_commit",
     "test_vector_search_finds_the_nearest",

@@ -34,6 +34,6 @@ class TestOwnership(DocumentOwnership):
     pass
 
 
-def test_it_is_known_by_what_it_says_of_itself(target: OpenSearchTarget) -> None:
+def test_the_server_is_recognized_by_its_answer(target: OpenSearchTarget) -> None:
     target.check()
     assert target.indexes.dialect.name == "Elasticsearch"

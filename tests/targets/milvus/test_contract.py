@@ -73,7 +73,7 @@ class TestOwnership(DocumentOwnership):
         assert isinstance(found, MilvusTarget)
         return found
 
-    def test_an_alias_that_nobody_of_us_made_is_left_alone(self, target: MilvusTarget) -> None:
+    def test_an_alias_of_no_ledger_is_left_alone(self, target: MilvusTarget) -> None:
         """It may be a person's own."""
         ours, place, (index, other) = target.owned_by(OURS), Location(target.uri, target.token), self.names
         self.make(target, index)

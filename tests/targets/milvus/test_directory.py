@@ -62,7 +62,7 @@ def test_rows_are_asked_for_by_their_ids_only(target: MilvusTarget, asked: list[
     assert content(target, "D") == expected({**BEFORE, **AFTER})
 
 
-def test_what_was_left_by_who_broke_off_is_found_by_the_next(
+def test_rows_left_by_an_interrupted_commit_are_found_by_the_next(
     target: MilvusTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before whichever call that was."""
@@ -114,7 +114,7 @@ def test_a_document_that_was_removed_and_comes_back(target: MilvusTarget) -> Non
     assert content(target, "D") == expected({**BEFORE, "new": ["new"]})
 
 
-def test_who_removes_late_leaves_the_list_of_a_document_that_is_back(target: MilvusTarget) -> None:
+def test_a_late_removal_keeps_the_list_of_a_document_that_returned(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     base = target.fence("D", 1)
     late = target.writer("D", base)
@@ -142,7 +142,7 @@ def test_a_document_of_more_chunks_than_a_list_holds(target: MilvusTarget, monke
     assert content(target, "D") == expected({"d0": ["1"], "d1": ["less"]})
 
 
-def test_who_finds_rows_that_are_not_listed_does_without_lists(target: MilvusTarget, asked: list[str]) -> None:
+def test_unlisted_rows_disable_the_lists(target: MilvusTarget, asked: list[str]) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     add_unlisted(target, {"d3": [*BEFORE["d3"], "stranger"]})
     assert target.rows("D") == len(list(expected(BEFORE).elements())) + 1
@@ -181,7 +181,7 @@ def test_a_chunk_that_went_to_another_document_is_of_that_one(target: MilvusTarg
     assert Counter(writer.existing(["a", "b"])["document_id"].to_pylist()) == {"b": 1}
 
 
-def test_it_goes_with_its_index(target: MilvusTarget) -> None:
+def test_the_directory_is_dropped_with_its_index(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     assert has_one(target)
     target.drop("D")

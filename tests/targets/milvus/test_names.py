@@ -34,11 +34,11 @@ def test_every_name_has_a_collection_of_its_own(name: str) -> None:
         ("7seas", "_x37_seas"),
     ],
 )
-def test_most_names_stay_what_they_are(name: str, coded: str) -> None:
+def test_most_names_stay_unchanged(name: str, coded: str) -> None:
     assert location.collection(name) == coded
 
 
-def test_what_milvus_cannot_name_is_refused() -> None:
+def test_a_name_too_long_for_milvus_is_refused() -> None:
     with pytest.raises(UserError, match="too long"):
         location.collection("a" + "-" * 100)
 

@@ -100,7 +100,7 @@ def test_a_promotion_that_was_broken_off_is_finished_by_the_next_try(
     assert Location(embedded.uri).call("describe_alias", "D")["collection_name"] == "D__2"
 
 
-def test_who_was_overtaken_while_promoting_leaves_the_alias_to_the_newer_one(
+def test_an_overtaken_promotion_leaves_the_alias_to_the_newer_one(
     served: MilvusTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2, 3):
@@ -178,7 +178,7 @@ def _has_no_secrets(error: InstepError, target: MilvusTarget) -> None:
     assert "t0ken" not in shown
 
 
-def test_what_milvus_says_is_shown_without_the_token(embedded: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_milvus_are_shown_without_the_token(embedded: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     target = MilvusTarget(embedded.uri, TOKEN, "bucket")
     assert pickle.loads(pickle.dumps(target)) == target
 
@@ -203,7 +203,7 @@ def test_what_milvus_says_is_shown_without_the_token(embedded: MilvusTarget, mon
         (1, "auth check failure, please check username and password", UserError),
     ],
 )
-def test_what_milvus_says_is_for_whom_it_concerns(
+def test_errors_of_milvus_have_the_right_kind(
     embedded: MilvusTarget, monkeypatch: pytest.MonkeyPatch, code: int, said: str, kind: type[InstepError]
 ) -> None:
     def refuse(*args: Any) -> None:

@@ -116,9 +116,7 @@ def test_requests_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch)
     assert list(staging.requests(rows.slice(0, 0))) == []
 
 
-def test_what_is_too_large_for_one_request_goes_in_several(
-    target: MilvusTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_writes_and_reads_go_in_several_requests(target: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing and reading."""
 
     def before(method: str, said: dict[str, Any]) -> None:

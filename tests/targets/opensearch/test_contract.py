@@ -53,7 +53,7 @@ class TestOwnership(DocumentOwnership):
         self.write(before, index, before.fence(index, 6), epoch=6, attempt="1")
         assert [target.owner_of(name) for name in (index, "Document")] == [OURS.id, OURS.id]
 
-    def test_an_alias_that_nobody_of_us_made_is_left_alone(self, target: OpenSearchTarget) -> None:
+    def test_an_alias_of_no_ledger_is_left_alone(self, target: OpenSearchTarget) -> None:
         """It may be a person's own."""
         ours, (index, other) = target.owned_by(OURS), self.names
         self.make(target, index)

@@ -49,7 +49,7 @@ class Clock:
         return Bulk(Connection(url), coded(INDEX), pace, self.sleep, lambda: self.now)
 
 
-def test_whatever_goes_wrong_every_row_is_in_once(target: OpenSearchTarget) -> None:
+def test_after_any_trouble_every_row_is_stored_once(target: OpenSearchTarget) -> None:
     rows = rows_of({f"d{n}": ["one", "two"] for n in range(150)})
     script = ["status 429", "fine", "lost", "status 503", "half", "unheard", "short", "half", "status 500", "lost"]
     clock = Clock()
@@ -80,7 +80,7 @@ def test_an_outage_without_end_ends_the_try(target: OpenSearchTarget) -> None:
     assert clock.now > module._PATIENCE
 
 
-def test_what_is_too_large_goes_in_halves_and_alone_it_is_refused(target: OpenSearchTarget) -> None:
+def test_a_large_request_is_halved_and_a_single_large_row_refused(target: OpenSearchTarget) -> None:
     rows = rows_of({"small": ["s"] * 40, "large": ["x" * 20_000], "more": ["m"] * 20})
     with TroubledServer(target.uri, largest=6_000) as server:
         bulk = Clock().bulk(server.url)
@@ -94,7 +94,7 @@ def test_what_is_too_large_goes_in_halves_and_alone_it_is_refused(target: OpenSe
     assert target.rows(INDEX) == 100
 
 
-def test_a_document_that_is_refused_keeps_what_was_indexed_of_it(target: OpenSearchTarget) -> None:
+def test_a_refused_document_keeps_its_indexed_chunks(target: OpenSearchTarget) -> None:
     put(target, INDEX, {"bad": ["old", "older"], "good": ["old", "older"]}, epoch=1, attempt="1")
     base = target.fence(INDEX, 1)
     writer = target.writer(INDEX, base)
@@ -175,7 +175,7 @@ def test_names_come_back(name: str) -> None:
     assert len(coded(name)) <= 255
 
 
-def test_secrets_stay_out_of_what_is_said() -> None:
+def test_secrets_stay_out_of_errors() -> None:
     target = OpenSearchTarget("http://127.0.0.1:1", "ann", "hunter2", None)
     assert "hunter2" not in repr(target)
     assert Connection("http://h", password="hunter2")._hushed("no hunter2 here") == "no *** here"

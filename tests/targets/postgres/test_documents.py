@@ -114,7 +114,7 @@ def test_readers_see_documents_as_they_were_until_they_see_them_as_they_are(
     assert row_texts(server, target) == after
 
 
-def test_any_client_reads_what_was_written(server: PostgresServer, target: PostgresDocuments) -> None:
+def test_any_client_reads_the_written_rows(server: PostgresServer, target: PostgresDocuments) -> None:
     documents = {"a": ["one", "zwei 💡 \\ ' \x01", ""], "it's": ["x" * 20_000]}
     target.create("Document__1", DIMENSIONS, BUCKETS)
     put(target, "Document__1", documents, epoch=3, attempt="1")
@@ -269,9 +269,7 @@ def test_dimensions_that_cannot_be_are_refused(target: PostgresDocuments, dimens
     assert not target.exists("Document__1")
 
 
-def test_a_database_without_pgvector_is_told_what_to_do(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_without_pgvector_gives_a_hint(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.execute("DROP DATABASE IF EXISTS plain")
     server.execute("CREATE DATABASE plain")
     server.execute("DROP ROLE IF EXISTS writer")

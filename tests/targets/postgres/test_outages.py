@@ -91,7 +91,7 @@ def test_a_server_that_dies_in_mid_commit_loses_staged_rows_and_nothing_else(
     assert content(target, index) == NEW
 
 
-def test_a_connection_that_dies_before_its_commit_leaves_open_what_happened(
+def test_a_connection_that_dies_at_its_commit_leaves_the_outcome_unknown(
     server: PostgresServer,
     target: PostgresTarget,
     index: str,
@@ -124,7 +124,7 @@ def test_a_lost_answer_to_a_commit_is_looked_up_by_its_attempt(
     assert nodes(target, index) == {1: "newer"}
 
 
-def test_connections_that_broke_while_nobody_used_them_are_not_noticed(
+def test_idle_connections_that_broke_are_replaced_silently(
     server: PostgresServer, target: PostgresTarget, index: str
 ) -> None:
     disconnect_all(server)
@@ -188,7 +188,7 @@ def closed_port() -> int:
         (lambda url, _: f"{url}?sslmode=require", InstepError, "SSL"),
     ],
 )
-def test_what_is_wrong_with_an_address_is_told_without_secrets(
+def test_a_wrong_address_is_explained_without_secrets(
     server: PostgresServer, change: Callable[[str, int], str], error: type[InstepError], says: str
 ) -> None:
     wrong = PostgresTarget(change(server.url(DATABASE), server.port))
@@ -209,7 +209,7 @@ def test_an_address_that_is_not_understood_is_not_repeated(uri: str) -> None:
     assert "s3cret" not in str(found.value)
 
 
-def test_check_says_what_the_user_may_not_do(server: PostgresServer, target: PostgresTarget) -> None:
+def test_check_names_missing_rights(server: PostgresServer, target: PostgresTarget) -> None:
     target.check()
     server.execute("DROP ROLE IF EXISTS reader", database=DATABASE)
     server.execute("CREATE ROLE reader LOGIN PASSWORD 'r3ader'", database=DATABASE)
@@ -234,7 +234,7 @@ def test_a_database_that_does_not_hold_every_text_is_refused(server: PostgresSer
         PostgresTarget(server.url("ascii")).check()
 
 
-def test_what_a_client_said_is_not_repeated_by_errors_of_rows(server: PostgresServer, target: PostgresTarget) -> None:
+def test_errors_of_rows_do_not_repeat_values(server: PostgresServer, target: PostgresTarget) -> None:
     """An error of the driver may hold values: it is no part of ours."""
     with target.place.session() as session, pytest.raises(UserError) as found:
         session.run("SELECT 1 / (%s - 7)", 7)

@@ -53,7 +53,7 @@ def test_all_views_of_an_alias_move_and_those_of_other_kinds_go(target: Postgres
 
 
 @pytest.mark.parametrize("second", [NODES, CHANGED], ids=["same columns", "other columns"])
-def test_who_could_read_a_view_still_can_after_it_moved(
+def test_readers_of_a_view_keep_their_rights_after_it_moved(
     server: PostgresServer, target: PostgresTarget, second: TableSpec
 ) -> None:
     role = "odd \"role'%s"
@@ -73,7 +73,7 @@ def test_who_could_read_a_view_still_can_after_it_moved(
     server.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}", database=DATABASE)
 
 
-def test_a_view_that_somebody_made_of_ours_is_named_and_nothing_moves(target: PostgresTarget) -> None:
+def test_a_dependent_view_of_a_user_is_named_and_nothing_moves(target: PostgresTarget) -> None:
     for name, spec in (("Node__1", NODES), ("Node__2", CHANGED), ("Node__3", NODES)):
         target.create(name, [spec])
     target.promote("Node", "Node__1", 1)

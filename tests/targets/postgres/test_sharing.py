@@ -78,7 +78,7 @@ def test_a_fence_does_not_wait_for_the_work_of_a_commit_and_undoes_it(
     assert target.committed(index, base, ["s"]) == {}
 
 
-def test_a_deletion_under_an_epoch_that_ends_meanwhile_is_undone(
+def test_a_deletion_under_an_epoch_that_ends_is_undone(
     target: PostgresTarget, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(target, index, Node(1, "one", 1), Edge(1, 1, 1), epoch=1, attempt="1")

@@ -57,7 +57,7 @@ def test_rows_of_tasks_that_failed_or_ran_twice_are_not_committed(target: Postgr
     assert nodes(target, index) == {1: "one"}
 
 
-def test_what_a_crash_of_the_server_took_is_staged_again(
+def test_rows_lost_in_a_server_crash_are_staged_again(
     server: PostgresServer, target: PostgresTarget, index: str
 ) -> None:
     put(target, index, Node(1, "old", 1), epoch=1, attempt="1")
@@ -72,7 +72,7 @@ def test_what_a_crash_of_the_server_took_is_staged_again(
     assert nodes(target, index) == {1: "new"}
 
 
-def test_rows_that_were_removed_meanwhile_are_missed(target: PostgresTarget, index: str) -> None:
+def test_staged_rows_removed_before_the_commit_are_a_conflict(target: PostgresTarget, index: str) -> None:
     base = target.fence(index, 1)
     part = staged(target, index, base, Node(1, "new", 2))
     replace(target, keep_seconds=0).maintain(index)
@@ -80,7 +80,7 @@ def test_rows_that_were_removed_meanwhile_are_missed(target: PostgresTarget, ind
         target.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[])
 
 
-def test_upkeep_removes_what_is_old_and_leaves_what_is_not(target: PostgresTarget, index: str) -> None:
+def test_upkeep_removes_old_staged_rows_only(target: PostgresTarget, index: str) -> None:
     staged(target, index, target.fence(index, 1), Node(1, "x", 1))
     target.create("Other__1", SPECS)
     staged(target, "Other__1", target.fence("Other__1", 1), Node(1, "x", 1))

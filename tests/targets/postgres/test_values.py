@@ -154,7 +154,7 @@ def test_the_server_understands_them_as_we_do(target: PostgresTarget) -> None:
         ("at", -210_866_803_200_000_001, "4714 BC"),
     ],
 )
-def test_what_it_cannot_hold_is_refused_by_the_name_of_the_column(
+def test_a_value_that_does_not_fit_is_refused_with_its_column(
     target: PostgresTarget, name: str, value: Any, says: str
 ) -> None:
     target.create("Odd__1", [NAMES])

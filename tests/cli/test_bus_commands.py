@@ -117,7 +117,7 @@ def test_a_namespace_is_wanted_whether_it_is_declared_or_not(folder: Path, capsy
         (["Pear", "--namespace", "7"], "no entity is named 'Pear'"),
     ],
 )
-def test_what_cannot_be_wanted_asks_for_nothing(
+def test_an_invalid_want_asks_for_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
 ) -> None:
     assert why in said(capsys, "want", *arguments, code=1)
@@ -146,7 +146,9 @@ def test_all_that_is_declared_is_asked_for_and_done(
     assert len(indexer.asked) == len(refs)  # nothing is done twice
 
 
-def test_what_is_named_is_asked_for(folder: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dispatch_asks_for_the_named_scope(
+    folder: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = said(capsys, "dispatch", "--namespace", "42/9970/", "--watermark", "2026-01-31T12:00:00Z")
     assert text.startswith("42/9970: 2 entities are asked to be fresh as of 2026-01-31")
     assert said(capsys, "dispatch", "--global").startswith("global: 1 entity is asked to be fresh as of ")
@@ -165,13 +167,13 @@ def test_what_is_named_is_asked_for(folder: Path, clock: VirtualClock, capsys: p
         (["--watermark", "2026-01-01", "--every", "5m"], "Leave --watermark out"),
     ],
 )
-def test_what_cannot_be_asked_for(
+def test_an_invalid_dispatch_is_refused(
     folder: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str], options: list[str], why: str
 ) -> None:
     assert why in said(capsys, "dispatch", *options, code=1)
 
 
-def test_it_asks_again_and_again_whatever_is_away(
+def test_dispatch_repeats_though_services_are_away(
     folder: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slept: list[float] = []
@@ -220,7 +222,7 @@ def letters(folder: Path, clock: VirtualClock, indexer: Indexer, capsys: pytest.
     return clock.now()
 
 
-def test_what_was_given_up_is_listed(letters: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_are_listed(letters: int, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "letters", "list", "--entity", "Issue")
     assert [(each["ref"], each["attempts"], each["reason"]) for each in found] == [
         ("Issue@7", 1, "no column `path`, token=***")
@@ -292,7 +294,7 @@ def test_one_namespace_and_one_entity(folder: Path, bus: Bus, capsys: pytest.Cap
     assert "no entity is named 'Nobody'" in said(capsys, "status", "--entity", "Nobody", code=1)
 
 
-def test_what_is_indexed_as_a_whole_is_shown_as_ever(
+def test_global_entities_are_shown_as_before(
     folder: Path, bus: Bus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[list[str]] = []
@@ -307,7 +309,7 @@ def test_what_is_indexed_as_a_whole_is_shown_as_ever(
     assert asked == [["User"], ["User"]]
 
 
-def test_a_matrix_that_is_too_wide_says_what_is_not_indexed(
+def test_a_matrix_that_is_too_wide_lists_unindexed_entities(
     folder: Path, bus: Bus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [f"Entity{n}" for n in range(20)]
@@ -338,7 +340,7 @@ def test_a_bus_that_cannot_be_read_is_unknown(
 # Checkpoints.
 
 
-def test_checkpoints_and_the_slices_of_what_is_built(
+def test_checkpoints_and_slices_of_a_running_build(
     folder: Path, ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (part,) = begin(ledger, entities=["User"], slices=3)

@@ -71,7 +71,7 @@ def test_a_plan_of_another_format_is_not_run(folder: Path, capsys: pytest.Captur
     assert "another format" in answer(capsys, "run", "plan.json", code=1)
 
 
-def test_what_is_no_plan_is_said_to_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_plan_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.json").write_text('{"a": 1}')
     assert "no saved plan" in answer(capsys, "run", "other.json", code=1)
     assert "cannot be read" in answer(capsys, "run", "missing.json", code=1)
@@ -122,7 +122,7 @@ def test_status_tells_that_the_source_is_away(folder: Path, capsys: pytest.Captu
     assert status["notes"] == []
 
 
-def test_status_tells_when_readers_do_not_get_what_is_recorded(
+def test_status_reports_when_the_alias_differs_from_the_record(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(capsys, "run")
@@ -145,7 +145,7 @@ def test_check_finds_everything_in_order(folder: Path, capsys: pytest.CaptureFix
     assert not (folder / ".instep" / "ledger.db").exists()
 
 
-def test_check_exits_with_1_and_says_what_is_missing(
+def test_check_exits_with_1_and_names_missing_parts(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus.project(folder, folder / "nowhere")
@@ -156,7 +156,7 @@ def test_check_exits_with_1_and_says_what_is_missing(
     assert "! Java" in said, "small waves need none"
 
 
-def test_mistakes_are_answered_with_what_where_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_answered_with_cause_place_and_hint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = answer(capsys, "run", "Documnet", code=1)
     assert "Documnet" in said
     assert "Document" in said.split("hint")[1]

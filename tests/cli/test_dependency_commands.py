@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_plan_names_what_is_waited_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_names_awaited_dependencies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Page@global: waits for Site@global" in answer(capsys, "plan", code=2)
     page, site = json.loads(answer(capsys, "plan", "--json", code=2))
     assert (page["waits_for"], site["waits_for"]) == (["Site@global"], [])
@@ -39,7 +39,7 @@ def test_plan_names_what_is_waited_for(folder: Path, capsys: pytest.CaptureFixtu
     assert "waits for" not in answer(capsys, "plan", code=2)
 
 
-def test_run_shows_what_it_built_first_and_lineage_and_why_lead_there(
+def test_run_shows_upstream_builds_and_lineage_and_why_find_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = json.loads(answer(capsys, "run", "Page", "--json"))

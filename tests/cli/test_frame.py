@@ -100,7 +100,7 @@ def test_with_json_the_error_is_json_too(command: Install, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(("kind", "code"), [(Transient, 75), (Conflict, 1), (Fenced, 1), (Unknown, 1)])
-def test_our_own_errors_say_what_to_do_next(
+def test_errors_of_instep_hold_a_hint(
     command: Install, capsys: pytest.CaptureFixture[str], kind: type[InstepError], code: int
 ) -> None:
     command(raising(kind("the ledger is away")))
@@ -258,7 +258,7 @@ def test_names_that_the_terminal_cannot_show_are_no_crash(tmp_path: Path) -> Non
     assert done.stderr == ""
 
 
-def test_a_result_is_one_json_value_or_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_is_one_json_value_or_a_text(capsys: pytest.CaptureFixture[str]) -> None:
     for out in (Output(as_json=True), Output()):
         out.line("for people")
         out.result({"a": "é"}, partial(out.line, "shown"))
@@ -274,7 +274,7 @@ def test_tables_show_numbers_and_never_read_cells_as_markup(capsys: pytest.Captu
     assert "a" * 100 in text
 
 
-def test_what_could_steer_a_terminal_is_made_visible() -> None:
+def test_control_characters_are_made_visible() -> None:
     assert visible("a\x1b[2Jb\udcffé\n") == "a\\x1b[2Jb\\udcffé\n"
 
 
@@ -313,7 +313,7 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     ]
 
 
-def test_progress_without_a_total_says_what_is_done() -> None:
+def test_progress_without_a_total_shows_the_count() -> None:
     now = [0.0]
     stream = io.StringIO()
     lines = Lines(stream, lambda: now[0])

@@ -43,9 +43,7 @@ def test_an_empty_ledger_has_no_jobs_and_no_workers(ledger: MemoryLedger) -> Non
     assert worker_answers(ledger) == []
 
 
-def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
-    ledger: MemoryLedger, clock: VirtualClock
-) -> None:
+def test_a_running_job_shows_progress_speed_and_workers(ledger: MemoryLedger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger, slices=4)
     ledgers.register(ledger, BOB, host="server-2")
     ledger.jobs.join(JOB, BOB)
@@ -120,7 +118,7 @@ def test_a_job_without_workers_is_said_to_wait(ledger: MemoryLedger) -> None:
     assert one_job_answer(ledger, JOB).waits_for_workers
 
 
-def test_workers_tell_what_they_do_and_since_when(ledger: MemoryLedger, clock: VirtualClock) -> None:
+def test_workers_show_their_activity_and_its_start(ledger: MemoryLedger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger)
     ledgers.register(ledger, BOB, host="server-2", pid=7)
     clock.sleep(3)
@@ -169,7 +167,7 @@ def test_a_beginning_that_several_have_is_answered_with_them(ledger: MemoryLedge
     assert f"{OTHER} (Ticket@global)" in error.hint
 
 
-def test_what_names_no_job_is_answered_with_what_to_do(ledger: MemoryLedger) -> None:
+def test_an_unknown_job_is_answered_with_a_hint(ledger: MemoryLedger) -> None:
     assert "nothing has run yet" in error_of(lambda: find_job(ledger, "abcd")).what
     ledgers.begin(ledger)
     error = error_of(lambda: find_job(ledger, "abcd"))
@@ -210,7 +208,7 @@ def test_an_ended_job_is_not_stopped(ledger: MemoryLedger, clock: VirtualClock) 
     assert jobs.stop_job(ledger, JOB, "enough", clock=clock, wait=True) is JobState.COMPLETED
 
 
-def test_a_resumed_job_is_open_to_any_worker_and_keeps_what_is_done(ledger: MemoryLedger) -> None:
+def test_a_resumed_job_is_open_to_any_worker_and_keeps_its_progress(ledger: MemoryLedger) -> None:
     (part,) = ledgers.begin(ledger)
     ledgers.complete(ledger, part, 1)
     ledgers.stop(ledger)
@@ -222,13 +220,13 @@ def test_a_resumed_job_is_open_to_any_worker_and_keeps_what_is_done(ledger: Memo
     assert (view.state, view.done, view.error) == (JobState.RUNNING, 5, None)
 
 
-def test_resuming_what_runs_changes_nothing(ledger: MemoryLedger) -> None:
+def test_resuming_a_running_job_changes_nothing(ledger: MemoryLedger) -> None:
     ledgers.begin(ledger)
     jobs.resume_job(ledger, ledgers.job_of(ledger))
     assert ledgers.job_of(ledger).state is JobState.RUNNING
 
 
-def test_what_cannot_be_resumed_says_why(ledger: MemoryLedger) -> None:
+def test_a_job_that_cannot_be_resumed_gives_the_reason(ledger: MemoryLedger) -> None:
     (part,) = ledgers.begin(ledger, slices=2)
     ledgers.claim(ledger, part, 1)
     ledger.jobs.request_stop(JOB)

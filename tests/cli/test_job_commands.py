@@ -71,7 +71,7 @@ def test_a_job_that_waits_for_a_worker_says_so(ledger: Ledger, capsys: pytest.Ca
     assert "waits for a worker" in said(capsys, "job", "show", "1f0c")
 
 
-def test_workers_tell_where_they_are_and_what_they_do(
+def test_workers_show_their_host_and_activity(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (part,) = ledgers.begin(ledger)
@@ -143,7 +143,7 @@ def test_a_job_is_shown_entity_by_entity_with_its_workers(
     assert [worker["id"] for worker in shown["workers"]] == [ANN]
 
 
-def test_a_job_that_is_being_planned_shows_what_was_asked(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_being_planned_shows_its_request(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.register(ledger, ANN)
     ledger.jobs.begin(JOB, ANN, {"entities": ["Document@global", "Ticket@global"], "full_refresh": False})
     text = said(capsys, "job", "show", JOB)
@@ -237,7 +237,7 @@ def test_retrying_runs_the_entities_in_which_something_failed(
     assert (options["retry_failures"], options["engine"]) == (True, "inline")
 
 
-def test_what_is_still_under_way_is_not_retried(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_job_is_not_retried(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.begin(ledger)
     assert "has not ended" in said(capsys, "job", "retry", JOB, code=1)
     ledgers.stop(ledger)

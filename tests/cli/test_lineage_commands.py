@@ -244,7 +244,7 @@ def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say:
     assert "What is stored is what the log leads to." in say("ledger", "verify")
 
 
-def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
+def test_gc_lists_what_it_would_remove_and_removes_it(place: Home, say: Say) -> None:
     assert "Nothing is old enough" in say("gc")
     assert not (place.root / ".instep").exists()
     for _ in range(3):

@@ -37,9 +37,7 @@ def test_files_that_are_indexed_stand_in_for_no_library(folder: Path, command: l
     assert done.returncode == 0, done.stderr
 
 
-def test_a_transforms_module_is_sent_with_what_it_imports_of_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transforms_module_is_sent_with_its_local_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "sendable.py": "import json, alongside\nfrom bundle.inner import thing\ndef f(rows):\n    import lazily\n",
         "alongside.py": "import sendable\n",

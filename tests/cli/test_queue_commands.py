@@ -114,7 +114,7 @@ def test_the_story_of_a_queue(
     assert answer(capsys, "queue", "status", "bills")["phase"] == "declared"
 
 
-def test_every_phase_says_what_comes_next_and_refuses_what_is_too_early(
+def test_every_phase_names_the_next_one_and_refuses_early_steps(
     tables: Tables, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "Next: instep queue create bills" in said(capsys, "queue", "status", "bills")
@@ -158,7 +158,7 @@ def test_an_old_or_unequal_comparison_is_none(
     said(capsys, "queue", "switch", "bills")
 
 
-def test_what_differs_for_a_moment_is_no_difference(
+def test_a_momentary_difference_is_not_reported(
     tables: Tables, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switched(capsys)
@@ -293,7 +293,7 @@ def test_only_the_parked_keys_that_are_named_are_tried_again(
     assert answer(capsys, "queue", "unpark", "bills", "--all")["unparked"] == [600]
 
 
-def test_a_line_says_what_went_wrong_before_the_command_does(
+def test_the_error_of_one_line_wins_over_that_of_the_command(
     tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str], given: Callable[..., None]
 ) -> None:
     switched(capsys)
@@ -337,7 +337,7 @@ def test_a_queue_is_dropped_only_when_that_is_confirmed(tables: Tables, capsys: 
         ("sqlite:///shop.db", "sqlite:///nowhere.db", "nowhere.db"),
     ],
 )
-def test_the_doctor_and_create_refuse_what_cannot_be(
+def test_the_doctor_and_create_refuse_an_impossible_queue(
     folder: Path, tables: Tables, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
 ) -> None:
     file = folder / "instep.yaml"

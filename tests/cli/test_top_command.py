@@ -74,7 +74,7 @@ def shown(seen: Overview, *, trouble: str | None = None) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_it_shows_jobs_workers_and_failures_in_80_columns() -> None:
+def test_top_shows_jobs_workers_and_failures_in_80_columns() -> None:
     ledger = CountingLedger()
     (part,) = ledgers.begin(ledger, slices=400)
     ledgers.register(ledger, BOB, host="a-host-with-quite-a-long-name.example.org")
@@ -100,7 +100,7 @@ def test_many_workers_leave_room_for_the_rest() -> None:
     assert shown(overview(ledger))[-1] == "and 28 more, see `instep workers`"
 
 
-def test_what_has_ended_is_not_read_again() -> None:
+def test_ended_jobs_are_not_read_again() -> None:
     ledger = CountingLedger()
     (part,) = ledgers.begin(ledger, slices=2)
     ledgers.begin(ledger, job_id=OTHER, entities=["Ticket"])
@@ -120,7 +120,7 @@ def test_what_has_ended_is_not_read_again() -> None:
     assert len(third.failures) == 1
 
 
-def test_where_there_is_no_terminal_it_is_printed_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_without_a_terminal_prints_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(_ledger(folder)) as ledger:
         ledgers.begin(ledger)
         ledgers.stop(ledger)

@@ -31,13 +31,13 @@ def told(*, done: int, total: int, well: bool = True) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_what_did_not_end_well_is_not_done() -> None:
+def test_a_failed_entity_is_shown_as_not_done() -> None:
     assert told(done=10, total=10)[-1] == "Document: done in 34 s"
     assert told(done=10, total=10, well=False)[-1] == "Document: not done in 34 s"
     assert told(done=4, total=10, well=False)[-1] == "Document: not done, 4 of 10 documents in 34 s"
 
 
-def test_what_is_tried_again_is_never_more_than_all() -> None:
+def test_retries_never_exceed_the_total() -> None:
     assert not any(" of 1 document" in line for line in told(done=2, total=1)[1:])
 
 

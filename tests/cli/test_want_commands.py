@@ -62,7 +62,7 @@ def test_looking_and_refused_acts_make_no_ledger(folder: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_not_declared_is_refused_with_what_is(
+def test_an_undeclared_entity_is_refused_with_the_declared_ones(
     folder: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert "Declared: Document." in said(capsys, command, "Dokument", code=1)
@@ -93,7 +93,7 @@ def test_wrong_times_are_wrong_use(
 # Wants.
 
 
-def test_a_want_says_what_is_lacking_and_what_happens_next(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_want_names_its_state_and_the_next_step(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "want", "Document", "Document@global")
     assert "is Idle" in text
     assert "Document: not built yet" in text
@@ -113,7 +113,7 @@ def test_a_want_says_what_is_lacking_and_what_happens_next(ledger: Ledger, capsy
     assert "Document is there as of " in text
 
 
-def test_a_want_of_what_is_too_old_says_so(
+def test_a_want_for_fresher_data_names_live_and_wanted_times(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build(ledger)
@@ -194,9 +194,7 @@ def test_a_want_that_waits_for_others_names_them(ledger: Ledger, capsys: pytest.
 # Instances.
 
 
-def test_what_is_tainted_says_what_is_served_and_what_comes_next(
-    ledger: Ledger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_taint_names_the_served_instance_and_the_next_step(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     uuid = build(ledger)
     text = said(capsys, "taint", "Document", "--why", "broken export")
     assert f"instance {uuid[:8]} is tainted. It is served until there is a new one." in text
@@ -226,7 +224,7 @@ def test_a_rebuild_that_was_refused_is_held_back(folder: Path, capsys: pytest.Ca
     assert "held back" not in said(capsys, "run")
 
 
-def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_instance_in_work_is_refused_with_its_job(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.begin(ledger)
     for command in ("taint", "rebuild", "expire"):
         text = said(capsys, command, "Document", code=1)
@@ -234,7 +232,7 @@ def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger, capsys: pyt
         assert "instep job show" in text
 
 
-def test_what_is_past_its_time_to_live_expires_and_what_is_named_does_anyway(
+def test_expire_takes_overdue_instances_and_named_ones(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = build(ledger)
@@ -299,7 +297,7 @@ def test_a_want_a_taint_and_a_change_of_code_through_real_runs(
     assert answer(capsys, "wants") == []
 
 
-def test_status_tells_why_what_is_served_is_to_be_built_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_gives_the_reason_of_a_pending_rebuild(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ("run", "--quiet", "--engine", "inline")
     said(capsys, *run)
     assert answer(capsys, "status")[0]["notes"] == []

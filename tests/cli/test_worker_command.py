@@ -79,7 +79,7 @@ def test_a_worker_serves_the_entities_and_options_that_were_given(serving: Calla
     assert seen == [(["Document@global"], True, "inline"), (["Document@global"], False, "spark")]
 
 
-def test_what_happens_is_a_line_each_with_the_time(
+def test_every_event_is_one_line_with_its_time(
     serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     serving(events)

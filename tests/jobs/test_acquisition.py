@@ -31,7 +31,7 @@ def leave(world: Quiet, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["taint", "expire", "rebuild"])
 @pytest.mark.parametrize("call", BETWEEN)
-def test_what_is_left_between_plan_and_job_is_built_anew(call: str, how: str) -> None:
+def test_an_instance_abandoned_between_plan_and_job_is_rebuilt(call: str, how: str) -> None:
     world = built()
     old = world.served
     world.edit(1)
@@ -57,7 +57,7 @@ def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: 
     world.sound()
 
 
-def test_what_was_cut_short_is_gone_on_with_unless_all_is_asked_for_anew() -> None:
+def test_an_interrupted_run_is_resumed_unless_a_full_refresh_is_asked_for() -> None:
     world = built()
     world.edit(1)
     world.before(world.ledger, "slices.complete", world.kill)
@@ -72,7 +72,7 @@ def test_what_was_cut_short_is_gone_on_with_unless_all_is_asked_for_anew() -> No
     world.sound()
 
 
-def test_who_is_disturbed_each_time_is_told_so() -> None:
+def test_a_run_disturbed_at_every_try_gives_up_with_a_reason() -> None:
     """Its wish is refused, whatever it plans: after some tries it says so, and frees what it had."""
     world = built()
     world.edit(1)
@@ -108,7 +108,7 @@ def build_elsewhere(world: Quiet) -> None:
     )
 
 
-def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wave() -> None:
+def test_a_part_fenced_while_planned_is_not_fenced_again_by_its_first_wave() -> None:
     world = built()
     world.edit(1)
     fences: list[int] = []
@@ -118,7 +118,7 @@ def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wa
     world.sound()
 
 
-def test_a_full_refresh_joins_nobody() -> None:
+def test_a_full_refresh_joins_no_other_job() -> None:
     """Those who refresh do not do what it was asked for."""
     world = built()
     before = world.served
@@ -139,7 +139,7 @@ def test_a_full_refresh_joins_nobody() -> None:
     world.sound()
 
 
-def test_a_run_of_another_generation_joins_nobody() -> None:
+def test_a_run_of_another_generation_joins_no_other_job() -> None:
     world = built()
     world.edit(1)
     others: list[Process] = []
@@ -157,7 +157,7 @@ def test_a_run_of_another_generation_joins_nobody() -> None:
     assert world.ledger.checkpoints.get(REF, "v2") is not None
 
 
-def test_what_was_begun_under_another_declaration_is_left_alone_for_the_orphan_time() -> None:
+def test_a_job_of_another_declaration_is_left_alone_for_the_orphan_time() -> None:
     """Somebody who has that declaration still may come back for it."""
     world = built()
     world.edit()

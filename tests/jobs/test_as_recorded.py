@@ -33,14 +33,14 @@ def _changed(folder: Path) -> Home:
     return place
 
 
-def test_what_is_as_recorded_is_not_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_as_recorded_is_not_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, calls = _changed(tmp_path), list[str]()
     _watched(monkeypatch, calls)
     assert place.run().state is JobState.COMPLETED
     assert calls == ["rows", "commit"]
 
 
-def test_what_somebody_else_has_written_is_noticed(tmp_path: Path) -> None:
+def test_rows_of_another_writer_are_noticed(tmp_path: Path) -> None:
     place = _changed(tmp_path)
     Tamperer(place).add(stranger())
     result = place.run()

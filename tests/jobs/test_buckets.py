@@ -93,7 +93,7 @@ def test_a_first_build_keeps_its_number_too(tmp_path: Path, monkeypatch: pytest.
     assert (result.promoted, checkpoint(place).buckets) == (True, 4)
 
 
-def test_what_buckets_hold_is_what_is_indexed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_buckets_add_up_to_the_indexed_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = home(tmp_path)
     place.run()
     (status,) = place.open().status()

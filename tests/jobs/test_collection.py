@@ -78,7 +78,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(ledger: Ledger, clock: Virt
     )
 
 
-def test_batches_leave_nothing_that_refers_to_what_is_gone(
+def test_collection_in_batches_leaves_no_dangling_references(
     ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection, "BATCH", 2)
@@ -101,7 +101,7 @@ def test_wants_that_have_ended_go_too_and_open_ones_stay(ledger: Ledger, clock: 
     assert ledger.wants.get("kept") is not None
 
 
-def test_inputs_of_what_stays_stay(ledger: Ledger, clock: VirtualClock) -> None:
+def test_inputs_of_kept_instances_are_kept(ledger: Ledger, clock: VirtualClock) -> None:
     raw = history(ledger, 3, "Raw")
     built(ledger, "Document", inputs=(raw[0],))
     clock.sleep(DAY / 1000)
@@ -109,7 +109,7 @@ def test_inputs_of_what_stays_stay(ledger: Ledger, clock: VirtualClock) -> None:
     assert ledger.instances.get(raw[0]) is not None
 
 
-def test_what_a_job_has_in_work_stays_though_it_was_left(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_abandoned_instance_that_a_job_builds_is_not_collected(ledger: Ledger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger)
     missing = DependencyMissed(job=ledgers.JOB, instances=(part.instance,), want="derived", missing=("Raw@global",))
     ledger.events.append([missing])

@@ -29,7 +29,7 @@ def lose_rows(place: Location) -> None:
     lance.dataset(str(physical)).delete("chunk_index = 0")
 
 
-def test_it_is_said_until_it_is_mended(place: Location, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported_until_it_is_repaired(place: Location, capsys: pytest.CaptureFixture[str]) -> None:
     lose_rows(place)
     corpus.write(place.docs, range(8, 9))
     command = ["run", "--project", str(place.root), "--json", "--quiet"]

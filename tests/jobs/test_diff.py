@@ -72,9 +72,7 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
     assert not seen(place).pending.changes
 
 
-def test_a_job_that_ends_meanwhile_makes_a_comparison_worthless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_ends_during_a_comparison_invalidates_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = home(tmp_path)
     place.run()
     compare = target_comparison.compare
@@ -90,7 +88,7 @@ def test_a_job_that_ends_meanwhile_makes_a_comparison_worthless(
         seen(place)
 
 
-def test_what_failed_is_said(tmp_path: Path) -> None:
+def test_a_comparison_names_failed_documents(tmp_path: Path) -> None:
     place = home(tmp_path)
     place.run()
     place.path(1).write_bytes(b"\x00\x01broken\x00")
@@ -136,7 +134,7 @@ def test_documents_of_an_older_ledger_are_compared_by_their_number_of_chunks(
     assert seen(place).counts == {**CLEAN, "missing": 1}
 
 
-def test_what_has_changed_in_the_source_is_told_apart(tmp_path: Path) -> None:
+def test_a_comparison_separates_changes_of_the_source(tmp_path: Path) -> None:
     """And left to the next run, by a repair too."""
     place = home(tmp_path, 8)
     place.run()
@@ -187,9 +185,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["diff", *options]) == 0
 
 
-def test_what_the_source_does_not_list_any_more_is_not_mended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unlisted_documents_of_a_feed_are_not_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A feed says nothing of what is as it was; its files may be gone."""
     place = home(tmp_path, 1)
     file = place.root / "instep.yaml"

@@ -62,7 +62,7 @@ def test_one_that_wrote_nothing_is_not_served(made: Callable[[], Quiet], why: st
     world.sound()
 
 
-def test_what_failed_is_held_back_until_something_changes() -> None:
+def test_a_failed_first_build_is_held_back_until_something_changes() -> None:
     world = failed()
     world.run_once()
     for _ in range(2):
@@ -77,7 +77,7 @@ def test_what_failed_is_held_back_until_something_changes() -> None:
 
 
 @pytest.mark.parametrize("how", ["asked", "wanted", "mended"])
-def test_it_is_tried_again_by_who_asks_and_when_it_is_made_otherwise(how: str) -> None:
+def test_a_failed_first_build_is_retried_on_request_and_after_a_change(how: str) -> None:
     world = Quiet(len(ALL))
     for number in ALL:
         if number != 3:
@@ -102,7 +102,7 @@ def test_an_empty_source_is_no_failure() -> None:
     assert world.served is None
 
 
-def test_a_rebuild_is_empty_only_if_somebody_says_so() -> None:
+def test_an_empty_rebuild_needs_allow_empty() -> None:
     world = built(len(ALL))
     before = world.served
     missing(world, *ALL)
@@ -118,7 +118,7 @@ def test_a_rebuild_is_empty_only_if_somebody_says_so() -> None:
     world.sound()
 
 
-def test_so_does_a_want_whoever_builds_it() -> None:
+def test_an_empty_build_for_a_want_needs_allow_empty_of_the_want() -> None:
     world = built(len(ALL))
     missing(world, *ALL)
     world.taint()

@@ -67,7 +67,7 @@ def serve(bus: Bus, work: FileWork) -> None:
         mine.wait()
 
 
-def test_what_was_done_by_who_died_before_it_said_so_is_delivered_again_and_done_once(tmp_path: Path) -> None:
+def test_work_of_a_handler_killed_before_its_ack_is_redelivered_and_done_once(tmp_path: Path) -> None:
     bus, work, told = open_at(tmp_path), FileWork(tmp_path), Told()
     bus.publish(ask(1))
     died = subprocess.run(

@@ -81,7 +81,7 @@ def test_a_slow_entity_does_not_delay_another(bus: Bus, work: Work) -> None:
         until(lambda: {(ISSUE, 1), (ISSUE, 2), ("Issue@7", 1)} <= set(work.done), work.done)
 
 
-def test_what_is_newer_is_done_after_what_is_in_work(bus: Bus, work: Work) -> None:
+def test_a_newer_request_is_done_after_the_one_in_work(bus: Bus, work: Work) -> None:
     first = Gate()
     work.plan(ISSUE, first)
     with pool(bus, work, handler("Issue")):
@@ -108,7 +108,7 @@ def test_of_two_handlers_of_an_entity_one_works_at_a_time(buses: Callable[[], Bu
 
 
 @pytest.mark.parametrize("state", [IndexState.BACKFILLING, IndexState.INDEXING])
-def test_what_is_not_indexed_yet_is_not_done(bus: Bus, work: Work, state: IndexState) -> None:
+def test_a_request_that_is_not_indexed_yet_is_not_acknowledged(bus: Bus, work: Work, state: IndexState) -> None:
     """A consolidation that is deferred to another run, in mid-backfill."""
     told = Told()
     work.plan(ISSUE, Indexed(state, ["2 of 5 slices are in work elsewhere"]), Indexed(state))
@@ -131,7 +131,7 @@ def test_what_is_not_indexed_yet_is_not_done(bus: Bus, work: Work, state: IndexS
         Fenced("taken over"),
     ],
 )
-def test_what_may_pass_spends_no_attempt(bus: Bus, work: Work, error: InstepError) -> None:
+def test_a_transient_error_spends_no_attempt(bus: Bus, work: Work, error: InstepError) -> None:
     work.plan(ISSUE, error, error)
     bus.publish(ask(1))
     with pool(bus, work, handler("Issue", ONCE)):
@@ -166,7 +166,7 @@ def test_a_mistake_is_tried_again_until_its_attempts_are_spent(bus: Bus, work: W
 # Handlers that end.
 
 
-def test_who_stops_gives_back_what_it_has_at_once_and_unspent(buses: Callable[[], Bus], work: Work) -> None:
+def test_a_stopping_pool_gives_its_deliveries_back_at_once_unspent(buses: Callable[[], Bus], work: Work) -> None:
     bus, told, gate = buses(), Told(), Gate()
     work.plan(ISSUE, gate)
     bus.publish(ask(1))
@@ -206,7 +206,7 @@ def test_until_idle_ends_when_nothing_can_be_taken(bus: Bus, work: Work) -> None
     assert len(work.done) == 4
 
 
-def test_what_crashed_for_the_last_time_is_reconciled_and_blocks_nothing(buses: Callable[[], Bus], work: Work) -> None:
+def test_the_last_crashed_attempt_is_reconciled_and_blocks_nothing(buses: Callable[[], Bus], work: Work) -> None:
     lost = buses()
     lost.publish(ask(1))
     taken(lost.consumer("Issue", Kind.NAMESPACE, Policy(max_attempts=1, ack_wait=1)))  # and never heard of again
@@ -290,7 +290,7 @@ def test_a_bus_that_is_away_for_a_while_is_waited_for(bus: Bus, work: Work) -> N
     assert ("Issue", "the bus does not answer; trying again") in told.lines
 
 
-def test_what_no_handler_can_go_on_with_ends_them_all(bus: Bus, work: Work) -> None:
+def test_an_error_of_the_bus_ends_all_handlers(bus: Bus, work: Work) -> None:
     flaky = Flaky(bus)
     flaky.failing = {"next": [UserError("the bus refused a request")]}
     with pytest.raises(UserError, match="refused"), pool(flaky, work, handler("Issue"), handler("Note")) as mine:
@@ -312,7 +312,7 @@ class Beats:
         return stop
 
 
-def test_what_is_in_work_is_extended_at_a_third_of_its_ack_wait(bus: Bus, work: Work) -> None:
+def test_a_delivery_in_work_is_extended_at_a_third_of_its_ack_wait(bus: Bus, work: Work) -> None:
     flaky, gate, beats = Flaky(bus), Gate(), Beats()
     flaky.failing = {"extend": [Transient("?")]}
     work.plan(ISSUE, gate)
@@ -334,7 +334,7 @@ def test_what_is_in_work_is_extended_at_a_third_of_its_ack_wait(bus: Bus, work: 
     assert work.done == [(ISSUE, 1)]
 
 
-def test_the_answer_of_who_was_taken_for_dead_is_let_go(buses: Callable[[], Bus], work: Work) -> None:
+def test_the_answer_of_a_fenced_handler_is_dropped(buses: Callable[[], Bus], work: Work) -> None:
     bus, other, told = Flaky(buses()), buses(), Told()
     bus.failing = {"extend": [Transient("?")] * 1_000}
     found: list[Delivery] = []

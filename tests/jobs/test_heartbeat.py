@@ -80,7 +80,7 @@ def test_a_partition_that_was_never_leased_or_was_dropped_is_not_ours(kept: Kept
         kept.heartbeat.require(REF)
 
 
-def test_the_heartbeat_says_what_really_runs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heartbeat_reports_the_running_slices(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[set[str]] = []
     monkeypatch.setattr(kept.ledger.workers, "heartbeat", lambda _, running: said.append(set(running)))
     kept.heartbeat.begin(["a", "b"])
@@ -122,9 +122,7 @@ def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
         kept.heartbeat.require(REF)
 
 
-def test_an_error_that_nobody_thought_of_keeps_no_other_lease_from_being_renewed(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_error_blocks_no_renewal_of_other_leases(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     renew, other = kept.ledger.leases.renew, PartitionRef("Other")
     lease = kept.ledger.leases.acquire(other, "job", "w1")
     assert isinstance(lease, Lease)

@@ -11,14 +11,14 @@ def test_all_are_idle_when_each_has_found_nothing() -> None:
     assert idleness.found_nothing("Note", idleness.began())
 
 
-def test_nobody_is_idle_while_one_works() -> None:
+def test_no_handler_is_idle_while_one_works() -> None:
     idleness = Idleness(["Issue", "Note"])
     idleness.found_nothing("Issue", idleness.began())
     with idleness.work("Issue"):
         assert not idleness.found_nothing("Note", idleness.began())
 
 
-def test_who_looked_before_the_last_one_was_done_looks_again() -> None:
+def test_a_look_before_the_last_work_ended_is_repeated() -> None:
     idleness = Idleness(["Issue", "Note"])
     early = idleness.began()
     with idleness.work("Issue"):

@@ -70,7 +70,7 @@ def refusal(act: Callable[[], object]) -> str:
         (lambda ledger: rebuild(ledger, REF, by="ann"), InstanceState.LIVE, Reason.REBUILD, "replaced for a rebuild"),
     ],
 )
-def test_what_is_live_is_left_and_the_next_one_is_to_be_built(
+def test_a_live_instance_is_abandoned_and_the_next_is_to_be_built(
     ledger: Ledger, act: Callable[[Ledger], Left], state: InstanceState, reason: Reason, words: str
 ) -> None:
     (before,) = build(ledger)
@@ -100,7 +100,7 @@ def test_nothing_that_is_not_there_is_tainted_or_expires(ledger: Ledger) -> None
     assert len(ledger.events.rows()) == events
 
 
-def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger) -> None:
+def test_an_instance_in_work_is_refused_with_its_job(ledger: Ledger) -> None:
     ledgers.begin(ledger)
     for act in (taint, expire, rebuild):
         text = refusal(partial(act, ledger, REF))
@@ -120,7 +120,7 @@ def test_a_refresh_is_waited_for(ledger: Ledger) -> None:
         assert "job job-2 refreshes it" in refusal(partial(act, ledger, REF))
 
 
-def test_a_rebuild_of_what_is_to_be_built_anyway_changes_nothing(ledger: Ledger) -> None:
+def test_a_rebuild_of_an_instance_still_to_be_built_changes_nothing(ledger: Ledger) -> None:
     nothing = rebuild(ledger, REF)
     assert (nothing.changed, nothing.old, nothing.new) == (False, None, None)
     build(ledger)
@@ -131,7 +131,7 @@ def test_a_rebuild_of_what_is_to_be_built_anyway_changes_nothing(ledger: Ledger)
     assert again.new == first.new
 
 
-def test_a_taint_that_comes_second_is_told_what_happened(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_taint_is_answered_with_the_first(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     (before,) = build(ledger)
     taint(ledger, REF)
     # Both looked before the first one wrote.
@@ -155,7 +155,7 @@ def test_time_to_live_counts_from_the_build(ledger: Ledger, clock: VirtualClock)
     assert expire_overdue(ledger, ttls) == []
 
 
-def test_what_is_in_work_does_not_expire_by_itself(ledger: Ledger, clock: VirtualClock) -> None:
+def test_an_instance_in_work_does_not_expire_by_itself(ledger: Ledger, clock: VirtualClock) -> None:
     ledgers.begin(ledger)
     clock.sleep(2 * HOUR / 1000)
     assert expire_overdue(ledger, {REF: HOUR}) == []

@@ -25,14 +25,14 @@ def marks(**states: JobState) -> list[JobMark]:
     return [JobMark(name, state, 1) for name, state in states.items()]
 
 
-def test_the_first_look_sees_what_is_under_way_or_else_the_newest() -> None:
+def test_the_first_look_sees_open_jobs_or_else_the_newest() -> None:
     ended = marks(c=COMPLETED, b=STOPPED)
     assert to_read([], [*ended, *marks(a=RUNNING)], progress=True) == ["a"]
     assert to_read([], ended, progress=True) == ["c"]
     assert to_read([], [], progress=True) == []
 
 
-def test_what_runs_is_read_when_progress_is_asked_for_and_what_changed_always() -> None:
+def test_running_jobs_are_read_for_progress_and_changed_jobs_always() -> None:
     before = marks(d=INITIALIZING, c=RUNNING, b=RUNNING, a=COMPLETED)
     now = [JobMark("d", INITIALIZING, 1), JobMark("c", RUNNING, 1), JobMark("b", RUNNING, 2), *marks(a=COMPLETED)]
     assert to_read(before, now, progress=False) == ["b"]
@@ -61,7 +61,7 @@ class Trouble(MemoryLedger):
         return super().now()
 
 
-def test_what_a_look_missed_the_next_one_sees() -> None:
+def test_a_change_missed_by_one_look_is_seen_by_the_next() -> None:
     ledger = Trouble(VirtualClock())
     watch = JobWatch(lambda: ledger)
     ledgers.register(ledger, ANN)

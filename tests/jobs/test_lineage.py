@@ -55,7 +55,7 @@ def built(ledger: Ledger, entity: str, *, inputs: tuple[str, ...] = (), generati
     return made.uuid
 
 
-def test_lineage_goes_to_the_end_and_shows_what_was_made_from_it(ledger: Ledger) -> None:
+def test_lineage_includes_transitive_inputs_and_dependents(ledger: Ledger) -> None:
     raw = built(ledger, "Raw")
     one, other = built(ledger, "One", inputs=(raw,)), built(ledger, "Other", inputs=(raw,))
     top = built(ledger, "Top", inputs=(one, other))
@@ -72,7 +72,7 @@ def test_lineage_goes_to_the_end_and_shows_what_was_made_from_it(ledger: Ledger)
     assert [each.uuid for each in lineage(ledger, one[:8]).nodes] == [one, raw]
 
 
-def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: VirtualClock) -> None:
+def test_lineage_of_a_time_holds_the_instances_known_then(ledger: Ledger, clock: VirtualClock) -> None:
     first = built(ledger, "Document")
     clock.sleep(10)
     then = clock.now()
@@ -91,7 +91,7 @@ def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: Virtual
         lineage(ledger, "Document", at=then - 60_000)
 
 
-def test_what_names_no_instance_is_answered_with_what_is_known(ledger: Ledger) -> None:
+def test_an_unknown_reference_is_answered_with_the_known_ones(ledger: Ledger) -> None:
     built(ledger, "Document")
     with pytest.raises(UserError) as caught:
         lineage(ledger, "Ticket")
@@ -135,7 +135,7 @@ def test_a_beginning_that_several_have_is_refused_unless_it_names_a_partition(le
     assert lineage(ledger, built(ledger, "face")).nodes[0].instance == lineage(ledger, "face").nodes[0].instance
 
 
-def test_status_of_a_time_tells_state_and_what_was_served(ledger: Ledger, clock: VirtualClock) -> None:
+def test_status_of_a_time_gives_state_and_served_instance(ledger: Ledger, clock: VirtualClock) -> None:
     times = [clock.now()]
 
     def later() -> None:
@@ -178,7 +178,7 @@ def test_lineage_is_that_of_the_promoted_generation(ledger: Ledger) -> None:
     assert lineage(ledger, "Document").nodes[0].uuid == new
 
 
-def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, clock: VirtualClock) -> None:
+def test_status_includes_generations_and_undeclared_entities(ledger: Ledger, clock: VirtualClock) -> None:
     built(ledger, "Gone")
     built(ledger, "Document", generation="v2")
     found = moments(ledger, ["Document"], at=clock.now())

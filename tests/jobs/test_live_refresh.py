@@ -39,7 +39,7 @@ def watched(world: Quiet) -> list[Rows]:
     return seen
 
 
-def test_what_changes_while_it_is_built_is_served_before_and_after() -> None:
+def test_changes_during_a_rebuild_are_served_before_and_after_promotion() -> None:
     world = built()
     world.taint()
     world.after(world.ledger, "slices.claim", lambda: change(world))
@@ -54,7 +54,7 @@ def test_what_changes_while_it_is_built_is_served_before_and_after() -> None:
     world.sound()
 
 
-def test_what_changes_after_the_last_wave_is_in_it_when_it_is_served() -> None:
+def test_changes_after_the_last_wave_are_in_the_promoted_index() -> None:
     world = built()
     world.taint()
     world.before(world.ledger, "parts.begin_finish", lambda: change(world))
@@ -70,7 +70,7 @@ def test_what_changes_after_the_last_wave_is_in_it_when_it_is_served() -> None:
     world.sound()
 
 
-def test_what_another_transform_has_made_is_left_as_it_is() -> None:
+def test_an_index_of_another_transform_is_not_refreshed() -> None:
     world = built()
     before = readable(world)
     world.transform(2)
@@ -83,7 +83,7 @@ def test_what_another_transform_has_made_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("absorbed", [0, 1, 2], ids=["before it is announced", "announced", "written"])
-def test_what_a_crash_left_in_what_is_served_is_found_though_the_source_has_it_no_more(absorbed: int) -> None:
+def test_rows_left_by_a_crashed_live_refresh_are_removed_by_the_next_run(absorbed: int) -> None:
     """What is served is of another generation, which the next run brings up to date."""
     world = built()
     world.after(world.ledger, "slices.claim", lambda: change(world))
@@ -112,7 +112,7 @@ def test_a_source_that_never_stands_still_keeps_nothing_from_being_served() -> N
     world.sound()
 
 
-def test_what_cannot_be_done_meanwhile_does_not_hold_up_the_build() -> None:
+def test_a_failing_live_refresh_does_not_hold_up_the_build() -> None:
     world = built()
     world.taint()
 
@@ -134,7 +134,7 @@ def many() -> Quiet:
     return world
 
 
-def test_a_source_that_empties_before_the_last_look_takes_nothing_from_what_was_built() -> None:
+def test_a_source_emptied_before_the_last_look_takes_nothing_from_the_new_index() -> None:
     """A volume that is unmounted just then, say: the next run asks before it deletes that much."""
     world = many()
     whole = readable(world)
@@ -150,7 +150,7 @@ def test_a_source_that_empties_before_the_last_look_takes_nothing_from_what_was_
     world.sound()
 
 
-def test_a_source_that_empties_before_it_is_read_empties_neither_what_is_served_nor_what_was_to_replace_it() -> None:
+def test_a_source_emptied_before_reading_empties_neither_served_nor_new_index() -> None:
     world = many()
     whole, before = readable(world), world.served
     world.taint()
@@ -166,7 +166,7 @@ def test_a_source_that_empties_before_it_is_read_empties_neither_what_is_served_
     world.sound()
 
 
-def test_documents_that_vanish_for_a_moment_are_in_what_is_served_at_last() -> None:
+def test_documents_that_vanish_for_a_moment_are_in_the_promoted_index() -> None:
     world = many()
     whole, there = readable(world), dict(world.source.documents)
     world.taint()

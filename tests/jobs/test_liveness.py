@@ -49,7 +49,7 @@ def test_a_worker_that_ended_in_good_order_leaves_nothing_behind(tmp_path: Path)
     assert list((tmp_path / "workers").iterdir()) == []
 
 
-def test_a_worker_that_ended_and_could_not_give_back_what_it_held_is_proved_dead(tmp_path: Path) -> None:
+def test_a_worker_that_ended_without_giving_back_its_slices_is_known_to_be_dead(tmp_path: Path) -> None:
     files = LockFiles(tmp_path)
     end = files.begin("w3")
     assert not files.proved_dead("w3")

@@ -62,7 +62,7 @@ def test_a_rebuild_counts_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "more"), [("", 3), ("\n", 3), ("x\n", 4)], ids=["empty", "blank", "cut off"])
-def test_what_files_lose_that_a_rebuild_reads_counts_too(tmp_path: Path, content: str, more: int) -> None:
+def test_documents_that_lost_their_content_count_as_lost_in_a_rebuild(tmp_path: Path, content: str, more: int) -> None:
     world = home(tmp_path, 20)
     for number in range(2):
         world.path(number).write_text(content)
@@ -130,7 +130,7 @@ def test_a_build_of_files_that_lost_their_content_replaces_nothing(tmp_path: Pat
     assert result.promoted
 
 
-def test_so_does_one_of_files_that_are_blank_though_it_is_made_otherwise(tmp_path: Path) -> None:
+def test_a_rebuild_of_blank_files_with_another_declaration_needs_permission(tmp_path: Path) -> None:
     world = home(tmp_path, 6)
     (before,) = world.open().status()
     for number in range(5):
@@ -143,7 +143,7 @@ def test_so_does_one_of_files_that_are_blank_though_it_is_made_otherwise(tmp_pat
     assert status.rows == before.rows
 
 
-def test_a_generation_that_lacks_documents_is_read_only_if_somebody_says_so(tmp_path: Path) -> None:
+def test_promoting_a_generation_that_lacks_documents_needs_permission(tmp_path: Path) -> None:
     world = home(tmp_path, 6)
     remove(world, 0, 1, 2, 3, 4)
     world.open().run(generation="v2")
@@ -152,7 +152,7 @@ def test_a_generation_that_lacks_documents_is_read_only_if_somebody_says_so(tmp_
     assert world.open().promote("Document", "v2", allow_deletes=True).changed
 
 
-def test_nor_one_whose_documents_have_lost_their_content(tmp_path: Path) -> None:
+def test_promoting_a_generation_of_emptied_documents_needs_permission(tmp_path: Path) -> None:
     world = home(tmp_path, 6)
     for number in range(5):
         world.path(number).write_text("\n")
@@ -178,7 +178,7 @@ def test_chunks_that_go_bit_by_bit_are_asked_for(tmp_path: Path) -> None:
     assert status.rows >= 0.8 * before.rows
 
 
-def test_who_looks_at_the_status_hears_of_what_could_not_be_seen(tmp_path: Path) -> None:
+def test_status_names_documents_that_could_not_be_listed(tmp_path: Path) -> None:
     feed = tmp_path / "feed.jsonl"
     feed.write_text('{"id": "1", "text": "one"}\n')
     (tmp_path / "instep.yaml").write_text(

@@ -217,7 +217,7 @@ def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
         assert world.ledger.events.verify().differences == ()
 
 
-def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_last() -> None:
+def test_deletion_removes_requests_then_rows_then_records_then_status() -> None:
     world = in_memory()
     world.delete()
     calls = [each.partition(" ")[0] for each in world.steps]
@@ -226,7 +226,7 @@ def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_la
     assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop")
 
 
-def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
+def test_a_namespace_can_be_deleted_twice_and_indexed_again(world: World) -> None:
     world.delete()
     world.delete()
     world.index(PartitionRef.parse(INSIDE))
@@ -236,7 +236,7 @@ def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
     assert rest(world) == WANTED
 
 
-def test_what_was_asked_before_is_done_by_nobody_and_what_is_asked_after_is(world: World) -> None:
+def test_requests_before_a_deletion_are_dropped_and_later_ones_are_done(world: World) -> None:
     """A namespace of which only a request is known, too."""
     issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
     world.bus.publish(NamespaceRequest("42/9970/", 2), NamespaceRequest("42/7/", 2), NamespaceRequest("7/", 2))

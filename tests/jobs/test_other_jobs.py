@@ -40,7 +40,7 @@ class Watched:
         return busy.what if busy else None
 
 
-def test_what_stands_still_is_not_waited_for_any_longer_and_it_is_said_who_has_it() -> None:
+def test_a_part_without_progress_ends_the_wait_with_its_holder_named() -> None:
     watched = Watched()
     assert watched.after(60, part(processing=2)) is None, "the wait begins here"
     assert watched.after(9, part(processing=2)) is None
@@ -50,7 +50,7 @@ def test_what_stands_still_is_not_waited_for_any_longer_and_it_is_said_who_has_i
     assert "10 s" in said
 
 
-def test_whatever_is_done_begins_the_wait_anew() -> None:
+def test_any_progress_restarts_the_wait() -> None:
     watched = Watched()
     for processing in (3, 2, 1, 0):
         assert watched.after(9, part(processing=processing)) is None
@@ -59,7 +59,7 @@ def test_whatever_is_done_begins_the_wait_anew() -> None:
     assert watched.after(0, replace(part(), part=replace(PART, epoch=2))) is None, "somebody has taken it up"
 
 
-def test_what_is_ours_to_do_is_no_wait_for_others() -> None:
+def test_own_work_is_no_wait_for_others() -> None:
     """Slices that become claimable later, or a target that is to be asked again later."""
     watched = Watched()
     for _ in range(5):
@@ -68,7 +68,7 @@ def test_what_is_ours_to_do_is_no_wait_for_others() -> None:
     assert watched.after(9, part(processing=1)) is None
 
 
-def test_nobody_is_waited_for_where_nobody_is() -> None:
+def test_a_worker_alone_waits_for_no_other() -> None:
     watched = Watched(alone=True)
     for _ in range(5):
         assert watched.after(9, part()) is None

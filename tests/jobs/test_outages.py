@@ -73,7 +73,7 @@ def test_a_wave_that_had_run_for_long_is_waited_for_like_any_other(
     assert telling.said[0] == "waiting: Spark is out of reach: gone"
 
 
-def test_what_a_wave_told_before_it_failed_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_failed_wave_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, telling, seen = InlineEngine.run, Telling(), []
     with opened(tmp_path) as (container, ledger, _):
 
@@ -144,7 +144,7 @@ class Until(VirtualClock):
 
 
 @pytest.mark.parametrize("watch", [5.0, None])
-def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_over(
+def test_a_job_stopped_for_an_outage_resumes_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: float | None
 ) -> None:
     """A machine's stop is no person's: whether it was found by watching or wanted by somebody."""
@@ -181,7 +181,7 @@ def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_
         assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}, "an outage spends none"
 
 
-def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_it(
+def test_a_worker_does_not_resume_a_wanted_job_that_a_person_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: InlineEngine) -> None:
@@ -208,7 +208,7 @@ def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_i
     assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
 
 
-def test_a_handler_leaves_alone_what_a_person_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_does_not_resume_a_job_that_a_person_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: InlineEngine) -> None:
         raise Away("nobody answers")
 

@@ -66,9 +66,7 @@ def gone(root: Path) -> str:
 
 
 @pytest.mark.parametrize("trouble", [guarded, missing, moved_route, gone])
-def test_what_is_wrong_with_one_entity_stops_no_other(
-    root: Path, trouble: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_one_entity_stops_no_other(root: Path, trouble: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert {each.promoted for each in run(root).values()} == {True}
     hint = trouble(root)  # type: ignore[operator]  # one of the above
     for name in ("small", "other"):
@@ -85,7 +83,7 @@ def test_what_is_wrong_with_one_entity_stops_no_other(
     assert brandnew == {"Small", "Other"}
 
 
-def test_what_cannot_be_built_at_first_stops_no_other(root: Path) -> None:
+def test_an_entity_that_cannot_start_stops_no_other(root: Path) -> None:
     shutil.rmtree(root / "big")
     found = run(root)
     assert found["Big"].problem is not None
@@ -94,7 +92,7 @@ def test_what_cannot_be_built_at_first_stops_no_other(root: Path) -> None:
     assert run(root)["Big"].promoted
 
 
-def test_what_fails_in_the_midst_of_its_work_stops_no_other(root: Path) -> None:
+def test_an_entity_that_fails_at_work_stops_no_other(root: Path) -> None:
     """All three are parts of one job; the part that is left is gone on with by the next run."""
     declared = root / "instep.yaml"
     embed = "priority: 90, embed: {type: openai, url: 'http://127.0.0.1:9/v1', model: m, dimensions: 8}"
@@ -113,7 +111,7 @@ def test_one_that_is_asked_for_alone_is_an_error_as_before(root: Path, capsys: p
 
 
 @pytest.mark.parametrize("trouble", [missing, moved_route])
-def test_a_plan_shows_the_others_and_what_is_wrong_with_one(
+def test_a_plan_shows_the_error_of_one_entity_and_the_plans_of_others(
     root: Path, trouble: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(root)

@@ -58,7 +58,7 @@ def test_partitions_are_named_with_or_without_their_scope() -> None:
         ("@", "is not a reference"),
     ],
 )
-def test_what_names_no_partition(name: str, says: str) -> None:
+def test_an_invalid_partition_is_refused(name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         declared_ref(name, project())
 
@@ -68,13 +68,13 @@ def test_without_namespaces_an_entity_that_has_them_names_nothing() -> None:
         declared_refs(["Issue"], project(()))
 
 
-def test_a_namespace_is_made_from_the_same_namespace_and_from_what_is_global() -> None:
+def test_a_namespace_depends_on_the_same_namespace_and_on_global_entities() -> None:
     issue, user = PartitionRef.parse("Issue@42/9970"), PartitionRef.parse("User")
     assert texts(upstream_refs(project(), issue)) == ["Group@42/9970", "User@global"]
     assert texts(upstream_refs(project(), user)) == ["Site@global"]
 
 
-def test_what_is_upstream_of_several_comes_once_the_nearest_first() -> None:
+def test_a_shared_upstream_comes_once_nearest_first() -> None:
     refs = declared_refs(["Issue"], project())
     assert texts(all_upstream_refs(project(), refs[:1])) == ["Group@42/9970", "User@global", "Site@global"]
     assert texts(all_upstream_refs(project(), refs)) == ["Group@42/9970", "User@global", "Group@7", "Site@global"]

@@ -35,7 +35,7 @@ def at(world: Quiet, moment: tuple[str, str, bool], act: Callable[[], None]) -> 
 
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
-def test_what_the_ledger_does_not_take_is_not_served(moment: tuple[str, str, bool], before: bool) -> None:
+def test_a_build_refused_by_the_ledger_is_not_served(moment: tuple[str, str, bool], before: bool) -> None:
     world = built() if before else Quiet()
     served = world.served
     rebuild_of(world, before)
@@ -73,7 +73,7 @@ def test_a_crash_between_alias_and_ledger_is_made_good(moment: tuple[str, str, b
 
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
 @pytest.mark.parametrize("fit", [True, False], ids=["resumed", "given up"])
-def test_nor_is_it_served_when_that_happens_after_a_crash(before: bool, fit: bool) -> None:
+def test_a_build_refused_after_a_crashed_promotion_is_not_served(before: bool, fit: bool) -> None:
     """The alias was moved by a worker that died; then what it needed was lost; then somebody took over."""
     world = built() if before else Quiet()
     rebuild_of(world, before)
@@ -89,7 +89,7 @@ def test_nor_is_it_served_when_that_happens_after_a_crash(before: bool, fit: boo
     world.sound()
 
 
-def test_what_is_done_though_it_is_given_up_is_shown_to_readers_before_the_ledger_says_so() -> None:
+def test_an_interrupted_promotion_reaches_readers_before_the_ledger_records_it() -> None:
     """The target may have recorded only that it is to be: with many of them readers see it a moment later."""
     world = built()
     before, promote = world.served, world.target.promote

@@ -104,7 +104,7 @@ def test_wants_that_the_instance_satisfied_are_told(place: Home) -> None:
     assert unsatisfied.id not in str(found)
 
 
-def test_what_names_no_row_is_answered_with_what_to_do(place: Home) -> None:
+def test_an_unknown_row_is_answered_with_a_hint(place: Home) -> None:
     with pytest.raises(UserError, match="nothing is served of Document yet"):
         why(place, place.uri(0))
     assert not (place.root / ".instep" / "ledger.db").exists()

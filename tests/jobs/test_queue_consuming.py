@@ -126,7 +126,7 @@ def test_a_key_that_is_dealt_with_between_its_reading_and_its_lease_is_not_given
     assert site.ledger.key_leases.held(SPEC.name, [5]) == {}
 
 
-def test_a_hundred_keys_that_always_fail_starve_nobody(site: Site) -> None:
+def test_a_hundred_failing_keys_starve_no_fresh_key(site: Site) -> None:
     """They are the newest, and no time passes in which fresh keys could wait for anything."""
     poison = set(range(1_001, 1_101))
 
@@ -207,7 +207,7 @@ def test_a_queue_ends_just_below_its_bound(site: Site) -> None:
     assert said == [Effect.UNKNOWN, Effect.ACKED, Effect.ACKED, Effect.UNKNOWN]
 
 
-def test_who_comes_late_is_refused_key_by_key(site: Site) -> None:
+def test_a_late_consumer_is_refused_key_by_key(site: Site) -> None:
     site.insert(1, 2)
     late = site.take()
     site.clock.advance(600_000)

@@ -52,7 +52,7 @@ def test_others_have_their_turn_between_two_parts() -> None:
     assert clock.now() - began == 9 * 500
 
 
-def test_what_is_too_much_is_halved_and_what_does_not_pass_is_said() -> None:
+def test_a_range_that_is_too_large_is_halved_and_a_lasting_error_raised() -> None:
     keys = KeyRange(0, 1000)
     assert walked(keys, {keys: 1.0}, goal=1000, fails=2)[0] == KeyRange(0, 250)
     with pytest.raises(Transient, match="too much"):

@@ -43,7 +43,7 @@ def test_a_transform_that_now_fails_on_a_third_of_the_documents_replaces_nothing
 
 
 @pytest.mark.parametrize("edited", [(), (1, 2, 4, 5)], ids=["all were touched", "a third was touched"])
-def test_nor_if_documents_were_touched_meanwhile(edited: tuple[int, ...]) -> None:
+def test_a_failing_rebuild_is_not_promoted_though_documents_changed(edited: tuple[int, ...]) -> None:
     world = built()
     before = world.served
     world.edit(*edited)
@@ -55,7 +55,7 @@ def test_nor_if_documents_were_touched_meanwhile(edited: tuple[int, ...]) -> Non
     assert world.served == before
 
 
-def test_what_was_refused_is_held_back_until_something_changes() -> None:
+def test_a_refused_rebuild_is_held_back_until_something_changes() -> None:
     world = refused()
     jobs = len(world.parts())
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_documents_that_are_mended_turn_the_scale() -> None:
 
 
 @pytest.mark.parametrize("options", [PlanOptions(retry_failures=True), PlanOptions(full_refresh=True)], ids=str)
-def test_whoever_asks_for_it_has_it_tried_again(options: PlanOptions) -> None:
+def test_a_refused_rebuild_is_retried_on_request(options: PlanOptions) -> None:
     world = refused()
     jobs = len(world.parts())
     assert world.run_once(options).state is JobState.FAILED
@@ -211,7 +211,7 @@ def test_a_rebuild_that_would_leave_most_documents_out_is_not_made_unasked(why: 
     assert len(indexed(world)) == 32
 
 
-def test_nor_is_one_of_which_it_is_not_known_what_it_would_leave_out() -> None:
+def test_a_rebuild_from_an_incomplete_listing_is_not_promoted() -> None:
     world = built()
     before = world.served
     missing(world, 2)

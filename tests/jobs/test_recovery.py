@@ -33,7 +33,7 @@ def test_only_workers_of_this_host_are_proved_dead() -> None:
     assert liveness.forgotten == ["near"]
 
 
-def test_what_was_planned_in_another_way_does_not_fit() -> None:
+def test_a_part_planned_under_other_settings_does_not_fit() -> None:
     world = built()
     (setup,) = world.setups(world.process("run", []), ["Document"])
     part = world.parts()[-1].part

@@ -15,7 +15,7 @@ def git(folder: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def test_it_is_the_commit_and_says_when_something_was_changed_since(tmp_path: Path) -> None:
+def test_the_revision_is_the_commit_and_marks_later_changes(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "transforms.py").write_text("a = 1\n")
     git(tmp_path, "add", ".")

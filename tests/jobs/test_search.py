@@ -94,7 +94,7 @@ def test_the_order_is_that_of_the_entities_asked_for(tmp_path: Path, mode: Any) 
     assert again[0] == again[1]
 
 
-def test_what_is_not_built_yet_is_left_out(tmp_path: Path) -> None:
+def test_search_leaves_out_entities_not_built_yet(tmp_path: Path) -> None:
     project = declared(tmp_path)
     project.run(["Many"])
     assert entities_of(project.search(QUERY, limit=3)) == ["Many"] * 3
@@ -136,7 +136,7 @@ def test_one_target_is_asked_while_another_one_is_away(tmp_path: Path, monkeypat
         project.search(QUERY, entities=["There"], target="main")
 
 
-def test_what_two_entities_hold_is_found_in_both(tmp_path: Path) -> None:
+def test_a_document_of_two_entities_is_found_in_both(tmp_path: Path) -> None:
     same = {"source": {"type": "files", "path": "few"}, "target": "other"}
     project = declared(tmp_path, Same=same)
     project.run()
@@ -146,7 +146,7 @@ def test_what_two_entities_hold_is_found_in_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", ["\0", "\udc80"])
-def test_what_is_no_text_in_a_question_is_looked_over(tmp_path: Path, odd: str) -> None:
+def test_characters_that_are_no_text_are_ignored_in_a_query(tmp_path: Path, odd: str) -> None:
     """A terminal or a browser may send anything."""
     project = declared(tmp_path)
     project.run()

@@ -59,9 +59,7 @@ def status_reporter(keys: Keys) -> StatusReporter:
     return StatusReporter(lambda: keys, Told())
 
 
-def test_what_is_told_is_stored_without_secrets_and_without_what_is_not_known(
-    keys: Keys, status_reporter: StatusReporter
-) -> None:
+def test_a_status_is_stored_without_secrets_and_unknown_values(keys: Keys, status_reporter: StatusReporter) -> None:
     error = "password=hunter2 " + "x" * 10_000
     assert status_reporter.tell(REF, IndexState.ERROR, epoch=3, rows=7, job="1f0c", watermark=None, error=error) is None
     value = keys.value()
@@ -85,7 +83,7 @@ def test_an_older_run_does_not_overwrite_a_newer_one(keys: Keys, status_reporter
     assert keys.value() == {"state": "Indexed", "epoch": 4}
 
 
-def test_how_a_run_ended_stays_when_another_worker_of_it_is_late(keys: Keys, status_reporter: StatusReporter) -> None:
+def test_the_final_status_is_not_overwritten_by_a_late_worker(keys: Keys, status_reporter: StatusReporter) -> None:
     status_reporter.tell(REF, IndexState.INDEXED, epoch=4)
     status_reporter.tell(REF, IndexState.BACKFILLING, epoch=4)
     assert keys.value() == {"state": "Indexed", "epoch": 4}
@@ -93,9 +91,7 @@ def test_how_a_run_ended_stays_when_another_worker_of_it_is_late(keys: Keys, sta
     assert keys.value() == {"state": "Indexing", "epoch": 5}
 
 
-def test_what_changes_between_a_look_and_a_write_is_looked_at_again(
-    keys: Keys, status_reporter: StatusReporter
-) -> None:
+def test_a_status_changed_between_read_and_write_is_read_again(keys: Keys, status_reporter: StatusReporter) -> None:
     keys.before_put = [lambda: keys.real.put(KEY, {"state": "Indexed", "epoch": 9})]
     assert status_reporter.tell(REF, IndexState.INDEXED, epoch=8, rows=1) is None
     assert keys.value() == {"state": "Indexed", "epoch": 9}
@@ -105,7 +101,7 @@ def test_what_changes_between_a_look_and_a_write_is_looked_at_again(
 
 
 @pytest.mark.parametrize("told", [{"state": "Indexed"}, {"epoch": "9"}, {"epoch": None}])
-def test_what_says_no_epoch_is_overwritten(
+def test_a_status_without_an_epoch_is_overwritten(
     keys: Keys, status_reporter: StatusReporter, told: Mapping[str, Any]
 ) -> None:
     keys.real.put(KEY, told)
@@ -127,7 +123,7 @@ def test_a_failure_to_write_is_a_note(keys: Keys, error: InstepError) -> None:
     assert keys.value() is None
 
 
-def test_what_is_too_large_is_a_note_too(status_reporter: StatusReporter) -> None:
+def test_a_status_that_is_too_large_gives_a_note(status_reporter: StatusReporter) -> None:
     note = status_reporter.tell(REF, IndexState.INDEXED, epoch=1, rows="x" * 20_000)
     assert note is not None
     assert "bytes" in note

@@ -123,7 +123,7 @@ def test_a_worker_goes_on_with_the_target_that_is_there(tmp_path: Path, away: Ca
     assert contents(place, "main") == contents(place, "other")
 
 
-def test_what_is_not_in_several_targets_has_a_turn_of_its_own(tmp_path: Path) -> None:
+def test_an_entity_in_one_target_has_a_turn_of_its_own(tmp_path: Path) -> None:
     files = {"source": {"type": "files", "path": str(tmp_path)}}
     places = {name: {"type": "lance", "uri": f".instep/{name}"} for name in ("main", "other")}
     entities = {
@@ -158,7 +158,7 @@ def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:
     assert opened.why("other", place.uri(3)).target == "other"
 
 
-def test_what_is_there_is_compared_though_a_target_is_away(
+def test_reachable_targets_are_compared_though_another_is_away(
     tmp_path: Path, away: Callable[[str | None], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = home(tmp_path)

@@ -40,7 +40,7 @@ def refusal(act: Callable[[], object]) -> UserError:
     return caught.value
 
 
-def test_a_want_follows_the_job_that_builds_what_it_lacks(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_want_follows_the_job_that_builds_its_partition(ledger: Ledger, clock: VirtualClock) -> None:
     view = make_want(ledger, "w1", [REF, TICKET], by="ann")
     assert (view.state, view.current, view.startable) == (WantState.IDLE, (None, None), True)
     assert [ref for ref, _ in view.lacking] == [str(REF), str(TICKET)]
@@ -70,7 +70,7 @@ def test_a_job_that_began_too_early_does_not_do(ledger: Ledger, clock: VirtualCl
     assert late.needed == clock.now() - MINUTE // 2
 
 
-def test_what_is_wanted_as_of_later_is_not_begun_now(ledger: Ledger, clock: VirtualClock) -> None:
+def test_a_want_as_of_a_later_time_is_not_started_now(ledger: Ledger, clock: VirtualClock) -> None:
     later = make_want(ledger, "later", [REF], as_of=clock.now() + 1)
     other = make_want(ledger, "other", [REF], generation="v2")
     assert (later.startable, other.startable) == (False, True)
@@ -107,7 +107,7 @@ def test_a_canceled_want_stays_so_and_one_that_ended_otherwise_is_not_canceled(l
         ({"fresh_within": -1}, "fresher than now"),
     ],
 )
-def test_what_cannot_be_wanted_is_refused_in_words(ledger: Ledger, options: dict[str, int], words: str) -> None:
+def test_an_invalid_want_is_refused_with_the_reason(ledger: Ledger, options: dict[str, int], words: str) -> None:
     refused = refusal(lambda: make_want(ledger, "w1", [REF], **options))  # type: ignore[arg-type]  # on purpose
     assert words in str(refused)
     assert ledger.events.rows() == []

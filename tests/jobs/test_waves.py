@@ -78,7 +78,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Wave], Exception | 
     return seen
 
 
-def test_a_wave_that_dies_is_tried_again_in_halves_and_nobody_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_wave_is_retried_in_halves_and_spends_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = broken(monkeypatch, lambda wave: RuntimeError("too many at once") if len(wave.slices) > 1 else None)
     world = Quiet(len(ALL))
     assert world.run_once().promoted
@@ -87,7 +87,7 @@ def test_a_wave_that_dies_is_tried_again_in_halves_and_nobody_pays_for_it(monkey
     assert not any(attempts(world))
 
 
-def test_what_fails_whatever_is_tried_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waves_that_always_fail_end_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = broken(monkeypatch, lambda _: RuntimeError("no module named helpers"))
     world = Quiet(len(ALL))
     with pytest.raises(UserError, match=r"8 waves failed in a row.*no module named helpers"):
@@ -96,7 +96,7 @@ def test_what_fails_whatever_is_tried_ends_and_says_why(monkeypatch: pytest.Monk
     assert world.served is None
 
 
-def test_an_outage_spends_nobodys_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_spends_no_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     away = [True]
     broken(monkeypatch, lambda _: Transient("the embedder is out of reach") if away[0] else None)
     world = Quiet(len(ALL))

@@ -67,7 +67,7 @@ def test_a_row_without_a_watermark_was_written_by_who_built_its_instance(shop: Q
     assert found.window is None
 
 
-def test_what_names_no_row_is_answered_with_what_to_do(shop: QuickShop) -> None:
+def test_an_unknown_row_is_answered_with_a_hint(shop: QuickShop) -> None:
     for key in ("0", "9999", "nobody", "1,2"):  # the first is deleted
         with pytest.raises(UserError, match="no row") as caught:
             why(shop, "Ticket", key)

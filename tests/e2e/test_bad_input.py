@@ -181,7 +181,7 @@ def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_
     assert place.run().state is None
 
 
-def test_what_is_left_out_as_too_large_has_not_failed(place: Location) -> None:
+def test_a_document_skipped_as_too_large_has_not_failed(place: Location) -> None:
     corpus.path(place.docs, 11).write_text("# Long\n" + "words " * 10_000)
     place.declare(entity="limits: {max_document_bytes: 50000, on_oversize: skip}")
     assert place.run().state is JobState.COMPLETED

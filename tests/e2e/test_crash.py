@@ -171,7 +171,7 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     assert large.wrong() == ""
 
 
-def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Location) -> None:
+def test_a_run_that_cannot_join_names_the_holder_or_waits(large: Location) -> None:
     first = start_held(large)
     with pytest.raises(UserError, match=f"process {first.pid}"):
         large.run(wait=0, full_refresh=True)

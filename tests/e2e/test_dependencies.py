@@ -196,7 +196,7 @@ def test_a_run_of_one_entity_does_the_whole_job(house: House) -> None:
     house.intact()
 
 
-def test_what_is_there_is_not_waited_for_nor_built_again(house: House) -> None:
+def test_a_live_dependency_is_neither_awaited_nor_rebuilt(house: House) -> None:
     (site,) = house.run("Site")
     (page,) = house.run("Page")
     assert (site.promoted, page.promoted) == (True, True)
@@ -240,7 +240,7 @@ def test_plans_say_what_would_be_waited_for(house: House) -> None:
 # Failures.
 
 
-def test_what_fails_upstream_fails_what_waits_with_the_chain_named(house: House) -> None:
+def test_an_upstream_failure_fails_its_dependents_with_the_chain_named(house: House) -> None:
     house.declare(Site="", Page="Site", Top="Page")
     user = house.want("user", TOP)
     assert user.state is WantState.IDLE
@@ -269,7 +269,7 @@ def test_parts_of_one_job_fail_with_each_other(house: House) -> None:
     house.intact()
 
 
-def test_what_can_never_be_built_is_not_waited_for_for_ever(house: House) -> None:
+def test_a_dependency_that_can_never_be_built_is_not_awaited_for_ever(house: House) -> None:
     house.empty("Site")
     (page,) = house.run("Page")
     assert page.state is JobState.FAILED
@@ -281,7 +281,7 @@ def test_what_can_never_be_built_is_not_waited_for_for_ever(house: House) -> Non
     house.intact()
 
 
-def test_who_cancels_the_derivative_want_ends_the_wait(house: House) -> None:
+def test_canceling_the_derivative_want_ends_the_wait(house: House) -> None:
     house.dies_waiting()
     house.ledger.events.append([WantCanceled(want=house.derivative().id, by="ann", why="not now")])
     house.clock.sleep(3600)
@@ -333,7 +333,7 @@ def test_a_job_that_waits_is_resumed_by_the_next_run_and_so_is_what_it_waits_for
     house.intact()
 
 
-def test_slices_of_what_waits_are_claimed_by_nobody(house: House) -> None:
+def test_slices_of_a_waiting_part_are_not_claimed(house: House) -> None:
     house.dies_waiting()
     house.clock.sleep(3600)
     claims: list[Any] = []
@@ -361,7 +361,7 @@ def test_a_job_that_was_stopped_while_it_waited_goes_on_with_the_next_run(house:
     house.intact()
 
 
-def test_what_is_waited_for_and_was_stopped_stops_the_run_that_waits(house: House) -> None:
+def test_stopping_an_awaited_build_stops_the_waiting_run(house: House) -> None:
     def stop(real: Callable[..., Any], job_id: str, ref: PartitionRef, *args: Any, **options: Any) -> Any:
         if ref == SITE:
             house.ledger.jobs.request_stop(job_id, "stopped by ann")
@@ -389,7 +389,7 @@ def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(
     house.intact()
 
 
-def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for(house: House) -> None:
+def test_a_job_being_resumed_is_joined_once_and_then_awaited(house: House) -> None:
     """Until then it is STOPPED, and no part of it open: to join it again and again would be a loop without a pause."""
     container = house.container()
     setups = {each.ref: each for each in container.setups()}
@@ -411,7 +411,7 @@ def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for
     assert [fulfiller.begin(idle.membership) for _ in range(3)] == [True, False, False]
 
 
-def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_failed(house: House) -> None:
+def test_a_part_held_by_another_worker_is_not_started_after_its_instance_failed(house: House) -> None:
     """Joining it again and again, without a slice to be had, would be a loop without a pause."""
     begun: list[bool] = []
 
@@ -492,7 +492,7 @@ def test_after_a_rebuild_the_next_build_is_made_from_the_new_instance(house: Hou
     house.intact()
 
 
-def test_what_has_expired_upstream_is_built_anew_for_what_is_made_from_it(house: House) -> None:
+def test_an_expired_dependency_is_rebuilt_for_its_dependents(house: House) -> None:
     house.declare("ttl: 1h", Site="", Page="Site")
     house.run()
     before = house.now(SITE)

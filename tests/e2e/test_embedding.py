@@ -189,7 +189,7 @@ def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
     assert (endpoint.asked, embedded.wrong()) == ([], "")
 
 
-def test_what_is_gone_when_names_change_is_not_left_out_unasked(embedded: Location, endpoint: Endpoint) -> None:
+def test_documents_missing_after_a_rename_are_not_deleted_unasked(embedded: Location, endpoint: Endpoint) -> None:
     embedded.run()
     for number in range(60):
         if number % 10:

@@ -101,7 +101,7 @@ def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_pr
     assert site.ledger.events.verify().differences == ()
 
 
-def test_the_first_build_is_served_whatever_its_generation(site: Site) -> None:
+def test_the_first_build_of_any_generation_is_served(site: Site) -> None:
     site.run(options=V2)
     assert site.ledger.partitions.promoted(REF) == "v2"
     assert site.place.wrong() == ""
@@ -211,7 +211,7 @@ def test_a_build_that_died_before_it_was_recorded_is_done(site: Site, again: str
     assert {each.state for each in site.ledger.jobs.newest()} == {JobState.COMPLETED}
 
 
-def test_what_is_not_good_enough_is_not_promoted(site: Site) -> None:
+def test_an_unbuilt_or_tainted_generation_is_not_promoted(site: Site) -> None:
     site.run()
     redeclare(site)
     with pytest.raises(UserError, match="nothing is built of generation 'v2'"):

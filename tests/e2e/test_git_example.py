@@ -237,7 +237,7 @@ def test_an_export_is_the_same_in_blocks_of_any_size(
         assert exported(found.tables) == {name: truth[name] for name in ("Person", "Commit", "File", "Change")}
 
 
-def test_what_decides_how_all_of_history_reads_exports_all_of_it_again(
+def test_a_setting_that_affects_all_history_exports_all_of_it_again(
     example: dict[str, Any], repository: Repository, tmp_path: Path
 ) -> None:
     export, folder = example["export"], tmp_path / "history"

@@ -174,7 +174,7 @@ def test_scenario_1_what_a_crashed_server_had_in_work_is_done_by_another_one(sit
 
 
 @pytest.mark.usefixtures("small_claims")
-def test_scenario_2_who_was_cut_off_for_longer_than_its_lease_is_refused_and_the_index_is_exact(site: Site) -> None:
+def test_scenario_2_a_worker_cut_off_beyond_its_lease_is_refused_and_the_index_is_exact(site: Site) -> None:
     others: list[EntityResult] = []
 
     def the_others_take_over() -> None:
@@ -257,7 +257,7 @@ def test_the_ledger_being_away_between_both_commits_counts_nothing_twice(site: S
     assert len(tried) >= 3
 
 
-def test_what_was_committed_but_never_recorded_is_found_by_the_next_one_and_counted_once(site: Site) -> None:
+def test_a_commit_never_recorded_is_found_by_the_next_worker_and_counted_once(site: Site) -> None:
     """The ledger stays away for longer than the lease, right between the two commits."""
 
     def away(_: Any, *args: Any, **kwargs: Any) -> None:
@@ -278,7 +278,7 @@ def test_what_was_committed_but_never_recorded_is_found_by_the_next_one_and_coun
     exact(site, site.run())
 
 
-def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site) -> None:
+def test_commits_of_an_abandoned_job_are_recorded_first(site: Site) -> None:
     """The served index has its rows: unless the ledger knows, it could never be trusted again."""
     site.run()
     corpus.path(site.place.docs, 1).unlink()
@@ -312,7 +312,7 @@ def _bury_all_but(site: Site, living: set[str]) -> None:
             site.ledger.workers.bury(each.id)
 
 
-def test_who_joins_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: Site) -> None:
+def test_joining_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: Site) -> None:
     _a_finisher_dies(site)
     (dead,) = site.ledger.workers.all()
     began, tries = site.clock.monotonic(), list[int]()
@@ -328,7 +328,7 @@ def test_who_joins_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site
     assert len(site.ledger.jobs.newest()) == 1
 
 
-def test_who_works_beside_a_finisher_that_dies_waits_for_no_lease(site: Site) -> None:
+def test_a_worker_beside_a_dying_finisher_waits_for_no_lease(site: Site) -> None:
     began = site.clock.monotonic()
     first: list[str] = []
 
@@ -385,7 +385,7 @@ def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
     assert (rebuilt.state, first.state) == (JobState.COMPLETED, JobState.COMPLETED)
 
 
-def test_what_a_stopped_process_has_in_work_is_waited_for_as_long_as_is_said(site: Site) -> None:
+def test_slices_of_a_paused_process_are_awaited_for_the_stated_time(site: Site) -> None:
     """It may be dead on another host just as well: nobody here can tell."""
     site.leave_behind()
     before = site.clock.now()
@@ -399,7 +399,7 @@ def test_what_a_stopped_process_has_in_work_is_waited_for_as_long_as_is_said(sit
     exact(site, site.run())
 
 
-def test_who_is_elected_to_finish_is_waited_for_as_long_as_is_said(site: Site) -> None:
+def test_a_paused_finisher_is_awaited_for_the_stated_time(site: Site) -> None:
     """All slices are done; the one that has the last step is stopped there."""
     frozen = replaced(site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
@@ -432,7 +432,7 @@ def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:
     assert site.place.wrong() == ""
 
 
-def test_an_orphan_that_nobody_can_resume_fails_after_ten_minutes_and_not_before(site: Site) -> None:
+def test_an_orphan_that_cannot_be_resumed_fails_after_ten_minutes_and_not_before(site: Site) -> None:
     site.leave_behind()
     site.place.declare(chunk=500, entity="buckets: 6")
     before = site.clock.now()
@@ -472,7 +472,7 @@ def test_a_job_that_is_stopped_from_outside_ends_its_runs_and_is_resumed_by_the_
     assert len(site.ledger.jobs.newest()) == 1
 
 
-def test_a_stopping_job_does_not_wait_for_ever_for_who_is_stuck(site: Site) -> None:
+def test_a_stopping_job_does_not_wait_for_ever_for_a_stuck_worker(site: Site) -> None:
     site.leave_behind()
     site.ledger.jobs.request_stop(site.only_job().id)
     site.clock.sleep(TIMING.grace / 1000)
@@ -539,7 +539,7 @@ def _second_entity(text: str) -> str:
     return "\n" + "\n".join(block) + "\n"
 
 
-def test_nobody_waits_for_a_document_as_long_as_thousands(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_giant_document_has_a_slice_of_its_own_at_the_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "SLICE_ROWS_MAX", 50)
     giant = corpus.path(site.place.docs, DOCUMENTS)
     giant.write_text("\n\n".join(f"# Part {number}\n\n{'words ' * 120}" for number in range(60)))

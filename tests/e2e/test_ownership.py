@@ -117,7 +117,7 @@ def test_projects_with_entities_of_other_names_live_side_by_side(
     assert [run(each).state for each in (one, two)] == [None, None]
 
 
-def test_what_another_ledger_left_is_not_swept(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_another_ledger_are_not_swept(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
     one = place.project("one")
     run(one)
@@ -151,7 +151,7 @@ def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Lo
     assert run(one, full_refresh=True).promoted, "its alias is this ledger's too"
 
 
-def test_what_changed_while_the_ledger_was_lost_is_brought_by_the_next_run(place: Location) -> None:
+def test_changes_made_while_the_ledger_was_lost_come_with_the_next_run(place: Location) -> None:
     one = place.project("one")
     run(one)
     place.lose(one)
@@ -183,7 +183,7 @@ def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Locat
     assert not differs(one)
 
 
-def test_what_is_made_in_another_way_is_built_anew_beside_it(place: Location) -> None:
+def test_an_adopted_index_of_another_transform_is_rebuilt_beside_it(place: Location) -> None:
     one = place.project("one")
     run(one)
     (before,) = place.indexes()
@@ -253,7 +253,7 @@ def test_an_index_of_absolute_names_is_adopted_to_be_built_anew(place: Location,
     assert not differs(instep.load(root))
 
 
-def test_whose_it_was_is_refused_from_then_on(place: Location) -> None:
+def test_the_former_owner_is_refused_after_an_adoption(place: Location) -> None:
     one = place.project("one")
     run(one)
     state = one.project.root / ".instep"
@@ -382,7 +382,7 @@ def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Loca
     assert len(texts(project)) == len(NOTES)
 
 
-def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_made_before_ledgers_had_ids_stays_its_own(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place.project("one")
     with monkeypatch.context() as patched:
         patched.setattr("instep.container.owner_in", lambda _: NO_OWNER)
@@ -430,7 +430,7 @@ def test_nothing_to_adopt_is_said(
     assert "Nothing to adopt" in capsys.readouterr().out
 
 
-def test_whoever_does_not_agree_changes_nothing(place: Location) -> None:
+def test_declining_an_adoption_changes_nothing(place: Location) -> None:
     one = place.project("one")
     run(one)
     place.lose(one)

@@ -52,7 +52,7 @@ def intact(site: Site) -> None:
     assert site.ledger.events.verify().differences == ()
 
 
-def test_wants_of_many_are_one_build_by_whatever_worker_is_there(site: Site) -> None:
+def test_many_wants_are_one_build_by_any_worker(site: Site) -> None:
     for name in ("w1", "w2", "w3", "w4"):
         want(site, name)
         assert state(site, name) is WantState.IDLE

@@ -93,7 +93,7 @@ def watch(
             serve(setups, site.context(container), watch=EVERY)
 
 
-def test_what_changes_lands_and_what_does_not_makes_no_job(site: Site, clock: Steps) -> None:
+def test_changed_documents_are_indexed_and_unchanged_ones_make_no_job(site: Site, clock: Steps) -> None:
     def change() -> None:
         assert site.place.wrong() == ""
         path = corpus.path(site.place.docs, 1)
@@ -129,7 +129,7 @@ def test_changes_land_in_the_session_that_is_there(site: Site, clock: Steps, mon
     assert sessions == sessions[:1] * 2
 
 
-def test_what_needs_a_person_is_said_and_nothing_is_deleted(site: Site, clock: Steps) -> None:
+def test_a_refused_deletion_is_reported_and_nothing_is_deleted(site: Site, clock: Steps) -> None:
     def lose_nearly_all() -> None:
         for number in range(11):
             corpus.path(site.place.docs, number).unlink()
@@ -185,7 +185,7 @@ def test_a_build_that_was_refused_is_tried_again_after_pauses_that_grow(site: Si
     assert any(REFUSED in note for note in status(site).notes)
 
 
-def test_it_is_remembered_by_another_worker(site: Site, clock: Steps) -> None:
+def test_a_refused_build_is_held_back_by_another_worker_too(site: Site, clock: Steps) -> None:
     clock.quiet = 60.0
     watch(site, target=miscounted)
     before = len(jobs(site))
@@ -196,7 +196,7 @@ def test_it_is_remembered_by_another_worker(site: Site, clock: Steps) -> None:
     assert said(site, "(2 times in a row)")
 
 
-def test_what_is_declared_otherwise_is_tried_at_once(site: Site, clock: Steps) -> None:
+def test_a_changed_declaration_is_tried_at_once(site: Site, clock: Steps) -> None:
     clock.quiet = 10.0
     watch(site, target=miscounted)
     site.place.declare(chunk=700, entity="buckets: 3")
@@ -206,7 +206,7 @@ def test_what_is_declared_otherwise_is_tried_at_once(site: Site, clock: Steps) -
     assert site.place.wrong() == ""
 
 
-def test_a_person_who_asks_is_not_kept_waiting(site: Site, clock: Steps) -> None:
+def test_a_run_on_request_does_not_wait_for_the_pause(site: Site, clock: Steps) -> None:
     clock.quiet = 10.0
     watch(site, target=miscounted)
     (result,) = site.run()
@@ -259,7 +259,7 @@ UPSTREAM = """
 """
 
 
-def test_what_is_made_from_something_empty_waits_for_it(site: Site, clock: Steps) -> None:
+def test_an_entity_with_an_empty_dependency_waits_for_it(site: Site, clock: Steps) -> None:
     site.place.declare(entity="buckets: 3\ndepends_on: [Site]")
     declared = site.place.root / "instep.yaml"
     declared.write_text(declared.read_text() + UPSTREAM)
@@ -275,7 +275,7 @@ def test_what_is_made_from_something_empty_waits_for_it(site: Site, clock: Steps
 
 
 @pytest.mark.parametrize("broken", ["missing folder", "refused"])
-def test_what_cannot_be_had_of_one_entity_stops_no_other(site: Site, clock: Steps, broken: str) -> None:
+def test_an_error_of_one_watched_entity_stops_no_other(site: Site, clock: Steps, broken: str) -> None:
     declared = site.place.root / "instep.yaml"
     declared.write_text(declared.read_text() + UPSTREAM)
     if broken == "refused":

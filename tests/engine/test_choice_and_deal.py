@@ -27,12 +27,12 @@ def test_a_plan_that_outlasts_the_start_of_a_large_spark_runs_there() -> None:
 
 
 @pytest.mark.parametrize("configured", ["auto", "inline", "spark"])
-def test_what_needs_spark_always_runs_there(configured: str) -> None:
+def test_work_that_needs_spark_always_runs_there(configured: str) -> None:
     assert chosen(configured, needs_spark=True).name == "spark"
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_what_only_this_process_reaches_runs_in_it(warm: bool) -> None:
+def test_an_in_process_target_runs_inline(warm: bool) -> None:
     choice = choose("auto", 50_000_000, needs_spark=False, warm=warm, cores=64, in_process=True)
     assert (choice.name, choice.reason) == ("inline", "its target is in this process")
 

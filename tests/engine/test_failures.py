@@ -13,7 +13,7 @@ class Throttled(Transient):
 
 
 @pytest.mark.parametrize("error", [Transient("down"), Fenced("gone"), Unknown("lost reply")])
-def test_an_error_survives_whatever_is_put_around_it(error: Exception) -> None:
+def test_an_error_survives_any_text_around_it(error: Exception) -> None:
     found = unpacked(f"Job aborted\n  at java.lang.Thread\nTaskError: {pack(error)}\n SQLSTATE: 38000\n\tat org.apache")
     assert type(found) is type(error)
     assert str(found) == str(error)
@@ -84,7 +84,7 @@ Driver stacktrace:
         ("java.lang.UnsupportedClassVersionError: com/Driver", "a jar needs a newer Java"),
     ],
 )
-def test_what_keeps_any_task_from_running_is_for_a_person_to_mend(reason: str, said: str) -> None:
+def test_an_error_that_prevents_all_tasks_is_an_error_of_the_user(reason: str, said: str) -> None:
     error = unpacked(LOST.format(reason=reason))
     assert isinstance(error, UserError), error
     assert said in error.what
@@ -113,7 +113,7 @@ def test_a_failure_of_spark_itself_gives_its_first_line() -> None:
         "\tat org.apache.spark.executor.Executor.$anonfun$updateDependencies$5(Executor.scala:1370)",
     ],
 )
-def test_what_a_task_needs_and_is_not_given_is_an_outage(reason: str) -> None:
+def test_a_resource_denied_to_a_task_is_an_outage(reason: str) -> None:
     from pyspark.errors import PySparkException
 
     found = explained(PySparkException(message=LOST.format(reason=reason)))

@@ -60,7 +60,7 @@ def listening(answer: bytes | None) -> Iterator[str]:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "something else than Spark is there, and says b'HTTP/1.1"),
     ],
 )
-def test_what_is_no_master_is_said_to_be_none_and_no_jvm_is_started(
+def test_an_address_that_is_no_master_is_refused_without_a_jvm(
     monkeypatch: pytest.MonkeyPatch, answer: bytes | None, why: str
 ) -> None:
     monkeypatch.setattr("instep.pipeline.engine.master._ANSWER_SECONDS", 0.5)

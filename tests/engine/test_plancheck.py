@@ -21,7 +21,7 @@ def plan(*steps: str, source: str = SOURCE) -> str:
     return "\n".join(["== Physical Plan ==", *tree, "", "", *details, ""])
 
 
-def test_what_leaves_documents_where_they_are_passes() -> None:
+def test_plans_without_an_exchange_pass() -> None:
     check_plan(plan(), SOURCE)
     check_plan(plan("* Project", "* Filter"), SOURCE)
     check_plan(plan("Coalesce", "* Project"), SOURCE)
@@ -43,7 +43,7 @@ def test_what_leaves_documents_where_they_are_passes() -> None:
         ("FlatMapGroupsInArrow", "grouped map"),
     ],
 )
-def test_what_moves_them_is_refused_by_its_name(step: str, said: str) -> None:
+def test_a_plan_step_that_moves_documents_is_refused_by_name(step: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         check_plan(plan("* Project", step, "* Filter"), SOURCE)
     assert said in f"{caught.value} {caught.value.hint}"
@@ -51,7 +51,7 @@ def test_what_moves_them_is_refused_by_its_name(step: str, said: str) -> None:
         check_rows(plan("* Project", step, "* Filter"), SOURCE)
 
 
-def test_what_does_not_come_from_the_documents_is_refused() -> None:
+def test_a_plan_without_the_document_source_is_refused() -> None:
     for text in (plan(source="another"), "", "no plan at all"):
         with pytest.raises(UserError, match="does not come from the documents"):
             check_plan(text, SOURCE)

@@ -47,7 +47,7 @@ def test_tasks_share_slices_and_what_no_task_met_has_vanished() -> None:
     assert [each.document_id for each in one.entries] == ["doc_0", "doc_2", "doc_3"]
 
 
-def test_where_no_task_met_a_row_all_have_vanished() -> None:
+def test_documents_of_a_slice_without_outcomes_have_vanished() -> None:
     (task,) = row_outcomes(outcomes(), WAVE)
     assert [each.counts for each in task.slices] == [Counts(read=4, skipped=4), Counts(read=1, skipped=1)]
 

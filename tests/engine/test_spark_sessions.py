@@ -53,7 +53,9 @@ def jvm() -> int:
     return int(SparkContext._gateway.proc.pid)
 
 
-def test_what_ends_first_leaves_spark_to_the_others(spark: LazySpark, settings: SparkSettings, tmp_path: Path) -> None:
+def test_closing_one_session_leaves_spark_to_the_others(
+    spark: LazySpark, settings: SparkSettings, tmp_path: Path
+) -> None:
     first = LazySpark(settings)
     first.get()
     second = SparkEngine(spark)

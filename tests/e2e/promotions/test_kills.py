@@ -145,7 +145,7 @@ def test_a_run_that_was_killed_before_or_after_a_step_of_promotion_is_ended_by_t
 @pytest.mark.long
 @every_kind
 @alone
-def test_what_was_killed_while_it_dropped_an_index_leaves_nothing_of_it(scene: Scene) -> None:
+def test_a_run_killed_while_dropping_an_index_leaves_nothing_of_it(scene: Scene) -> None:
     scene.do(("turn", 0), scene.run())
     for _ in kills_in_rebuilds(scene, "drop"):
         scene.demand_served(scene.do(scene.run()))
@@ -154,7 +154,7 @@ def test_what_was_killed_while_it_dropped_an_index_leaves_nothing_of_it(scene: S
 
 @pytest.mark.long
 @alone_or_shared
-def test_what_was_killed_and_is_declared_otherwise_by_then_leaves_readers_and_ledger_of_one_mind(scene: Scene) -> None:
+def test_a_kill_and_a_changed_declaration_leave_alias_and_ledger_consistent(scene: Scene) -> None:
     """The next run gives up what it cannot go on with, and dies as well, before it serves anything of its own."""
     scene.do(("turn", 0), scene.run())
     for _ in kills_in_rebuilds(scene, "promote"):

@@ -45,7 +45,7 @@ def instance(shop: QuickShop, ref: str) -> Instance:
     return found
 
 
-def test_what_a_namespace_is_made_from_is_built_in_that_namespace_only(shop: QuickShop) -> None:
+def test_dependencies_of_a_namespace_are_built_in_that_namespace_only(shop: QuickShop) -> None:
     results = shop.run("Note@1/2")
     assert {name: each.state for name, each in results.items()} == dict.fromkeys(
         ["Person", "Ticket@1/2", "Note@1/2"], JobState.COMPLETED

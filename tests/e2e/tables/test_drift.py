@@ -131,7 +131,7 @@ def test_a_column_that_comes_or_goes_is_said_and_built(shop: QuickShop) -> None:
     assert {each.state for each in shop.run("Ticket", full_refresh=True).values()} == {JobState.COMPLETED}
 
 
-def test_what_is_not_served_any_more_is_dropped_when_no_reader_can_hold_it(
+def test_a_replaced_index_is_dropped_when_no_reader_can_hold_it(
     shop: QuickShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.run("Ticket")
@@ -181,7 +181,7 @@ def test_a_column_that_is_renamed_is_missed_until_the_declaration_follows(shop: 
     assert tickets(shop, "title") == before
 
 
-def test_what_was_begun_before_the_table_changed_is_begun_anew(shop: QuickShop) -> None:
+def test_a_build_begun_before_the_table_changed_starts_anew(shop: QuickShop) -> None:
     """A run that was interrupted would go on with an index that does not fit any more."""
     shop.edit(*PLAIN)
     shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()

@@ -51,7 +51,7 @@ def emptied(shop: QuickShop, table: str, prefix: str = "") -> None:
     [("Person", "people", ""), ("Ticket@1/2", "tickets", "1/2/")],
     ids=["staged", "namespace"],
 )
-def test_the_last_rows_go_only_if_somebody_says_so(shop: QuickShop, ref: str, table: str, prefix: str) -> None:
+def test_deleting_the_last_rows_needs_permission(shop: QuickShop, ref: str, table: str, prefix: str) -> None:
     entity = ref.partition("@")[0]
     shop.run(entity)
     before = shop.stored(entity)
@@ -66,7 +66,7 @@ def test_the_last_rows_go_only_if_somebody_says_so(shop: QuickShop, ref: str, ta
     assert shop.run(ref)[ref].as_dict()["state"] == "UP_TO_DATE"
 
 
-def test_an_empty_generation_is_promoted_only_by_who_says_so(shop: QuickShop) -> None:
+def test_promoting_an_empty_generation_needs_permission(shop: QuickShop) -> None:
     shop.run("Person")
     emptied(shop, "people")
     shop.run("Person", generation="v2")

@@ -74,7 +74,7 @@ def test_failures_that_are_tried_again_leave_the_list(shop: QuickShop) -> None:
     assert shop.wrong("Person") == {}
 
 
-def test_when_every_row_fails_what_was_served_stays(shop: QuickShop) -> None:
+def test_if_every_row_fails_the_served_index_stays(shop: QuickShop) -> None:
     shop.run("Person")
     kept = shop.rows["people"]
     shop.rows["people"] = {}

@@ -33,7 +33,7 @@ def promoted(shop: QuickShop, generation: str, *, allow_deletes: bool = False) -
         return promote(setup, generation, context, allow_deletes=allow_deletes)
 
 
-def test_a_generation_that_lacks_rows_is_promoted_only_by_who_allows_it(shop: QuickShop) -> None:
+def test_promoting_a_generation_that_lacks_rows_needs_permission(shop: QuickShop) -> None:
     shop.run("Person")
     before = shop.stored("Person")
     for number in range(3 * PEOPLE // 4):

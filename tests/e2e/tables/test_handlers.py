@@ -134,7 +134,7 @@ def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_s
         assert bus.dead_letters() == []
 
 
-def test_what_cannot_be_indexed_is_an_error_and_at_last_a_dead_letter(shop: Shop) -> None:
+def test_a_failing_request_is_retried_and_becomes_a_dead_letter(shop: Shop) -> None:
     shop.edit("key: id\n    scope: path", "key: idd\n    scope: path")
     with opened(shop) as (container, _, bus, context):
         ask(bus, [NAMESPACES[0]])

@@ -73,7 +73,7 @@ def test_rows_that_were_never_here_are_neither_counted_nor_kept(shop: QuickShop)
     assert wrong(shop) == {}
 
 
-def test_what_changes_in_one_namespace_gives_no_other_work(shop: QuickShop) -> None:
+def test_changes_in_one_namespace_give_no_other_one_work(shop: QuickShop) -> None:
     """Though the files do not say whose the rows are that lie between the first and the last."""
     shop.edit("namespaces: [1/2, 1/3]", "namespaces: [1/2, 1/3, 1/5]")
     shop.put("tickets", id=60, path="1/2/0/", title="new", author=None)
@@ -102,7 +102,7 @@ def test_a_row_that_moves_to_another_namespace_stays_until_that_has_it(shop: Qui
     assert wrong(shop) == {}
 
 
-def test_a_namespace_that_somebody_asked_for_is_indexed_as_those_that_are_declared(shop: QuickShop) -> None:
+def test_a_requested_namespace_is_indexed_like_declared_ones(shop: QuickShop) -> None:
     shop.edit("namespaces: [1/2, 1/3]", "namespaces: [1/2]")
     move(shop, "1/3/1/", 2)
     shop.put("tickets", id=4, title="changed")
@@ -122,7 +122,7 @@ def test_a_row_that_left_is_there_when_its_namespace_is_declared(shop: QuickShop
     assert shop.wrong("Ticket") == {}
 
 
-def test_where_the_namespace_tells_rows_apart_none_moves(tmp_path: Path) -> None:
+def test_rows_keyed_by_namespace_never_move(tmp_path: Path) -> None:
     """The other row is another one: that this one is gone, its flag has to say."""
     shop = QuickShop(tmp_path / "shop", "type: lance, uri: index")
     shop.declare()
@@ -183,9 +183,7 @@ def test_rows_that_leave_bit_by_bit_are_asked_for_as_at_once(shop: QuickShop) ->
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", ["target.leaving", "target.commit", "slices.complete", "parts.begin_finish"])
-def test_who_dies_while_rows_leave_is_followed_by_one_who_has_them_left(
-    shop: QuickShop, call: str, after: bool
-) -> None:
+def test_rows_leave_their_namespace_after_a_crash_in_between(shop: QuickShop, call: str, after: bool) -> None:
     move(shop, "9/9/", 2, 4)
     shop.put("tickets", id=6, title="changed")
     shop.save()

@@ -36,7 +36,7 @@ def shop(tmp_path: Path) -> QueuedShop:
     return made
 
 
-def test_what_is_pending_is_indexed_and_nothing_else(shop: QueuedShop) -> None:
+def test_only_pending_keys_are_indexed(shop: QueuedShop) -> None:
     shop.add(*range(10))
     shop.cover(3, 4)
     first = shop.run("Person")["Person"]
@@ -147,7 +147,7 @@ def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatc
     assert shop.indexed() == [*range(10), *range(100, 109)]
 
 
-def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody_took(shop: QueuedShop) -> None:
+def test_a_stopped_run_gives_its_keys_back_and_resumes_with_the_free_ones(shop: QueuedShop) -> None:
     shop.add(1)
     shop.step()
     shop.add(*range(2, 8))
@@ -166,7 +166,7 @@ def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody
     assert (shop.pending(), shop.indexed()) == (theirs, [each for each in range(1, 8) if each not in theirs])
 
 
-def test_a_job_that_somebody_stops_gives_its_keys_back(shop: QueuedShop) -> None:
+def test_a_stopped_job_gives_its_keys_back(shop: QueuedShop) -> None:
     shop.add(1)
     shop.step()
     shop.add(2, 3)
@@ -220,7 +220,7 @@ def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: Queued
     assert (shop.indexed(), shop.pending()) == ([0, 1, 2, 3, 4, 7], [])
 
 
-def test_what_a_queue_cannot_do_is_said(shop: QueuedShop) -> None:
+def test_options_impossible_with_a_queue_are_refused(shop: QueuedShop) -> None:
     with pytest.raises(UserError, match="there are no generations"):
         shop.run("Person", generation="next")
     with shop.store() as store:

@@ -43,7 +43,7 @@ FIRST, APART, MATCHES = 31_247_321, 7, 2_500
 
 
 @pytest.mark.spark
-def test_what_is_pending_goes_from_clickhouse_to_the_index(tmp_path: Path) -> None:
+def test_pending_keys_go_from_clickhouse_to_the_index(tmp_path: Path) -> None:
     (tmp_path / "instep.yaml").write_text(PROJECT)
     (tmp_path / "store").mkdir()
     store = str(tmp_path / "store")

@@ -55,7 +55,7 @@ def test_each_row_leads_to_the_job_the_window_and_the_slice_that_it_came_by(shop
     assert why(shop, "Ticket", "15").row["ref"] == "Ticket@1/3"
 
 
-def test_a_row_without_a_watermark_was_written_by_who_built_its_instance(shop: QuickShop) -> None:
+def test_a_row_without_a_watermark_is_traced_to_the_job_of_its_instance(shop: QuickShop) -> None:
     found = why(shop, "Like", "3,3")
     assert found.instance is not None
     assert found.job is not None

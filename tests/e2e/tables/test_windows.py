@@ -395,7 +395,7 @@ class Told(Silent):
         self.done += units
 
 
-def test_rows_that_nobody_has_counted_are_not_said_to_be_known(shop: QuickShop) -> None:
+def test_uncounted_rows_are_not_shown_as_a_known_total(shop: QuickShop) -> None:
     def run(told: Told) -> EntityPlan:
         return shop.run("Person", around=lambda context: replace(context, progress=told))["Person"].plan
 
@@ -413,7 +413,7 @@ def test_rows_that_nobody_has_counted_are_not_said_to_be_known(shop: QuickShop) 
     assert (view.units, view.done, [each.units for each in view.parts]) == (None, 2, [None])
 
 
-def test_what_is_needed_of_an_entity_is_asked_once_for_all_its_namespaces(shop: QuickShop) -> None:
+def test_dependencies_of_an_entity_are_read_once_for_all_its_namespaces(shop: QuickShop) -> None:
     shop.run("Ticket")
     asked: list[str] = []
 

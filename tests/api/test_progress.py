@@ -43,7 +43,7 @@ def status(message: dict[str, Any]) -> object:
 
 
 @pytest.mark.usefixtures("often")
-def test_progress_of_a_job_that_runs_is_told_again_and_again(channel: Channel) -> None:
+def test_progress_of_a_job_that_runs_is_reported_again_and_again(channel: Channel) -> None:
     (part,) = ledgers.begin(channel.ledger, slices=4)
     ledgers.complete(channel.ledger, part, 1, failed=2)
     with channel.listening() as ear:
@@ -69,7 +69,7 @@ def test_progress_of_a_job_that_runs_is_told_again_and_again(channel: Channel) -
 
 
 @pytest.mark.usefixtures("only_changes")
-def test_changes_of_state_are_told_at_once(channel: Channel) -> None:
+def test_changes_of_state_are_reported_at_once(channel: Channel) -> None:
     with channel.listening() as ear:
         nothing = ear.message()
         assert (nothing["job"], nothing["data"], nothing["error"]) == (None, None, None)
@@ -98,7 +98,7 @@ def test_changes_of_state_are_told_at_once(channel: Channel) -> None:
 
 
 @pytest.mark.usefixtures("only_changes")
-def test_many_clients_are_told_the_same_by_one_reader(channel: Channel) -> None:
+def test_many_clients_get_the_same_from_one_reader(channel: Channel) -> None:
     ledgers.begin(channel.ledger)
     with ExitStack() as stack:
         ears = [stack.enter_context(channel.listening()) for _ in range(30)]
@@ -162,7 +162,7 @@ def test_a_job_that_ended_long_ago_is_sent_to_a_client_that_asks_for_it(channel:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_ledger_that_is_away_is_told_once_and_when_it_is_back(channel: Channel) -> None:
+def test_a_ledger_that_is_away_is_reported_once_and_when_it_is_back(channel: Channel) -> None:
     with channel.listening() as ear:
         ear.message()
         channel.ledger.away = True
@@ -177,7 +177,7 @@ def test_a_ledger_that_is_away_is_told_once_and_when_it_is_back(channel: Channel
 
 
 @pytest.mark.usefixtures("often")
-def test_a_ledger_that_does_not_answer_is_told_too(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_does_not_answer_is_reported_too(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_poller, "LATE_SECONDS", 0.05)
     ledgers.begin(channel.ledger)
     channel.ledger.answers.clear()

@@ -36,7 +36,7 @@ def test_progress_holds_the_rate_and_the_seconds_left(ledger: MemoryLedger, cloc
     assert data["stats"]["jobStats"] == {"totalRecords": 20, "successRecords": 4, "failedRecords": 1}
 
 
-def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLedger) -> None:
+def test_entities_are_reported_one_by_one_and_failed_ones_count(ledger: MemoryLedger) -> None:
     one, two = ledgers.begin(ledger, entities=["Document", "Ticket"], slices=1)
     ledgers.complete(ledger, one, 1)
     ledgers.complete(ledger, two, 1, failed=5)

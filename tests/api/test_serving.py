@@ -86,7 +86,7 @@ def test_a_token_that_could_be_guessed_is_refused(
     assert "a token has at least 16 characters" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_said_in_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported_in_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from instep.cli.serve import listen
 
     with listen("127.0.0.1", 0) as taken:

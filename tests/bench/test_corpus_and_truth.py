@@ -51,7 +51,7 @@ def test_mutation_changes_one_paragraph_and_deletes_and_adds_as_many_as_it_says(
         (["a", "a", "b", "b"], truth.Verdict(4, 0, 0, 1)),
     ],
 )
-def test_comparison_tells_missing_stale_and_double_apart(have: list[str], verdict: truth.Verdict) -> None:
+def test_comparison_distinguishes_missing_stale_and_duplicate_rows(have: list[str], verdict: truth.Verdict) -> None:
     want = truth.Chunks([("doc", text.encode()) for text in ("a", "b", "b")])
     found = truth.compare(want, truth.Chunks([("doc", text.encode()) for text in have]))
     assert found == verdict

@@ -27,7 +27,7 @@ def server() -> Iterator[NatsServer]:
     server.stop()
 
 
-def test_handlers_go_on_when_nats_is_restarted_in_mid_run(server: NatsServer) -> None:
+def test_handlers_continue_when_nats_is_restarted_in_mid_run(server: NatsServer) -> None:
     """Once while a handler is at work, and once while the handlers wait for requests."""
     work, told = Work(), Told()
     address = nats_address(server.url())

@@ -123,7 +123,7 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
                 bus.close()
 
 
-def test_one_that_stays_away_is_said_so_without_secrets(server: NatsServer) -> None:
+def test_one_that_stays_away_is_reported_without_secrets(server: NatsServer) -> None:
     address = nats_address(server.url())
     office = open_nats(address)
     office.publish(ask(1))
@@ -149,7 +149,7 @@ def test_one_that_stays_away_is_said_so_without_secrets(server: NatsServer) -> N
     bus.close()
 
 
-def test_a_wrong_password_or_token_is_said_so(any_server: NatsServer) -> None:
+def test_a_wrong_password_or_token_is_reported(any_server: NatsServer) -> None:
     with pytest.raises(UserError, match="refused the user, the password or the token") as caught:
         _open(any_server.url(password="wr0ng-s3cret"))
     _demand_no_secrets(repr(caught.value) + str(caught.value))

@@ -185,7 +185,7 @@ def test_a_stream_has_one_message_per_scope(opened: Callable[[], NatsBus]) -> No
     assert _messages(first) == 2
 
 
-def test_tokens_that_are_gone_are_made_again(bus: NatsBus) -> None:
+def test_tokens_that_are_gone_are_recreated(bus: NatsBus) -> None:
     hasty = consumer(bus, policy=Policy(backoff=(1,), ack_wait=100))
     bus.publish(ask(1))
     hasty.retry(taken(hasty), "busy")
@@ -315,7 +315,7 @@ def test_an_older_request_never_replaces_one_that_is_newer(
     assert taken(consumer(slow)).request == ask(2)
 
 
-def test_an_unreadable_stored_state_starts_anew_with_a_warning(bus: NatsBus) -> None:
+def test_an_unreadable_stored_state_starts_again_with_a_warning(bus: NatsBus) -> None:
     mine = consumer(bus, policy=Policy(group="source", limit=1))
     bus.publish(ask(1))
     before = taken(mine)

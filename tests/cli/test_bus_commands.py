@@ -127,7 +127,7 @@ def test_an_invalid_want_asks_for_nothing(
 # Dispatch, and what handlers do.
 
 
-def test_all_that_is_declared_is_asked_for_and_done(
+def test_all_declared_entities_are_requested_and_indexed(
     folder: Path, clock: VirtualClock, indexer: Indexer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = answer(capsys, "dispatch")
@@ -232,7 +232,7 @@ def test_dead_letters_are_listed(letters: int, capsys: pytest.CaptureFixture[str
     assert "no column `path`, token=***" in text
 
 
-def test_dead_letters_are_tried_again_or_forgotten(
+def test_dead_letters_are_retried_or_forgotten(
     letters: int, indexer: Indexer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     indexer.wrong = None

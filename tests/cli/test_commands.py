@@ -77,7 +77,7 @@ def test_a_file_that_is_no_plan_is_refused(folder: Path, capsys: pytest.CaptureF
     assert "cannot be read" in answer(capsys, "run", "missing.json", code=1)
 
 
-def test_run_exits_with_3_when_documents_failed_and_failures_says_why(
+def test_run_exits_with_3_when_documents_failed_and_failures_gives_the_reason(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "docs" / "bad.md").write_bytes(b"\xff\xfa")
@@ -103,14 +103,14 @@ def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureF
     assert found[0]["entity"] == "Document"
 
 
-def test_status_tells_state_and_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_state_and_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "NotIndexed" in answer(capsys, "status")
     answer(capsys, "run")
     (status,) = json.loads(answer(capsys, "status", "--json"))
     assert (status["state"], status["documents"]) == ("Indexed", 10)
 
 
-def test_status_tells_that_the_source_is_away(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_that_the_source_is_away(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "run")
     (folder / "docs").rename(folder / "away")
     (status,) = json.loads(answer(capsys, "status", "--json"))

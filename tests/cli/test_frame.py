@@ -68,7 +68,7 @@ def test_commands_may_say_more_than_yes_and_no(command: Install, code: ExitCode)
     assert main(["act"]) == code
 
 
-def test_a_user_error_is_told_without_a_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_error_is_reported_without_a_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
     command(raising(UserError("it is wrong", where="instep.yaml:3", hint="Mend it.")))
     assert main(["act"]) == 1
     out, err = capsys.readouterr()
@@ -140,7 +140,7 @@ def test_debugging_shows_the_traceback(
     [KeyboardInterrupt(), ValueError('Error building "model":\n  KeyboardInterrupt: ')],
     ids=["plain", "pydantic"],
 )
-def test_an_interrupt_says_how_to_go_on(
+def test_an_interrupt_says_how_to_continue(
     command: Install, capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
     command(raising(error))

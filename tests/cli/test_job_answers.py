@@ -87,7 +87,7 @@ def test_a_job_that_is_being_planned_has_nothing_yet(ledger: MemoryLedger) -> No
     )
 
 
-def test_each_part_of_a_job_is_told_of_by_itself(ledger: MemoryLedger) -> None:
+def test_each_part_of_a_job_is_reported_separately(ledger: MemoryLedger) -> None:
     documents, tickets = ledgers.begin(ledger, entities=["Document", "Ticket"], slices=2)
     ledgers.complete(ledger, documents, 2)
     ledgers.finish(ledger, documents, JobState.COMPLETED)
@@ -260,14 +260,14 @@ def test_nothing_is_retried_where_nothing_failed(ledger: MemoryLedger) -> None:
     assert jobs.entities_to_retry(ledgers.job_of(ledger)) == {}
 
 
-def test_a_job_that_may_go_on_by_itself_is_not_retried(ledger: MemoryLedger) -> None:
+def test_a_job_that_may_continue_by_itself_is_not_retried(ledger: MemoryLedger) -> None:
     ledgers.begin(ledger)
     assert "has not ended" in error_of(lambda: jobs.entities_to_retry(ledgers.job_of(ledger))).what
     ledgers.stop(ledger)
     assert "job resume" in str(error_of(lambda: jobs.entities_to_retry(ledgers.job_of(ledger))).hint)
 
 
-def test_a_job_that_failed_before_it_was_planned_is_run_anew(ledger: MemoryLedger, clock: VirtualClock) -> None:
+def test_a_job_that_failed_before_it_was_planned_is_run_again(ledger: MemoryLedger, clock: VirtualClock) -> None:
     ledgers.register(ledger, ANN)
     ledger.jobs.begin(JOB, ANN, {})
     clock.sleep(TIMING.stale / 1000)

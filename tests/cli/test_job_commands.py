@@ -64,7 +64,7 @@ def test_jobs_are_listed_newest_first_in_eighty_columns(
     assert [each["id"] for each in answer(capsys, "jobs", "--limit", "1")] == [OTHER]
 
 
-def test_a_job_that_waits_for_a_worker_says_so(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_waits_for_a_worker_is_shown_as_waiting(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.begin(ledger)
     ledger.workers.retire(ANN)
     assert "waits for a worker" in said(capsys, "jobs")

@@ -43,7 +43,7 @@ def test_a_ledger_that_is_away_is_named(
     assert "ann:" not in out + err
 
 
-def test_with_json_it_is_said_in_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_it_is_reported_in_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--json"]) == 75
     out, _ = capsys.readouterr()
     error = json.loads(out)["error"]

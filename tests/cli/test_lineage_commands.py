@@ -51,7 +51,7 @@ def answer(say: Say, *arguments: str) -> Any:
     return json.loads(say(*arguments, "--json"))
 
 
-def test_why_tells_instance_job_file_and_code(place: Home, say: Say) -> None:
+def test_why_shows_instance_job_file_and_code(place: Home, say: Say) -> None:
     result = place.run()
     text = say("why", "Document", place.uri(3))
     found = answer(say, "why", "index", place.uri(3))

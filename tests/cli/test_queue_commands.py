@@ -194,7 +194,7 @@ def test_keys_in_hand_are_no_difference_however_many(
     assert (verdict["equal"], verdict["held"], verdict["pending"]) == (True, 1990, 1990)
 
 
-def test_a_backfill_goes_on_where_it_was(
+def test_a_backfill_continues_where_it_was(
     tables: Tables, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said(capsys, "queue", "create", "bills")
@@ -258,7 +258,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_done(
     assert "nothing was done" in said(capsys, "queue", "ack", "bills")
 
 
-def test_parked_keys_are_shown_and_tried_again(
+def test_parked_keys_are_shown_and_retried(
     tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     switched(capsys)
@@ -280,7 +280,7 @@ def test_parked_keys_are_shown_and_tried_again(
     assert [(each["key"], each["last_error"]) for each in given_again if "attempts" in each] == [(500, "HTTP 500")]
 
 
-def test_only_the_parked_keys_that_are_named_are_tried_again(
+def test_only_the_parked_keys_that_are_named_are_retried(
     tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     switched(capsys)

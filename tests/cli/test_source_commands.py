@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_that_cannot_be_listed_deletes_nothing_and_is_told(
+def test_a_folder_that_cannot_be_listed_deletes_nothing_and_is_reported(
     folder: Path, unsteady: Unsteady, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _project(folder, unsteady.url)

@@ -132,7 +132,7 @@ def test_top_without_a_terminal_prints_once(folder: Path, capsys: pytest.Capture
     assert ([each["id"] for each in said["workers"]], said["failures"]) == ([ANN], [])
 
 
-def test_on_a_terminal_it_goes_on_until_ctrl_c(folder: Path) -> None:
+def test_on_a_terminal_it_continues_until_ctrl_c(folder: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "instep", "top"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:

@@ -168,7 +168,7 @@ def test_wants_are_listed_newest_first_in_eighty_columns(
     assert [each["id"] for each in answer(capsys, "wants", "--limit", "1")] == [third]
 
 
-def test_a_canceled_want_is_listed_with_all_and_says_why(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_canceled_want_is_listed_with_its_reason(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     want = answer(capsys, "want", "Document")["id"]
     ledgers.begin(ledger)
     text = said(capsys, "cancel", want[:8], "--why", "asked twice")

@@ -126,7 +126,7 @@ def test_quiet_says_nothing(serving: Callable[[Serve], None], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_being_told_to_stop_is_a_good_end(
+def test_a_requested_stop_is_a_clean_exit(
     serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str], signum: signal.Signals
 ) -> None:
     def serve(_setups: Sequence[EntitySetup], _context: Context, _until_idle: bool) -> None:
@@ -178,7 +178,7 @@ def test_an_idle_worker_ends_when_nothing_is_left_to_do(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_real_worker_leaves_the_ledger_when_told_to_stop(folder: Path, signum: signal.Signals) -> None:
+def test_a_real_worker_leaves_the_ledger_when_asked_to_stop(folder: Path, signum: signal.Signals) -> None:
     url = instep.load(folder).project.ledger_url
     with closing(open_ledger(url, clock=SystemClock())) as ledger:
         process = subprocess.Popen(

@@ -114,7 +114,7 @@ class DiffContract:
         repaired(place)
         assert self.contents(place) == before
 
-    def test_an_index_that_is_gone_is_made_again(self, place: Home) -> None:
+    def test_an_index_that_is_gone_is_recreated(self, place: Home) -> None:
         before, tamperer = self.contents(place), Tamperer(place)
         self.lose(tamperer)
         assert seen(place).counts == {**CLEAN, "missing": 8}

@@ -85,7 +85,7 @@ class OwnershipContract(ABC):
         assert theirs.served("Other") is None
         self.write(theirs, index, theirs.fence(index, 6), epoch=6, attempt="2")
 
-    def test_an_alias_of_another_is_not_moved_to_an_index_of_ones_own(self, ours: Any, theirs: Any, index: str) -> None:
+    def test_an_alias_of_another_is_not_moved_to_an_index_of_its_own(self, ours: Any, theirs: Any, index: str) -> None:
         own = self.names[1]
         self.make(ours, own)
         for epoch in (1, 5, 9):
@@ -96,9 +96,7 @@ class OwnershipContract(ABC):
         ours.promote("Mine", own, 1)
         assert (ours.served("Mine"), ours.owner_of("Mine")) == (own, OURS.id)
 
-    def test_an_alias_that_serves_nothing_any_more_is_still_its_owners(
-        self, ours: Any, theirs: Any, index: str
-    ) -> None:
+    def test_an_alias_that_serves_nothing_is_still_its_owners(self, ours: Any, theirs: Any, index: str) -> None:
         own = self.names[1]
         self.make(ours, own)
         theirs.promote("Document", None, 6)

@@ -148,7 +148,7 @@ class PendingContract(EventsContract):
 
     # -- reading -------------------------------------------------------------------------------
 
-    def test_the_newest_come_first_and_after_goes_on(self, tables: UserTables) -> None:
+    def test_the_newest_come_first_and_after_continues(self, tables: UserTables) -> None:
         store = created(tables)
         tables.played(range(1, 31))
         assert read(store, Ask(3)) == [30, 29, 28] == store.anti_join(Ask(3))

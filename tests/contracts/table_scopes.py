@@ -28,7 +28,7 @@ class TableScopesContract(OnTables):
         assert nodes(target, index) == {0: HERE, 1: HERE, 2: HERE, 10: THERE, 11: THERE, 12: THERE}
         assert edges(target, index) == {0: 0, 1: 1, 2: 2, 10: 0, 11: 1, 12: 2}
 
-    def test_a_zombie_of_one_partition_is_refused_while_the_other_goes_on(
+    def test_a_zombie_of_one_partition_is_refused_while_the_other_continues(
         self, target: TableTarget, index: str
     ) -> None:
         base = target.fence(index, 5, scope=HERE)

@@ -70,7 +70,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         target.create(index, SPECS)
         assert (nodes(target, index), edges(target, index)) == ({}, {})
 
-    def test_an_index_dropped_and_made_again_forgets_its_commits(self, target: TableTarget, index: str) -> None:
+    def test_an_index_dropped_and_recreated_forgets_its_commits(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "one", 1), epoch=7, attempt="1")
         target.drop(index)
         target.create(index, SPECS)

@@ -122,7 +122,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
         target.create(index, DIMENSIONS, BUCKETS)
         assert self.content(target, index) == Counter()
 
-    def test_an_index_dropped_and_made_again_forgets_its_commits(self, target: DocumentTarget, index: str) -> None:
+    def test_an_index_dropped_and_recreated_forgets_its_commits(self, target: DocumentTarget, index: str) -> None:
         put(target, index, {"a": ["one"]}, epoch=7, attempt="1", marks=[Mark("s", 9, b"x")])
         target.drop(index)
         target.create(index, DIMENSIONS, BUCKETS)

@@ -12,7 +12,7 @@ class ShortContract(OnOneIndex):
     test_large_outcomes = WritersContract.test_large_outcomes
     test_a_zombie_of_an_older_epoch = WritersContract.test_a_zombie_of_an_older_epoch_is_refused_and_not_visible
     test_a_zombie_that_stages_late = WritersContract.test_a_zombie_that_stages_late_changes_nothing_of_a_newer_epoch
-    test_an_index_made_again = TargetContract.test_an_index_dropped_and_made_again_forgets_its_commits
+    test_an_index_made_again = TargetContract.test_an_index_dropped_and_recreated_forgets_its_commits
     test_updates_and_deletes_of_one_commit = TargetContract.test_updates_and_deletes_of_one_commit
     test_what_is_written_is_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
     test_rows_are_given_back_whole = TargetContract.test_rows_of_documents_are_given_back_whole

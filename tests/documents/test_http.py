@@ -53,7 +53,7 @@ def test_an_answer_in_another_order_is_put_right_by_index(endpoint: Endpoint) ->
     assert embedder(endpoint).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
 
 
-def test_too_many_requests_waits_as_long_as_it_is_told(endpoint: Endpoint) -> None:
+def test_too_many_requests_waits_as_long_as_the_server_says(endpoint: Endpoint) -> None:
     endpoint.script = [lambda _: refuse(429, retry_after="0.4")]
     assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
     assert endpoint.times[1] - endpoint.times[0] >= 0.4
@@ -71,7 +71,7 @@ def test_a_date_to_wait_until_is_understood(endpoint: Endpoint, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_an_outage_is_tried_again_and_then_transient(endpoint: Endpoint, status: int) -> None:
+def test_an_outage_is_retried_and_then_transient(endpoint: Endpoint, status: int) -> None:
     endpoint.script = [lambda _: refuse(status)]
     assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
     endpoint.behave = lambda _: refuse(status)
@@ -80,7 +80,7 @@ def test_an_outage_is_tried_again_and_then_transient(endpoint: Endpoint, status:
     assert len(endpoint.asked) == 2 + 3
 
 
-def test_answers_that_are_incomplete_or_garbled_are_tried_again(endpoint: Endpoint) -> None:
+def test_answers_that_are_incomplete_or_garbled_are_retried(endpoint: Endpoint) -> None:
     endpoint.script = [
         lambda texts: (200, {}, {"data": good(texts)[2]["data"][:1]}),
         lambda texts: (200, {}, {"data": [{"index": 0, "embedding": vector("a")}] * 2}),
@@ -103,7 +103,7 @@ def test_an_embedder_that_does_not_listen_is_transient() -> None:
     close_connections()
 
 
-def test_an_answer_that_does_not_come_is_an_outage_and_not_asked_for_again(endpoint: Endpoint) -> None:
+def test_a_missing_answer_is_an_outage_and_not_retried(endpoint: Endpoint) -> None:
     """Six times a minute of silence would be six minutes in which nobody is told."""
     over = threading.Event()
 
@@ -126,7 +126,7 @@ def test_an_answer_that_drips_for_ever_is_an_outage(head: bool) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_refusal_of_the_texts_is_not_tried_again(endpoint: Endpoint, status: int) -> None:
+def test_a_refusal_of_the_texts_is_not_retried(endpoint: Endpoint, status: int) -> None:
     endpoint.behave = lambda _: refuse(status, f"too long; your key {KEY}")
     with pytest.raises(EmbedRejected, match="too long") as caught:
         embedder(endpoint).embed(["a"])

@@ -194,7 +194,7 @@ class TestLifecycle:
         assert row["chunk_hash"] == content_hash(f"{row['title']}\0{row['text']}".encode())
         assert np.allclose(row["vector"], HashingEmbedder(16).embed([row["text"]])[0])
 
-    def test_duplicate_rows_in_the_target_are_mended(self, project: Project) -> None:
+    def test_duplicate_rows_in_the_target_are_repaired(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1, 2))
         project.sync()
         index = project.target._store.indexes["p"]
@@ -243,7 +243,7 @@ class TestFailures:
         }
         assert project.changes() == []
 
-    def test_a_document_that_breaks_keeps_its_old_rows_until_it_is_mended(self, project: Project) -> None:
+    def test_a_document_that_breaks_keeps_its_old_rows_until_it_is_repaired(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1))
         project.sync()
         project.put("a.txt", b"\xff")

@@ -96,5 +96,5 @@ def test_a_wider_decimal_holds_every_value(stored: ColumnType, declared: ColumnT
         assert len(digits) - stored.scale <= declared.precision - declared.scale
 
 
-def test_a_column_for_people() -> None:
+def test_a_column_is_shown_in_readable_text() -> None:
     assert str(Column("price", decimal_type(10, 2))) == "price decimal(10,2)"

@@ -73,7 +73,7 @@ def test_a_tenth_of_all_that_is_given_may_be_retries(limit: int, draw: float) ->
     assert abs(sum(retry_share(limit, each / 10) for each in range(10)) - limit) < 1e-9, "on an average, exactly"
 
 
-def test_a_key_that_a_person_lets_go_on_has_all_its_attempts_again() -> None:
+def test_a_key_released_by_a_person_has_all_its_attempts_again() -> None:
     hold: KeyLease | None = None
     states = []
     for attempt in range(2 * ATTEMPTS):

@@ -60,7 +60,7 @@ def own(**types: object) -> Table:
         ),
     ],
 )
-def test_each_difference_is_told(declared: list[Table], difference: Difference, said: str) -> None:
+def test_each_difference_is_reported(declared: list[Table], difference: Difference, said: str) -> None:
     found = drift([OWN, EDGE], declared)
     assert found == (difference,)
     assert str(found[0]) == said

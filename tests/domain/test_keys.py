@@ -214,5 +214,5 @@ def test_a_text_of_a_newer_form_is_refused_as_such() -> None:
         decode_key(f'{{"v":{VERSION + 1},"key":[["int64","7"]]}}')
 
 
-def test_a_key_for_people() -> None:
+def test_a_key_is_shown_in_readable_text() -> None:
     assert str(key_of("158/", 7, Decimal("1.50"), date(2026, 5, 8))) == "('158/', 7, 1.5, '2026-05-08')"

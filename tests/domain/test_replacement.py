@@ -52,7 +52,7 @@ def test_a_source_with_none_of_the_served_documents_is_judged_as_a_whole() -> No
     assert judged(versions(range(10)), versions(range(10, 20)), set()).enough
 
 
-def test_all_that_failed_is_not_good() -> None:
+def test_a_build_in_which_all_failed_is_not_good() -> None:
     for served in (versions(range(10)), versions(range(10), "0"), versions(range(5))):
         assert not judged(served, versions(range(10)), failing(range(10))).enough
 

@@ -105,7 +105,7 @@ def test_a_missing_key_is_not_indexed() -> None:
     assert found.whole is IndexState.NOT_INDEXED
 
 
-def test_an_unreadable_key_is_unknown_and_said_so() -> None:
+def test_an_unreadable_key_is_unknown_and_reported() -> None:
     """A bug of the original: a failed status read was dropped."""
     found = matrix(
         Record("status.42.9970.Issue", None, "not JSON"), record("status.42.9970.MergeRequest", "NotIndexed")

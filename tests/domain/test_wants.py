@@ -37,7 +37,7 @@ def test_the_watermark_that_a_want_needs() -> None:
     assert watermark_needed(1000, 600, 500) == 500
 
 
-def test_a_want_of_what_was_never_made_is_idle() -> None:
+def test_a_want_of_a_partition_never_built_is_idle() -> None:
     assert state_of(None, [None]) == (WantState.IDLE, ())
 
 

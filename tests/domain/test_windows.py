@@ -18,7 +18,7 @@ def test_the_first_run_reads_everything_up_to_the_request_less_the_lag(request: 
     assert not window.holds(request - lag + 1)
 
 
-def test_a_run_goes_on_from_the_checkpoint() -> None:
+def test_a_run_continues_from_the_checkpoint() -> None:
     window = window_of(100, 200)
     assert window == Window(100, 200)
     assert [window.holds(each) for each in (100, 101, 200, 201)] == [False, True, True, False]
@@ -61,5 +61,5 @@ def test_a_lag_is_not_negative() -> None:
         window_of(None, 5, lag=-1)
 
 
-def test_a_window_for_people() -> None:
+def test_a_window_is_shown_in_readable_text() -> None:
     assert (str(Window(None, 5)), str(Window(1, 5))) == ("(nothing, 5]", "(1, 5]")

@@ -86,7 +86,7 @@ def test_a_build_says_how_many_documents_have_no_text(place: Location) -> None:
     assert place.run().notes == []
 
 
-def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Location) -> None:
+def test_a_known_failure_is_not_retried_until_it_changes_or_is_requested(place: Location) -> None:
     _broken(place.docs / "broken")
     _include_pdf(place)
     place.run()

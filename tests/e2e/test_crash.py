@@ -183,7 +183,7 @@ def test_a_run_that_cannot_join_names_the_holder_or_waits(large: Location) -> No
     assert large.wrong() == ""
 
 
-def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_anew(large: Location) -> None:
+def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_again(large: Location) -> None:
     process = start_held(large)
     process.kill()
     process.wait()

@@ -166,7 +166,7 @@ FAILED = f"{PAGE} waits for {SITE}, which failed: the build of {SITE} failed: th
 # Runs.
 
 
-def test_a_run_of_all_builds_what_others_are_made_from_first_in_one_job(house: House) -> None:
+def test_a_run_of_all_builds_dependencies_first_in_one_job(house: House) -> None:
     results = house.run()
     assert [(each.plan.ref, each.state) for each in results] == [
         (SITE, JobState.COMPLETED),
@@ -204,7 +204,7 @@ def test_a_live_dependency_is_neither_awaited_nor_rebuilt(house: House) -> None:
     assert house.misses() == 0
 
 
-def test_a_refresh_of_all_refreshes_what_others_are_made_from_first(house: House) -> None:
+def test_a_refresh_of_all_refreshes_dependencies_first(house: House) -> None:
     house.run()
     house.clock.sleep(60)
     for name in ("Site", "Page"):
@@ -223,7 +223,7 @@ def test_a_refresh_of_all_refreshes_what_others_are_made_from_first(house: House
     house.intact()
 
 
-def test_plans_say_what_would_be_waited_for(house: House) -> None:
+def test_plans_name_awaited_dependencies(house: House) -> None:
     house.declare(Site="", Page="Site", Top="Page, Site")
     container = house.container()
     plans = {
@@ -292,7 +292,7 @@ def test_canceling_the_derivative_want_ends_the_wait(house: House) -> None:
     house.intact()
 
 
-def test_a_refresh_that_waits_leaves_what_is_served_when_its_upstream_fails(house: House) -> None:
+def test_a_refresh_that_waits_leaves_the_served_index_when_its_upstream_fails(house: House) -> None:
     house.run()
     served = house.ledger.checkpoints.get(PAGE)
     house.ledger.events.append([InstanceTainted(instance=house.now(SITE).uuid)])
@@ -310,7 +310,7 @@ def test_a_refresh_that_waits_leaves_what_is_served_when_its_upstream_fails(hous
 # Crashes, and other workers.
 
 
-def test_a_job_that_waits_is_gone_on_with_by_any_worker(house: House) -> None:
+def test_a_job_that_waits_is_continued_by_any_worker(house: House) -> None:
     house.dies_waiting()
     assert house.now(PAGE).waits == (house.derivative().id,)
     house.clock.sleep(3600)
@@ -320,7 +320,7 @@ def test_a_job_that_waits_is_gone_on_with_by_any_worker(house: House) -> None:
     house.intact()
 
 
-def test_a_job_that_waits_is_resumed_by_the_next_run_and_so_is_what_it_waits_for(house: House) -> None:
+def test_a_waiting_job_and_its_dependencies_are_resumed_by_the_next_run(house: House) -> None:
     house.dies_waiting()
     house.clock.sleep(3600)
     frozen = replaced(house.ledger, {"slices.claim": _gone, "jobs.leave": _gone, "workers.retire": _gone})
@@ -352,7 +352,7 @@ def test_slices_of_a_waiting_part_are_not_claimed(house: House) -> None:
     house.intact()
 
 
-def test_a_job_that_was_stopped_while_it_waited_goes_on_with_the_next_run(house: House) -> None:
+def test_a_job_that_was_stopped_while_it_waited_continues_with_the_next_run(house: House) -> None:
     house.dies_waiting()
     (job,) = house.ledger.jobs.newest()
     house.ledger.jobs.request_stop(job.id, "stopped by ann")
@@ -437,7 +437,7 @@ def test_a_part_held_by_another_worker_is_not_started_after_its_instance_failed(
 # The seed's scenarios.
 
 
-def test_four_wants_on_one_build_all_wait_for_what_it_misses_and_succeed_with_it(house: House) -> None:
+def test_four_wants_of_one_build_wait_for_its_dependency_and_succeed_with_it(house: House) -> None:
     names = ["w1", "w2", "w3", "w4"]
     assert house.want("w1").state is WantState.IDLE
     house.dies_waiting()

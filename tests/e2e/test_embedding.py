@@ -138,7 +138,7 @@ def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Lo
     assert [each.title for each in embedded.open().search("giraffes", mode="text")] == ["Giraffes"]
 
 
-def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_embedded(
+def test_an_index_made_before_titles_were_searched_is_rebuilt_and_nothing_embedded(
     embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:

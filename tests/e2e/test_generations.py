@@ -75,7 +75,7 @@ def served(site: Site, alias: str = "Document") -> str:
     return Path(truth.served(site.place.index, alias)).stem
 
 
-def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_promoted(site: Site) -> None:
+def test_a_generation_is_built_beside_the_served_index_and_refreshed_once_it_is_promoted(site: Site) -> None:
     site.run()
     before = truth.stored(site.place.index)
     redeclare(site)
@@ -166,9 +166,7 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
     assert served(site) == physical(site, "v2")
 
 
-def test_a_promotion_that_was_decided_is_made_again_before_it_is_recorded(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decided_promotion_is_repeated_before_it_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target may have recorded only that it is to be: with many of them readers see it a moment later."""
     site.run()
     redeclare(site)
@@ -296,7 +294,7 @@ def test_a_partition_in_work_is_not_promoted(site: Site) -> None:
     assert promoted(site, "v2").changed
 
 
-def test_a_job_of_one_generation_is_not_gone_on_with_for_another(site: Site) -> None:
+def test_a_job_of_one_generation_is_not_continued_for_another(site: Site) -> None:
     site.leave_behind()
     left = site.only_job().id
     site.clock.sleep(3600)
@@ -374,7 +372,7 @@ def test_a_generation_that_cannot_be_begun_keeps_no_other_from_being_built(site:
     assert states == {"old": WantState.IDLE, "new": WantState.SUCCESSFUL}
 
 
-def test_an_alias_that_was_lost_is_made_anew_by_promoting_again(site: Site) -> None:
+def test_an_alias_that_was_lost_is_recreated_by_promoting_again(site: Site) -> None:
     site.run()
     for file in site.place.index.glob("Document.alias-*"):
         file.unlink()
@@ -489,7 +487,7 @@ instep.load(sys.argv[1]).promote("Document", "v2")
 """
 
 
-def test_errors_name_what_there_is(place: Location, commands: Callable[..., Any]) -> None:
+def test_commands_for_an_unknown_generation_are_refused(place: Location, commands: Callable[..., Any]) -> None:
     error = commands("promote", "Document", "--generation", "v2", code=1)["error"]
     assert "nothing is built" in json.dumps(error)
     assert not (place.root / ".instep").exists(), "no ledger is made just to find that it is empty"

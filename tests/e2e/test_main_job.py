@@ -41,7 +41,7 @@ def test_a_second_run_finds_nothing_to_do_and_writes_nothing(place: Location) ->
     }
 
 
-def test_plan_says_what_a_run_would_do_and_writes_no_state(place: Location) -> None:
+def test_plan_shows_the_actions_of_a_run_and_writes_no_state(place: Location) -> None:
     (plan,) = place.open().plan()
     assert plan.kind is Kind.FIRST_BUILD
     assert plan.counts["new"] == 60
@@ -97,7 +97,7 @@ def test_a_rename_is_a_delete_and_an_insert(place: Location) -> None:
     assert place.wrong() == ""
 
 
-def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_says_why(place: Location) -> None:
+def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_gives_the_reason(place: Location) -> None:
     place.run()
     old = truth.served(place.index)
     place.declare(chunk=300)
@@ -175,12 +175,12 @@ def test_search_finds_words_meanings_and_both(place: Location) -> None:
     assert found[0].snippet[start:end] == "moon"
 
 
-def test_search_before_the_first_run_says_what_to_do(place: Location) -> None:
+def test_search_before_the_first_run_gives_a_hint(place: Location) -> None:
     with pytest.raises(UserError, match="nothing is indexed yet"):
         place.open().search("anything")
 
 
-def test_status_tells_the_state_before_and_after(place: Location) -> None:
+def test_status_shows_the_state_before_and_after(place: Location) -> None:
     (before,) = place.open().status()
     assert before.state is IndexState.NOT_INDEXED
     place.run()
@@ -190,7 +190,7 @@ def test_status_tells_the_state_before_and_after(place: Location) -> None:
     assert after.rows == sum(truth.stored(place.index).values())
 
 
-def test_an_index_deleted_behind_our_back_is_unknown_and_a_run_says_how_to_mend_it(place: Location) -> None:
+def test_an_index_deleted_by_others_is_unknown_and_a_run_says_how_to_repair_it(place: Location) -> None:
     place.run()
     shutil.rmtree(truth.served(place.index))
     (status,) = place.open().status()
@@ -203,7 +203,7 @@ def test_an_index_deleted_behind_our_back_is_unknown_and_a_run_says_how_to_mend_
     assert place.wrong() == ""
 
 
-def test_rows_removed_behind_our_back_are_noticed(place: Location) -> None:
+def test_rows_removed_by_others_are_noticed(place: Location) -> None:
     import lance
 
     place.run()

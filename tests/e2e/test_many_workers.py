@@ -161,7 +161,7 @@ def exact(site: Site, results: Sequence[EntityResult]) -> None:
         assert each.counts.read == each.counts.written == DOCUMENTS
 
 
-def test_scenario_1_what_a_crashed_server_had_in_work_is_done_by_another_one(site: Site) -> None:
+def test_scenario_1_work_of_a_crashed_server_is_done_by_another_one(site: Site) -> None:
     site.leave_behind()
     held = site.only_job().slices
     assert held.get(SliceState.PROCESSING)
@@ -345,7 +345,7 @@ def test_a_worker_beside_a_dying_finisher_waits_for_no_lease(site: Site) -> None
 
 
 @pytest.mark.parametrize("call", ["jobs.begin", "leases.acquire", "parts.plan"])
-def test_a_run_that_was_silent_for_too_long_while_it_planned_begins_anew(site: Site, call: str) -> None:
+def test_a_run_that_was_silent_for_too_long_while_it_planned_starts_again(site: Site, call: str) -> None:
     late: list[int] = []
 
     def slow(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -411,7 +411,7 @@ def test_a_paused_finisher_is_awaited_for_the_stated_time(site: Site) -> None:
     exact(site, site.run())
 
 
-def test_a_run_does_not_wait_longer_for_a_stop_than_is_said(site: Site) -> None:
+def test_a_run_does_not_wait_longer_for_a_stop_than_stated(site: Site) -> None:
     site.leave_behind()
     job = site.only_job()
 

@@ -67,7 +67,7 @@ def test_checkouts_in_several_places_share_a_ledger_and_have_one_corpus(root: Pa
         assert (result.counts.written, result.counts.deleted, result.counts.rows_written) == (0, 0, 0)
 
 
-def test_a_file_is_asked_for_by_its_path_and_shown_by_it(
+def test_a_file_is_requested_by_its_path_and_shown_by_it(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root / "docs" / "7")

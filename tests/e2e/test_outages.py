@@ -81,7 +81,7 @@ def demand_nobody_blamed(place: Location) -> None:
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_spark_that_is_away_is_said_to_be(place: Location, mute: int, remote: bool) -> None:
+def test_spark_that_is_away_is_named_as_such(place: Location, mute: int, remote: bool) -> None:
     where = f"{'sc' if remote else 'spark'}://127.0.0.1:{mute}"
     place.declare(extra=f"engine: spark\nspark: {{{'remote' if remote else 'master'}: '{where}'}}")
     done = called(place, "run")

@@ -131,7 +131,7 @@ def test_leftovers_of_another_ledger_are_not_swept(place: Location, monkeypatch:
 # -- a lost ledger ---------------------------------------------------------------------------------
 
 
-def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Location) -> None:
+def test_a_lost_ledger_is_reported_and_adoption_continues_with_its_index(place: Location) -> None:
     one = place.project("one")
     run(one)
     (before,) = place.indexes()
@@ -169,7 +169,7 @@ def test_changes_made_while_the_ledger_was_lost_come_with_the_next_run(place: Lo
     assert run(one).state is None
 
 
-def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Location) -> None:
+def test_an_index_with_a_chunk_too_few_is_repaired_after_its_adoption(place: Location) -> None:
     one = place.project("one")
     run(one)
     (physical,) = place.indexes()
@@ -295,7 +295,7 @@ def _die(*_: object) -> None:
 # -- an older ledger -------------------------------------------------------------------------------
 
 
-def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_go_on(place: Location) -> None:
+def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_continue(place: Location) -> None:
     """A backup: the target has seen epochs that this ledger has never given."""
     one = place.project("one")
     run(one)
@@ -403,7 +403,7 @@ def test_an_index_made_before_ledgers_had_ids_stays_its_own(place: Location, mon
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_the_command_shows_what_it_found_and_asks(
+def test_the_command_shows_found_indexes_and_asks(
     place: Location, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = place.project("one")
@@ -422,7 +422,7 @@ def test_the_command_shows_what_it_found_and_asks(
     assert "up to date" in capsys.readouterr().out
 
 
-def test_nothing_to_adopt_is_said(
+def test_nothing_to_adopt_is_reported(
     place: Location, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.project("one").project.root)
@@ -458,7 +458,7 @@ def test_an_alias_that_cannot_be_read_is_refused_and_left_as_it_is(place: Locati
 
 
 @pytest.mark.parametrize("damage", [b"", b"no Lance file at all"])
-def test_a_served_index_with_damaged_files_is_not_adopted_and_says_what_to_do(place: Location, damage: bytes) -> None:
+def test_a_served_index_with_damaged_files_is_not_adopted_and_gives_a_hint(place: Location, damage: bytes) -> None:
     one = place.project("one")
     run(one)
     (physical,) = place.indexes()

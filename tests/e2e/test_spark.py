@@ -59,7 +59,7 @@ def in_a_notebook(folder: Path, body: str) -> list[dict[str, object]]:
     return found
 
 
-def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Location, tmp_path: Path) -> None:
+def test_builds_edits_and_transforms_with_a_session_of_its_own(place: Location, tmp_path: Path) -> None:
     plain, shouted, sorting = (
         place,
         Location(tmp_path / "shouted", place.docs),

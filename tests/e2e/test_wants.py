@@ -80,7 +80,7 @@ def test_a_want_of_something_fresh_is_satisfied_by_looking_even_if_nothing_chang
     intact(site)
 
 
-def test_a_taint_is_built_anew_beside_what_is_served_and_wants_follow(site: Site) -> None:
+def test_a_tainted_instance_is_rebuilt_beside_the_served_one_and_wants_follow(site: Site) -> None:
     site.run()
     before = taint(site)
     want(site, "w")
@@ -102,7 +102,7 @@ def test_a_taint_is_built_anew_beside_what_is_served_and_wants_follow(site: Site
     intact(site)
 
 
-def test_past_its_time_to_live_an_instance_is_built_anew(site: Site) -> None:
+def test_past_its_time_to_live_an_instance_is_rebuilt(site: Site) -> None:
     site.place.declare(entity="buckets: 3\nttl: 1h")
     site.run()
     first = site.ledger.instances.canonical(REF)
@@ -120,7 +120,7 @@ def test_past_its_time_to_live_an_instance_is_built_anew(site: Site) -> None:
     intact(site)
 
 
-def test_a_failed_rebuild_leaves_what_is_served_and_the_next_run_tries_again(site: Site) -> None:
+def test_a_failed_rebuild_leaves_the_served_index_and_the_next_run_retries(site: Site) -> None:
     site.run()
     served = site.ledger.checkpoints.get(REF)
     frozen = replaced(

@@ -171,7 +171,7 @@ def jobs(site: Site) -> list[Job]:
     return list(reversed(site.ledger.jobs.newest(100)))
 
 
-def test_a_build_that_was_refused_is_tried_again_after_pauses_that_grow(site: Site, clock: Steps) -> None:
+def test_a_build_that_was_refused_is_retried_after_pauses_that_grow(site: Site, clock: Steps) -> None:
     clock.quiet = LONG
     watch(site, target=miscounted)
     ended = jobs(site)
@@ -244,7 +244,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> 
     assert site.place.wrong() == ""
 
 
-def test_a_job_that_was_only_left_is_gone_on_with(site: Site, clock: Steps) -> None:
+def test_a_job_that_was_only_left_is_continued(site: Site, clock: Steps) -> None:
     interrupted(site)
     clock.quiet = 60.0
     watch(site)

@@ -37,7 +37,7 @@ def test_an_in_process_target_runs_inline(warm: bool) -> None:
     assert (choice.name, choice.reason) == ("inline", "its target is in this process")
 
 
-def test_a_table_runs_on_spark_and_says_what_that_takes() -> None:
+def test_a_table_runs_on_spark_with_an_estimate_of_seconds() -> None:
     choice = choose_for_table(10, warm=True, cores=2)
     assert (choice.name, choice.reason) == ("spark", "tables always run on Spark")
     assert choose_for_table(10, warm=False, cores=2).spark_seconds > choice.spark_seconds

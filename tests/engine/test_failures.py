@@ -92,7 +92,7 @@ def test_an_error_that_prevents_all_tasks_is_an_error_of_the_user(reason: str, s
     assert error.hint
 
 
-def test_a_task_that_dies_without_python_is_told_by_its_own_words() -> None:
+def test_a_task_that_dies_without_python_is_reported_by_its_own_words() -> None:
     error = unpacked(LOST.format(reason="org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"))
     assert isinstance(error, TaskFailed)
     assert str(error) == "SparkException: Python worker exited unexpectedly (crashed)"

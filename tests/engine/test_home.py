@@ -9,9 +9,7 @@ import pytest
 from instep.pipeline.engine.class_cache import SparkHome, spark_home
 
 
-def test_the_home_is_the_same_every_time_and_has_what_spark_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_spark_home_is_stable_and_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     home = spark_home()

@@ -82,7 +82,7 @@ def test_a_java_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pyte
         hung.stdin.close()
 
 
-def test_a_start_in_the_background_tells_its_error_when_the_session_is_asked_for(
+def test_a_start_in_the_background_raises_its_error_when_the_session_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)

@@ -37,7 +37,7 @@ def outcomes(*tasks: tuple[bytes, ...]) -> pa.Table:
     return pa.Table.from_batches(batches, OUTCOME_SCHEMA)
 
 
-def test_tasks_share_slices_and_what_no_task_met_has_vanished() -> None:
+def test_tasks_share_slices_and_unseen_documents_have_vanished() -> None:
     first, second = row_outcomes(outcomes((said("a", 0), said("b", 9)), (said("a", 2, 3),)), WAVE)
     assert (first.staged, second.staged) == (b"staged 0", b"staged 1")
     assert second.slices == ()

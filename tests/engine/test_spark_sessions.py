@@ -116,7 +116,7 @@ def test_a_spark_that_dies_in_mid_run_is_an_outage_and_the_next_wave_has_another
     assert len(written(tmp_path, list(engine.run(a_wave(), RowFiles(tmp_path))))) == 80
 
 
-def test_a_session_of_the_users_that_has_ended_is_said_to_be(
+def test_a_session_of_the_users_that_has_ended_is_named_as_such(
     spark: LazySpark, settings: SparkSettings, tmp_path: Path
 ) -> None:
     given = LazySpark(given=spark.get())

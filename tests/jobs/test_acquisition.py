@@ -43,7 +43,7 @@ def test_an_instance_abandoned_between_plan_and_job_is_rebuilt(call: str, how: s
 
 
 @pytest.mark.parametrize("call", ["leases.acquire", "instances.new", "parts.plan"])
-def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: str) -> None:
+def test_a_rebuild_that_was_planned_is_made_when_the_index_it_replaces_is_left(call: str) -> None:
     world = built()
     world.transform(2)
 

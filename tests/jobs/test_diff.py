@@ -31,7 +31,7 @@ def test_nothing_is_compared_before_anything_is_built(tmp_path: Path) -> None:
         home(tmp_path).open().diff()
 
 
-def test_after_a_lost_ledger_the_way_to_an_index_is_said(tmp_path: Path) -> None:
+def test_after_a_lost_ledger_the_way_to_an_index_is_reported(tmp_path: Path) -> None:
     place = home(tmp_path)
     place.run()
     for file in (tmp_path / ".instep").glob("ledger.db*"):

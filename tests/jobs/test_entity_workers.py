@@ -85,7 +85,7 @@ def test_a_slow_entity_does_not_delay_another(tmp_path: Path, gate: threading.Ev
     assert opened.workers() == []
 
 
-def test_a_full_group_waits_and_goes_on(tmp_path: Path, gate: threading.Event) -> None:
+def test_a_full_group_waits_and_continues(tmp_path: Path, gate: threading.Event) -> None:
     opened = project(tmp_path, "{global: {group: source, limit: 1}}")
     opened.want(["Slow"])
     with working(opened, gate):

@@ -149,7 +149,7 @@ def test_a_transient_error_spends_no_attempt(bus: Bus, work: Work, error: Instep
         (Indexed(IndexState.ERROR, ["3 slices failed"]), "Error; 3 slices failed"),
     ],
 )
-def test_a_mistake_is_tried_again_until_its_attempts_are_spent(bus: Bus, work: Work, failure: Any, reason: str) -> None:
+def test_a_mistake_is_retried_until_its_attempts_are_spent(bus: Bus, work: Work, failure: Any, reason: str) -> None:
     work.plan(ISSUE, *[failure] * 3)
     bus.publish(ask(1))
     with pool(bus, work, handler("Issue"), handler("Note")):

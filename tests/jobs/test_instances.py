@@ -161,7 +161,7 @@ def test_an_instance_in_work_does_not_expire_by_itself(ledger: Ledger, clock: Vi
     assert expire_overdue(ledger, {REF: HOUR}) == []
 
 
-def test_all_that_is_known_of_an_instance_is_plain_data(ledger: Ledger) -> None:
+def test_the_details_of_an_instance_are_plain_data(ledger: Ledger) -> None:
     (built,) = build(ledger)
     taint(ledger, REF, why="broken")
     new, old = (as_json(instance_answer(each)) for each in ledger.instances.newest(REF))

@@ -39,7 +39,7 @@ def test_running_jobs_are_read_for_progress_and_changed_jobs_always() -> None:
     assert to_read(before, now, progress=True) == ["b", "c"]
 
 
-def test_a_job_that_is_not_among_the_newest_any_more_is_read_once_if_it_was_under_way() -> None:
+def test_a_job_that_is_not_among_the_newest_is_read_once_if_it_was_under_way() -> None:
     before = marks(c=COMPLETED, b=STOPPED, a=RUNNING)
     assert to_read(before, marks(d=INITIALIZING, c=COMPLETED), progress=False) == ["d", "a"]
 

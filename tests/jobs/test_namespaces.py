@@ -183,7 +183,7 @@ def rest(world: World) -> dict[str, Any]:
 WANTED = REST | {"letters": set()}
 
 
-def test_all_of_a_namespace_goes_and_nothing_else(world: World) -> None:
+def test_deleting_a_namespace_removes_all_of_it_and_nothing_else(world: World) -> None:
     found = deletion_of(SCOPE, world.targets, world.ledger, world.bus)
     assert list(map(str, found.partitions)) == ["Issue@42", INSIDE, "Note@42"]
     assert found.keys == ["status.42.9970.Issue", "status.42.Issue", "status.42.Note"]

@@ -110,7 +110,9 @@ def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(
     assert result.job_id == job.id
 
 
-def test_a_worker_waits_for_an_engine_that_is_away_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_waits_for_an_engine_that_is_away_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[float] = []
     project = home(tmp_path).open()
     project.want(["Document"])

@@ -94,7 +94,7 @@ def test_a_chunk_that_stays_keeps_the_job_that_wrote_it_while_its_document_chang
     assert found.document["document_hash"] == content_hash(place.path(4).read_bytes())
 
 
-def test_wants_that_the_instance_satisfied_are_told(place: Home) -> None:
+def test_wants_that_the_instance_satisfied_are_reported(place: Home) -> None:
     waiting = place.open().want(["Document"], by="ann")
     place.run()
     later = place.open().want(["Document"], fresh_within=timedelta(hours=1), by="bob")

@@ -68,7 +68,7 @@ def test_a_refused_rebuild_is_held_back_until_something_changes() -> None:
     assert world.ledger.failures.count(REF) == 4
 
 
-def test_a_transform_that_is_mended_is_tried_at_once() -> None:
+def test_a_transform_that_is_repaired_is_tried_at_once() -> None:
     world = refused()
     world.transform(3)
     assert world.run_once().promoted
@@ -77,7 +77,7 @@ def test_a_transform_that_is_mended_is_tried_at_once() -> None:
     world.sound()
 
 
-def test_documents_that_are_mended_turn_the_scale() -> None:
+def test_documents_that_are_repaired_turn_the_scale() -> None:
     world = built()
     world.edit(*THIRD, poison=Poison.FAILS)
     world.edit(1, 2, 4, 5)  # So that most are not served as they are.

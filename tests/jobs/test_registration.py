@@ -10,7 +10,7 @@ from tests.jobs.quiet import REF, built
 
 
 @pytest.mark.parametrize("error", [Transient, Unknown])
-def test_a_worker_that_fails_to_register_anew_tries_again(error: type[InstepError]) -> None:
+def test_a_worker_that_fails_to_register_anew_retries(error: type[InstepError]) -> None:
     """It would say no more that it lives, be buried for good, and have every call refused."""
 
     def fail() -> None:

@@ -106,7 +106,7 @@ def test_a_target_that_is_away_holds_up_no_other(
     assert contents(place, "main") == contents(place, "other")
 
 
-def test_a_worker_goes_on_with_the_target_that_is_there(tmp_path: Path, away: Callable[[str | None], None]) -> None:
+def test_a_worker_continues_with_the_target_that_is_there(tmp_path: Path, away: Callable[[str | None], None]) -> None:
     place = home(tmp_path)
     place.open().want(["Document"])
     away("main")

@@ -137,7 +137,7 @@ class ServerOpening(ServerFixtures):
             chain = None if chain.__suppress_context__ and chain.__cause__ is None else chain.__cause__
         return str(refused.value)
 
-    def test_a_wrong_password_is_said_so(self, database: LedgerDatabase) -> None:
+    def test_a_wrong_password_is_reported(self, database: LedgerDatabase) -> None:
         for url in (
             database.server.url(password="s3cret-too"),
             database.server.url(user="mallory"),
@@ -148,7 +148,7 @@ class ServerOpening(ServerFixtures):
             assert f"127.0.0.1:{database.server.port}/ledger" in said
             assert "mallory" not in said
 
-    def test_an_unknown_database_is_said_so(self, database: LedgerDatabase) -> None:
+    def test_an_unknown_database_is_reported(self, database: LedgerDatabase) -> None:
         assert "no such database" in self._refusal(database.server.url("atlantis"))
 
     def test_a_server_that_does_not_listen_is_named(self, database: LedgerDatabase) -> None:

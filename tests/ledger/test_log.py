@@ -158,7 +158,7 @@ class TestTorn:
         assert "the last event should be 4, and is 3" in verified.differences
         assert ledger.events.append(_wants(4, 1))[0].sequence == 5, "a number is never given twice"
 
-    def test_a_projection_with_a_torn_body_is_said_so_and_made_anew(self, ledger: Ledger, engine: Engine) -> None:
+    def test_a_projection_with_a_torn_body_is_reported_and_recreated(self, ledger: Ledger, engine: Engine) -> None:
         there = imported(ledger)
         ledger.events.append(_wants(0, 1))
         with engine.execution_options(write=True).begin() as connection:

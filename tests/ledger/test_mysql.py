@@ -84,7 +84,7 @@ class TestMariadbServer(ServerLedger):
     def impatient(self, database: LedgerDatabase) -> Mysql:
         return Mysql(database.address, answer_seconds=2)
 
-    def test_a_creation_that_was_interrupted_is_begun_anew(
+    def test_a_creation_that_was_interrupted_is_started_again(
         self, database: LedgerDatabase, fresh: Callable[[], str]
     ) -> None:
         name = fresh()
@@ -118,7 +118,7 @@ class TestMariadbServer(ServerLedger):
         self._check_texts(engine)
         engine.dispose()
 
-    def test_an_upgrade_that_was_interrupted_is_said_so(
+    def test_an_upgrade_that_was_interrupted_is_reported(
         self, database: LedgerDatabase, fresh: Callable[[], str]
     ) -> None:
         name = fresh()

@@ -45,7 +45,7 @@ def test_a_url_that_could_be_misread_is_refused(url: str) -> None:
     assert "cret" not in str(refused.value)
 
 
-def test_a_way_to_log_in_that_needs_another_package_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_to_log_in_that_needs_another_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(**_: object) -> None:
         raise RuntimeError("'cryptography' package is required for caching_sha2_password")
 

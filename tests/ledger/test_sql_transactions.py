@@ -66,7 +66,7 @@ def ledger(engine: Engine, dialect: _Faulty) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("error", [_error("deadlock"), _error("same key", IntegrityError)])
-def test_a_transaction_that_collided_is_tried_again(ledger: Ledger, dialect: _Faulty, error: DBAPIError) -> None:
+def test_a_transaction_that_collided_is_retried(ledger: Ledger, dialect: _Faulty, error: DBAPIError) -> None:
     dialect.faults = [error] * 3
     assert [each.fence for each in claim_all(ledger)] == [1, 1], "what was tried before had no effect"
     assert dialect.faults == []

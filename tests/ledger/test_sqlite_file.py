@@ -159,7 +159,7 @@ def test_a_file_that_is_no_database_is_refused(path: Path, read_only: bool) -> N
     assert str(path) in str(refused.value)
 
 
-def test_damage_found_later_is_said_so(path: Path, ledger: Ledger) -> None:
+def test_damage_found_later_is_reported(path: Path, ledger: Ledger) -> None:
     running(ledger, plans(1))
     ledger.close()
     connection = sqlite3.connect(path)

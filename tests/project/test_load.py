@@ -133,7 +133,7 @@ def test_root_is_not_a_key_of_the_file(reject: Reject) -> None:
     assert "unknown key" in reject("root: /x\n" + BASE).what
 
 
-def test_all_problems_are_told_at_once_in_order(reject: Reject) -> None:
+def test_all_problems_are_reported_at_once_in_order(reject: Reject) -> None:
     error = reject(
         """\
 name: 12

@@ -17,7 +17,7 @@ def table(**settings: Any) -> TableEntity:
     return TableEntity.model_validate({"source": {"type": "spark", "path": "x"}, "key": "id", **settings})
 
 
-def test_tables_and_documents_are_told_apart_by_their_sources(load: Load) -> None:
+def test_tables_and_documents_are_distinguished_by_their_sources(load: Load) -> None:
     project = load(TABLES)
     kinds = {name: type(entity) for name, entity in project.entities.items()}
     assert kinds == {"Commit": TableEntity, "Author": TableEntity, "Notes": DocumentEntity}

@@ -176,7 +176,7 @@ def test_unchanged_covers_are_not_queried_again_for_a_minute(tables: ClickHouseT
     assert read(store) == [9, *range(7, 0, -1)]
 
 
-def test_keys_are_told_apart_wherever_they_lie(tables: ClickHouseTables) -> None:
+def test_keys_are_distinguished_wherever_they_lie(tables: ClickHouseTables) -> None:
     """The touched ones are bits of rows: beside each other, far apart, and below nothing."""
     keys = [-(2**62) - 1, -65, -64, -1, 0, 63, 64, 65, 127, 128, 2**31, 2**62 + 63]
     store = tables.open(replace(tables.spec(), keys=KeyRange(-(2**62) - 2, 2**62 + 64)))

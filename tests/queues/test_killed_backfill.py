@@ -76,7 +76,7 @@ def run_and_die(folder: Path, where: str, ranges: int) -> None:
         pytest.param(postgres_tables, marks=pytest.mark.long),
     ],
 )
-def test_a_backfill_that_is_killed_goes_on(
+def test_a_backfill_that_is_killed_continues(
     make: Callable[[Path], Tables], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

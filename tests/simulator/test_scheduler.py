@@ -24,7 +24,7 @@ def started(scheduler: Scheduler, program: object, name: str = "p") -> Process:
     return process
 
 
-def test_time_goes_on_when_all_sleep(scheduler: Scheduler) -> None:
+def test_time_advances_when_all_sleep(scheduler: Scheduler) -> None:
     seen: list[tuple[str, float]] = []
 
     def sleeper(process: Process) -> None:
@@ -37,7 +37,7 @@ def test_time_goes_on_when_all_sleep(scheduler: Scheduler) -> None:
     assert seen == [("a", 1_000), ("b", 1_500), ("a", 2_000), ("b", 3_000)]
 
 
-def test_nothing_of_a_killed_process_happens_any_more(scheduler: Scheduler) -> None:
+def test_a_killed_process_does_nothing_more(scheduler: Scheduler) -> None:
     seen: list[str] = []
 
     def victim(process: Process) -> None:

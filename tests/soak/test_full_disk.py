@@ -63,7 +63,7 @@ def prepared(folder: Path, ledger: Path) -> Site:
 
 
 @pytest.mark.long
-def test_a_ledger_that_may_not_grow_any_more_ends_the_run_and_the_next_one_resumes(tmp_path: Path) -> None:
+def test_a_ledger_that_may_not_grow_ends_the_run_and_the_next_one_resumes(tmp_path: Path) -> None:
     site = prepared(tmp_path, tmp_path / "ledger.db")
 
     def run(code: str) -> subprocess.CompletedProcess[str]:

@@ -76,7 +76,7 @@ def test_a_ledger_restarted_after_a_kill_interrupts_no_process(site: Site, ledge
         demand_exact(site, servers)
 
 
-def test_a_worker_whose_ledger_is_away_for_longer_than_its_lease_stops_writing_and_goes_on_when_it_is_back(
+def test_a_worker_whose_ledger_is_away_for_longer_than_its_lease_stops_writing_and_continues_when_it_is_back(
     site: Site, ledger: LedgerDatabase
 ) -> None:
     with fleet(site, faster=FASTER) as servers:

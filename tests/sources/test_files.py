@@ -207,7 +207,7 @@ class TestNamesInTheProject:
         relative = FilesSource((".",), project=str(tmp_path / "project")).list().documents
         assert [each.uri for each in relative] == ["project:///link/a.md", "project:///own.md"]
 
-    def test_a_missing_relative_root_is_told_by_its_path(self, tmp_path: Path) -> None:
+    def test_a_missing_relative_root_is_reported_by_its_path(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"{tmp_path}/nowhere cannot be listed"):
             FilesSource(("nowhere",), project=str(tmp_path)).list()
 

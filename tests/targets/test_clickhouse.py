@@ -315,7 +315,7 @@ def test_a_plain_select_is_right_at_every_moment(target: ClickHouseTarget) -> No
         asked(target, rows)
 
 
-def test_a_promotion_that_broke_off_is_mended_by_the_next(
+def test_a_promotion_that_broke_off_is_repaired_by_the_next(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")

@@ -163,7 +163,7 @@ def test_a_reader_meets_a_promotion_at_any_step(
     assert target.served("Document") == "B"
 
 
-def test_a_listing_that_missed_both_files_of_a_promotion_is_made_again(
+def test_a_listing_that_missed_both_files_of_a_promotion_is_repeated(
     target: LanceTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target.promote("Document", "A", 1)

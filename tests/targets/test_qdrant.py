@@ -301,7 +301,7 @@ print(collections.count("A__1") > 0)
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs Linux namespaces")
-def test_a_full_disk_is_said_and_ends_no_process(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_ends_no_process(tmp_path: Path) -> None:
     disk, code = tmp_path / "disk", tmp_path / "fill.py"
     disk.mkdir()
     code.write_text(ON_A_SMALL_DISK)

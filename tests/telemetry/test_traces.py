@@ -136,7 +136,7 @@ async def _publish(url: str, headers: dict[str, str]) -> None:
     await client.close()
 
 
-def test_an_error_is_told_with_its_span_and_without_secrets(folder: Path, collector: Collector) -> None:
+def test_an_error_is_reported_with_its_span_and_without_secrets(folder: Path, collector: Collector) -> None:
     code = (
         "from instep.telemetry import traces\n"
         "with traces.span('request') as told:\n"

@@ -57,7 +57,7 @@ def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Le
     assert page.evaluate("window.loadedOnce")
 
 
-def test_search_finds_and_tells_where_a_hit_comes_from(watched: Watched) -> None:
+def test_search_finds_and_shows_where_a_hit_comes_from(watched: Watched) -> None:
     page = watched.go("/jobs")
     page.keyboard.press("/")
     page.keyboard.type("leeks cream")

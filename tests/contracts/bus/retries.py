@@ -148,7 +148,7 @@ class Retries(Fixtures):
         mine.ack(delivery)
         assert [each.ref.scope for each in bus.dead_letters()] == [OTHER]
 
-    def test_dead_letters_are_tried_again_or_dropped(self, buses: Callable[[], Bus]) -> None:
+    def test_dead_letters_are_retried_or_dropped(self, buses: Callable[[], Bus]) -> None:
         bus, office = buses(), buses()
         mine = consumer(bus, policy=Policy(max_attempts=1))
         bus.publish(ask(1), ask(1, OTHER.path))
@@ -211,7 +211,7 @@ class Retries(Fixtures):
         assert short.next(0.5) is None
         patient.ack(delivery)
 
-    def test_a_request_that_kills_its_workers_dies_and_the_subject_goes_on(self, bus: Bus) -> None:
+    def test_a_request_that_kills_its_workers_dies_and_the_subject_continues(self, bus: Bus) -> None:
         mine = consumer(bus, policy=HASTY)
         bus.publish(ask(1))
         for attempt in (1, 2, 3):

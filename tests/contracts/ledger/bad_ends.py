@@ -74,7 +74,7 @@ class BadEnds(Fixtures):
 
     @BAD_ENDS
     @pytest.mark.parametrize("units", [1, 2])
-    def test_a_slice_is_tried_again_until_it_is_worn_out(
+    def test_a_slice_is_retried_until_it_is_worn_out(
         self, ledger: Ledger, clock: VirtualClock, how: str, units: int
     ) -> None:
         running(ledger, plans(1, units=units))

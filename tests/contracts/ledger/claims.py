@@ -250,7 +250,7 @@ class Claims(Fixtures):
         assert len(ledger.documents.entries(part.instance)) == 6
         end(ledger, part)
 
-    def test_fences_and_attempts_go_on_in_the_halves(self, ledger: Ledger) -> None:
+    def test_fences_and_attempts_continue_in_the_halves(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, range(4))])
         ledger.slices.give_back(claim_all(ledger), "ann", spent=True)
         ledger.slices.give_back(claim_all(ledger), "ann", spent=False)

@@ -110,7 +110,7 @@ class Clocks(Fixtures):
         assert job_of(ledger).updated_at == clock.now()
 
     @pytest.mark.parametrize("before", [True, False])
-    def test_a_want_as_of_now_is_begun_and_a_job_satisfies_it(
+    def test_a_want_as_of_now_is_started_and_a_job_satisfies_it(
         self, ledger: Ledger, clock: VirtualClock, *, before: bool
     ) -> None:
         """Whether it was made before the clock was set back or after that."""
@@ -174,7 +174,7 @@ class Clocks(Fixtures):
         clock.advance(-1_000)
         assert ledger.key_leases.due("queue", 10) == {}, "clocks are corrected by a second every day"
 
-    def test_joining_leaves_and_claims_go_on_as_before(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_joining_leaves_and_claims_continue_as_before(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(4))
         joined(ledger, "bob")
         clock.advance(-HOUR)

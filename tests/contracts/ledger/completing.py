@@ -93,7 +93,7 @@ class Completing(Fixtures):
         ledger.slices.complete(part, "ann", list(map(outcome, claim_all(ledger))), job_id="job")
         assert job_of(ledger).counts == Counts(read=2, written=2, rows_written=6)
 
-    def test_a_lost_reply_may_be_asked_for_again(self, ledger: Ledger) -> None:
+    def test_a_call_whose_reply_was_lost_may_be_repeated(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
         first, second = claim_all(ledger)
         ledger.slices.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
@@ -104,7 +104,7 @@ class Completing(Fixtures):
         assert job_of(ledger).counts.read == 4
         assert [failure.attempts for failure in ledger.failures.newest()] == [1]
 
-    def test_a_lost_reply_may_be_asked_for_again_after_others_have_finished_the_part(self, ledger: Ledger) -> None:
+    def test_a_call_whose_reply_was_lost_may_be_repeated_after_others_finished_the_part(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         joined(ledger, "bob")
         claims = claim_all(ledger)

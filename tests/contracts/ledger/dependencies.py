@@ -121,7 +121,7 @@ class Dependencies(Fixtures):
 
     # What is to be begun.
 
-    def test_the_oldest_want_of_each_partition_is_to_be_begun(self, ledger: Ledger) -> None:
+    def test_the_oldest_want_of_each_partition_is_startable(self, ledger: Ledger) -> None:
         assert _startable(ledger) == []
         _ask(ledger, "other", refs=[OTHER])
         _ask(ledger, "first", "second")

@@ -101,7 +101,7 @@ class Documents(Fixtures):
         assert failure.failed_at == START + 30
 
     @pytest.mark.parametrize("how", ["written", "removed"])
-    def test_a_document_that_was_written_or_removed_has_no_failure_any_more(self, ledger: Ledger, how: str) -> None:
+    def test_a_document_that_was_written_or_removed_has_no_failure(self, ledger: Ledger, how: str) -> None:
         self._run(ledger, "first", lambda claim: outcome(claim, fail=[0, 1]))
         assert ledger.failures.count(REF) == 2
 

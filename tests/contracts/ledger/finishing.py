@@ -59,7 +59,7 @@ class Finishing(Fixtures):
         assert not ledger.parts.begin_finish("job", REF, "ann")
 
     @pytest.mark.parametrize("how", ["left", "retired", "buried"])
-    def test_another_worker_is_elected_when_the_first_takes_no_part_any_more(self, ledger: Ledger, how: str) -> None:
+    def test_another_worker_is_elected_when_the_first_takes_no_part(self, ledger: Ledger, how: str) -> None:
         part = running(ledger, [])
         joined(ledger, "bob")
         assert ledger.parts.begin_finish("job", REF, "bob")
@@ -175,7 +175,7 @@ class Finishing(Fixtures):
         assert job.error == "its source is gone"
         assert ledger.checkpoints.get(OTHER) is not None
 
-    def test_a_failed_job_says_why(self, ledger: Ledger) -> None:
+    def test_a_failed_job_gives_the_reason(self, ledger: Ledger) -> None:
         assert fail(ledger, running(ledger, plans(1)), error="hopeless") is JobState.FAILED
         assert job_of(ledger).error == "hopeless"
 

@@ -98,7 +98,9 @@ class Generations(Fixtures):
         assert sorted(each.document_id for each in ledger.documents.entries(two.instance).values()) == documents[1:]
         assert sorted(each.document_id for each in ledger.documents.entries(one.instance).values()) == documents
 
-    def test_a_refresh_goes_on_from_the_checkpoint_of_its_generation(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_refresh_continues_from_the_checkpoint_of_its_generation(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
         _built(ledger, "", "first")
         clock.advance(5)
         two = _built(ledger, "v2", "second")

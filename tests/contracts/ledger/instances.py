@@ -192,7 +192,7 @@ class Instances(Fixtures):
         assert (instance.state, instance.refreshed_by) == (InstanceState.REFRESHING, "second")
         assert _served(ledger) == part.instance
 
-    def test_parts_are_begun_in_their_order(self, ledger: Ledger) -> None:
+    def test_parts_are_started_in_their_order(self, ledger: Ledger) -> None:
         parts = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (OTHER, REF)]
         after = len(ledger.events.rows())
         ledger.parts.plan("job", [NewPart(each, []) for each in parts])
@@ -384,7 +384,7 @@ class Instances(Fixtures):
         assert ledger.events.verify().differences == ()
 
     @pytest.mark.parametrize("fresh", [True, False])
-    def test_a_part_whose_instance_is_not_in_work_any_more_can_be_given_up(self, ledger: Ledger, fresh: bool) -> None:
+    def test_a_part_whose_instance_is_not_in_work_can_be_given_up(self, ledger: Ledger, fresh: bool) -> None:
         _built(ledger)
         part = running(ledger, plans(1), fresh=fresh)
         upstream_fails(ledger, part)

@@ -110,7 +110,7 @@ class RowSlices(Fixtures):
         assert orders == [[(2, False)], [(0, True), (1, True)], []]
 
     @pytest.mark.parametrize("units", [0, 1, 100])
-    def test_one_that_is_worn_out_stops_its_job_and_says_why(
+    def test_one_that_is_worn_out_stops_its_job_with_the_reason(
         self, ledger: Ledger, clock: VirtualClock, units: int
     ) -> None:
         part = running(ledger, row_plans(3, units=units))

@@ -35,7 +35,7 @@ from tests.contracts.ledger.fixtures import Fixtures
 
 class Takeover(Fixtures):
     @pytest.mark.parametrize("how", ["expired", "buried"])
-    def test_an_adopted_part_goes_on_under_the_new_epoch(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
+    def test_an_adopted_part_continues_under_the_new_epoch(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         part = running(ledger, plans(3))
         (done, *_) = ledger.slices.claim("job", REF, "ann", work=20, limit=9)
         ledger.slices.complete(part, "ann", [outcome(done)], job_id="job")
@@ -87,7 +87,7 @@ class Takeover(Fixtures):
             with pytest.raises(Fenced):
                 ledger.parts.finish("job", part, state, worker_id="ann", promote=state is JobState.COMPLETED)
 
-    def test_a_buried_worker_can_do_nothing_though_its_job_goes_on_under_the_same_epoch(self, ledger: Ledger) -> None:
+    def test_a_buried_worker_can_do_nothing_though_its_job_continues_under_the_same_epoch(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
         joined(ledger, "bob")
         old = claim_all(ledger)

@@ -68,7 +68,7 @@ class Targets(Fixtures):
         assert live.watermark == target
         assert _reached(ledger) == (target, target)
 
-    def test_a_refresh_goes_on_from_the_target_of_the_one_before(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_refresh_continues_from_the_target_of_the_one_before(self, ledger: Ledger, clock: VirtualClock) -> None:
         _done_up_to(ledger, START - 500, job_id="first")
         clock.advance(1_000)
         _done_up_to(ledger, START + 400, job_id="second", fresh=False)

@@ -60,7 +60,7 @@ class Verifying(Fixtures):
         assert (verified.differences, verified.skipped) == ((), {})
         assert verified.events == len(ledger.events.rows())
 
-    def test_a_projection_that_was_changed_is_found_and_mended(self, ledger: Ledger, intruder: Intruder) -> None:
+    def test_a_projection_that_was_changed_is_found_and_repaired(self, ledger: Ledger, intruder: Intruder) -> None:
         there = imported(ledger)
         intruder.store(replace(there, state=InstanceState.BUILDING, watermark=7))
         [difference] = ledger.events.verify().differences
@@ -70,7 +70,7 @@ class Verifying(Fixtures):
         assert canonical_of(ledger) == there
         assert ledger.events.verify() == Verified(1)
 
-    def test_a_projection_that_is_gone_is_found_and_mended(self, ledger: Ledger, intruder: Intruder) -> None:
+    def test_a_projection_that_is_gone_is_found_and_repaired(self, ledger: Ledger, intruder: Intruder) -> None:
         there = imported(ledger)
         imported(ledger, OTHER)
         intruder.forget(there.uuid)
@@ -80,7 +80,9 @@ class Verifying(Fixtures):
         assert canonical_of(ledger) == there
         assert ledger.instances.newest(REF) == [there]
 
-    def test_an_event_that_nothing_followed_from_is_found_and_mended(self, ledger: Ledger, intruder: Intruder) -> None:
+    def test_an_event_that_nothing_followed_from_is_found_and_repaired(
+        self, ledger: Ledger, intruder: Intruder
+    ) -> None:
         imported(ledger)
         want = WantCreated(want="lost", refs=(str(OTHER),))
         intruder.write(want.KIND, want.VERSION, encode(want))

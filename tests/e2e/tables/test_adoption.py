@@ -35,7 +35,7 @@ def served(shop: QuickShop) -> dict[str, int]:
     return {name: len(shop.stored(name)) for name in ("Person", "Ticket", "Like")}
 
 
-def test_tables_and_namespaces_are_adopted_and_built_anew_beside_what_is_served(shop: QuickShop) -> None:
+def test_tables_and_namespaces_are_adopted_and_rebuilt_beside_the_served_index(shop: QuickShop) -> None:
     assert all(each.promoted for each in shop.run().values())
     before = served(shop)
     for each in (shop.root / ".instep").glob("ledger.db*"):
@@ -57,7 +57,7 @@ def test_tables_and_namespaces_are_adopted_and_built_anew_beside_what_is_served(
     assert [each.state for each in shop.run().values()] == [None] * len(PARTS)
 
 
-def test_one_namespace_alone_is_adopted_with_what_all_of_them_share(shop: QuickShop) -> None:
+def test_one_namespace_is_adopted_with_the_shared_index(shop: QuickShop) -> None:
     shop.run("Ticket")
     for each in (shop.root / ".instep").glob("ledger.db*"):
         each.unlink()

@@ -62,7 +62,7 @@ def test_dependencies_of_a_namespace_are_built_in_that_namespace_only(shop: Quic
     assert len(shop.stored("Note")) == len(shop.stored("Ticket"))
 
 
-def test_a_namespace_that_fails_holds_up_what_is_made_from_it_there_and_nothing_else(shop: QuickShop) -> None:
+def test_a_failing_namespace_holds_up_its_dependents_in_that_namespace_only(shop: QuickShop) -> None:
     row, at = shop.rows["tickets"][(3,)], shop.now - timedelta(hours=1)
     for number in range(9):  # `key` is wrong there
         shop.rows["tickets"][("again", number)] = row._replace(values={**row.values, "title": f"again {number}"}, at=at)

@@ -49,7 +49,7 @@ def test_a_property_that_is_declared_comes_with_a_rebuild(shop: QuickShop) -> No
     assert tickets(shop, "author") == {row["id"]: (row["author"],) for row in shop.alive("tickets")}
 
 
-def test_a_kind_of_edge_that_is_declared_or_not_any_more_comes_with_a_rebuild(shop: QuickShop) -> None:
+def test_adding_or_removing_a_kind_of_edge_needs_a_rebuild(shop: QuickShop) -> None:
     shop.run()
     edge = "\n      - {kind: OPENED,"
     shop.edit(
@@ -112,7 +112,7 @@ def test_a_namespace_in_which_nothing_changed_follows_the_others_to_another_inde
     }
 
 
-def test_a_column_that_comes_or_goes_is_said_and_built(shop: QuickShop) -> None:
+def test_a_column_that_comes_or_goes_is_reported_and_built(shop: QuickShop) -> None:
     shop.edit(*PLAIN)
     shop.run()
     for number in range(60):
@@ -147,7 +147,7 @@ def test_a_replaced_index_is_dropped_when_no_reader_can_hold_it(
     assert shop.wrong("Ticket").keys() == {"Ticket/"}  # the author is a property now
 
 
-def test_a_column_that_is_widened_is_said_and_built(shop: QuickShop) -> None:
+def test_a_column_that_is_widened_is_reported_and_built(shop: QuickShop) -> None:
     """So is the edge that leads by it."""
     shop.edit("properties: [id, title]", "properties: [id, title, author]")
     shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()
@@ -181,7 +181,7 @@ def test_a_column_that_is_renamed_is_missed_until_the_declaration_follows(shop: 
     assert tickets(shop, "title") == before
 
 
-def test_a_build_begun_before_the_table_changed_starts_anew(shop: QuickShop) -> None:
+def test_a_build_begun_before_the_table_changed_starts_again(shop: QuickShop) -> None:
     """A run that was interrupted would go on with an index that does not fit any more."""
     shop.edit(*PLAIN)
     shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()

@@ -61,7 +61,7 @@ def test_a_row_without_a_key_is_a_failure_and_the_others_are_there(shop: QuickSh
     assert shop.wrong("Person") == {}
 
 
-def test_failures_that_are_tried_again_leave_the_list(shop: QuickShop) -> None:
+def test_failures_that_are_retried_leave_the_list(shop: QuickShop) -> None:
     null_key(shop)
     shop.save()
     shop.run("Person")

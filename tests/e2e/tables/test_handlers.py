@@ -116,7 +116,7 @@ def on_bus(kind: str, shop: Shop) -> Iterator[None]:
         server.stop()
 
 
-def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_so(quick_on_any_bus: QuickShop) -> None:
+def test_a_request_is_handled_by_every_entity_of_its_scope_and_shown_in_the_matrix(quick_on_any_bus: QuickShop) -> None:
     shop, names = quick_on_any_bus, ["Person", "Ticket"]
     with opened(shop) as (container, _, bus, context):
         indexer = shop.indexer(container, context)
@@ -180,7 +180,7 @@ NOTE = """
 """
 
 
-def test_a_deleted_namespace_stays_away_until_it_is_asked_for_again(quick_on_any_bus: QuickShop) -> None:
+def test_a_deleted_namespace_stays_away_until_it_is_requested_again(quick_on_any_bus: QuickShop) -> None:
     """Whatever still waits on the bus, also for handlers that come later."""
     shop, (gone, other) = quick_on_any_bus, NAMESPACES
     with opened(shop) as (container, _, bus, context):

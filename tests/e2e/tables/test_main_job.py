@@ -64,7 +64,7 @@ def test_tables_become_a_graph_and_follow_every_change(any_shop: Shop) -> None:
     assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
 
 
-def test_a_row_that_left_a_namespace_survives_what_is_done_there(any_shop: Shop) -> None:
+def test_a_row_that_left_a_namespace_survives_jobs_of_that_namespace(any_shop: Shop) -> None:
     shop = any_shop
     shop.run()
     shop.put("tickets", id=5, path="1/2/9/")
@@ -74,7 +74,7 @@ def test_a_row_that_left_a_namespace_survives_what_is_done_there(any_shop: Shop)
     assert shop.wrong("Ticket") == {}
 
 
-def test_a_rebuild_of_a_namespace_leaves_out_what_the_source_has_forgotten(any_shop: Shop) -> None:
+def test_a_rebuild_of_a_namespace_omits_rows_deleted_from_the_source(any_shop: Shop) -> None:
     shop = any_shop
     shop.run()
     shop.remove("tickets", 1)

@@ -72,7 +72,7 @@ def _writer(shop: QueuedShop, key: str) -> str | None:
     return found.job.id if found.job else None
 
 
-def test_a_row_that_fails_is_tried_again_later_and_parked_at_last(shop: QueuedShop) -> None:
+def test_a_row_that_fails_is_retried_later_and_parked_at_last(shop: QueuedShop) -> None:
     shop.add(1, 2, 3)
     shop.add(2, name=POISON)
     assert shop.step() is JobState.COMPLETED_WITH_ERRORS
@@ -121,7 +121,7 @@ def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
     assert (shop.indexed(), shop.pending(), shop.written()) == (list(range(1, 12)), [], 11)
 
 
-def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_until_what_was_there_is_done(shop: QueuedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_queue, "MOST_KEYS", 4)
     shop.add(*range(10))
     coming: Iterator[int] = iter(range(100, 200))
@@ -206,7 +206,7 @@ def test_a_first_build_of_nothing_is_complete_and_empty(shop: QueuedShop) -> Non
     assert (shop.indexed(), shop.pending()) == ([2], [])
 
 
-def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: QueuedShop) -> None:
+def test_a_rebuild_reads_the_whole_table_and_keeps_pending_keys(shop: QueuedShop) -> None:
     shop.add(*range(5))
     shop.cover(4)
     first = shop.run("Person", full_refresh=True)["Person"]

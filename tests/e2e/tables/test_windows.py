@@ -146,7 +146,7 @@ def test_a_run_that_is_interrupted_before_it_is_finished_ends_without_reading_ag
     assert shop.wrong("Person") == {}
 
 
-def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickShop) -> None:
+def test_another_worker_finishes_a_run_killed_between_two_waves(shop: QuickShop) -> None:
     crash(shop, "slices.claim", at=2)
     job, before = slices(shop)
     assert [state for _, state in before].count(SliceState.COMPLETED) == 1
@@ -207,7 +207,7 @@ def test_rows_that_appear_beyond_the_planned_bounds_are_in_the_first_and_the_las
 # Up to when.
 
 
-def test_a_request_that_is_older_than_what_is_complete_does_nothing(shop: QuickShop) -> None:
+def test_a_request_older_than_the_completed_watermark_does_nothing(shop: QuickShop) -> None:
     shop.run("Person")
     complete = shop.checkpoint("Person@global")
     assert complete is not None
@@ -220,7 +220,7 @@ def test_a_request_that_is_older_than_what_is_complete_does_nothing(shop: QuickS
     assert shop.wrong("Person") == {}
 
 
-def test_a_rebuild_is_never_of_an_older_state_than_what_it_replaces(shop: QuickShop) -> None:
+def test_a_rebuild_is_never_of_an_older_state_than_the_index_it_replaces(shop: QuickShop) -> None:
     shop.run()
     complete = {ref: shop.checkpoint(ref) for ref in ("Person@global", "Ticket@1/2")}
     shop.put("people", id=1, name="changed")
@@ -296,7 +296,7 @@ def test_rows_without_a_watermark_come_with_the_first_window_only(shop: QuickSho
     assert shop.wrong("Person") == {}
 
 
-def test_rows_that_come_late_are_told(shop: QuickShop) -> None:
+def test_rows_that_come_late_are_reported(shop: QuickShop) -> None:
     """In a file that is written after a run, with watermarks that this run has passed: a refresh does not see them."""
     shop.run("Person")
     assert shop.run("Person")["Person"].notes == []

@@ -44,7 +44,7 @@ MUTANTS = [
         "entities/documents/changes.py",
         "    if not found.complete and not options.allow_deletes:\n",
         "    if not found.complete and options.allow_deletes:\n",
-        (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for"),
+        (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_retried_until_it_changes_or_is_requested"),
     ),
     Mutant(
         "what is not listed is deleted though the listing is not complete",
@@ -58,7 +58,7 @@ MUTANTS = [
         "entities/documents/changes.py",
         "retry = options.retry_failures or anew or",
         "retry = options.retry_failures or",
-        (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for"),
+        (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_retried_until_it_changes_or_is_requested"),
     ),
     Mutant(
         "a job that was left unfinished is planned anew",
@@ -93,7 +93,7 @@ MUTANTS = [
         "planning/plan.py",
         "if kind is Kind.REFRESH and current and is_over(setup, current, ledger):",
         "if kind is Kind.REBUILD and current and is_over(setup, current, ledger):",
-        ("tests/e2e/test_wants.py::test_past_its_time_to_live_an_instance_is_built_anew",),
+        ("tests/e2e/test_wants.py::test_past_its_time_to_live_an_instance_is_rebuilt",),
     ),
     Mutant(
         "a rebuild that is empty is served",

@@ -156,7 +156,7 @@ def test_without_a_version_the_content_is_one(make: Make) -> None:
     assert [each.title for each in read(untitled, untitled.list().documents)] == [None, None]
 
 
-def test_rows_that_share_a_key_or_have_none_are_one_document_that_says_why(make: Make) -> None:
+def test_rows_that_share_a_key_or_have_none_are_one_document_that_gives_the_reason(make: Make) -> None:
     row = ("text", "title", NOON, False)
     source = documents(make(tickets((1, *row), (2, *row), (2, *row), (None, *row), (None, *row))))
     listed = source.list().documents

@@ -143,7 +143,7 @@ def test_a_row_that_is_too_large_by_itself_is_named(target: MilvusTarget, monkey
         put(target, "D", {"d0": ["a", "b"]}, epoch=1, attempt="1")
 
 
-def test_texts_that_do_not_fit_are_told_before_anything_is_written(target: MilvusTarget) -> None:
+def test_texts_that_do_not_fit_are_reported_before_anything_is_written(target: MilvusTarget) -> None:
     """By their bytes, as Milvus counts them."""
     texts = ["x" * 65_535, "x" * 65_536, "ü" * 32_767, "ü" * 32_768]
     rows = pa.Table.from_batches([rows_of({"a": texts})])

@@ -103,7 +103,7 @@ def test_a_server_that_is_away_for_a_minute_loses_nothing(target: OpenSearchTarg
     assert truth.difference(truth.expected(docs), content(target)) == ""
 
 
-def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
+def test_a_server_that_stays_away_ends_the_run_and_the_next_one_continues(
     target: OpenSearchTarget, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.0)

@@ -254,7 +254,7 @@ def test_texts_with_more_words_than_can_be_indexed_are_kept(target: PostgresDocu
 # -- what cannot be ----------------------------------------------------------------------------
 
 
-def test_rows_that_cannot_be_stored_are_told_by_their_places(target: PostgresDocuments, index: str) -> None:
+def test_rows_that_cannot_be_stored_are_reported_by_their_places(target: PostgresDocuments, index: str) -> None:
     rows = pa.Table.from_batches([rows_of({"a": ["fine", "not\0fine", "fine"], "b\0": ["not"]})])
     assert dict(target.writer(index, 1).unfit(rows)) == {
         1: "text has the character U+0000, which PostgreSQL cannot hold",

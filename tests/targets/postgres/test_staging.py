@@ -104,7 +104,7 @@ def test_upkeep_leaves_rows_alone_that_a_task_is_writing(
     assert staged_tables(target) == []
 
 
-def test_a_task_whose_table_was_removed_is_tried_again(
+def test_a_task_whose_table_was_removed_is_retried(
     target: PostgresTarget, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from instep.targets.postgres import staging

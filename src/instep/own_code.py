@@ -1,7 +1,7 @@
 """The project's own code, as tasks of Spark get it: they run in other processes, or on other machines, where it is not.
 
 A transform's module is sent along with what it imports of the same place, by name, and packages as a whole: what is
-installed is there already, and nothing else of the project's folder goes on anybody's path, where it could stand in
+installed is there already, and nothing else of the project's folder is put on a path, where it could stand in
 for a library.
 """
 

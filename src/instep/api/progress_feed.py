@@ -25,7 +25,7 @@ _LIVE: Final = 2 * NEWEST
 
 
 class Message(NamedTuple):
-    """`job` is None for what concerns everybody."""
+    """A message to clients; `job` is None for one to all of them."""
 
     seq: int
     job: str | None

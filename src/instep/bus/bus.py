@@ -134,7 +134,7 @@ class Inbox(Protocol):
 
 
 class StatusKeys(Protocol):
-    """Keys `status.…`, each with a revision that grows with every change. Whoever writes one alone needs no lock."""
+    """Keys `status.…`, each with a revision that grows with every change. A key with one writer needs no lock."""
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
         """Set it and return its new revision. With `revision`, only if it still has that one (0: if there is no
@@ -177,7 +177,7 @@ class Bus(Protocol):
 
     def reconcile(self) -> list[DeadLetter]:
         """By any worker, at its start and from time to time: requests that were in work for the last time under
-        workers that are silent become dead letters (which are returned), even if nobody asks for them any more.
+        workers that are silent become dead letters (which are returned), even if no consumer asks for them again.
         """
 
     def dead_letters(self, name: str | None = None) -> list[DeadLetter]:

@@ -86,7 +86,7 @@ class LedgerConsumer:
             self.clock.sleep(min(left, self.poll))
 
     def _take(self) -> tuple[PartitionRef, Slot] | None:
-        # Who finds nothing, as most do, keeps nobody from writing.
+        # A poll that finds nothing, as most do, takes no write lock.
         if not self.ledger.database.read(lambda tx: request_rows.anything_due(tx, self.name, self.policy)):
             return None
         return self.ledger.database.write(lambda tx: request_rows.take(tx, self.name, self.policy))

@@ -21,8 +21,8 @@ _ENDS: Final = (IndexState.INDEXED, IndexState.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class StatusReporter:
-    """May be shared by threads. It raises nothing: a run is not worse because nobody could be told of it. `keys` opens
-    the bus, if that is not done yet.
+    """May be shared by threads. It raises nothing: a run does not fail because its status could not be stored. `keys`
+    opens the bus, if that is not done yet.
     """
 
     keys: Callable[[], StatusKeys]

@@ -1,13 +1,13 @@
-"""What becomes of a slice whose attempts end badly: first it runs alone, then it is cut in two, until
-the poison stands alone. So a document that kills its worker takes no neighbour down with it.
+"""What becomes of a slice whose attempts end badly: first it runs alone, then it is cut in two, until the poison stands
+alone. So a document that kills its worker takes no neighbour down with it.
 
 A document that always kills its worker, in a slice of n, kills at most `MAX_ATTEMPTS + 1 + ceil(log2(n))` of them:
 the whole three times, its halves and theirs once each, and itself twice. One that does not is FAILED
 only if it was alone at two bad ends, which a single accident never is.
 
-Who was taken for dead may have committed before. So no slice is cut or FAILED when it is taken from somebody, or
-at the end of a try: it goes back PENDING, **worn out**. Who claims it next looks it up in the target, and gives
-it back spent if it is not there.
+A worker taken for dead may have committed before. So no slice is cut or FAILED when it is taken from a worker, or
+at the end of a try: it goes back PENDING, **worn out**. The next worker to claim it looks for it in the
+target, and gives it back spent if it is not there.
 
 Slices of rows are another matter. They are claimed together, since one scan reads them all, and are never cut nor
 FAILED: what is written up to their checkpoint would be taken for complete, and rows would be missing. One that is worn
@@ -38,7 +38,7 @@ SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 ATTEMPTS_OF_HALVES = SUSPECT_ATTEMPTS
 
 #: Suspects in the order in which they are claimed, as the fewest and the most attempts: first those that have not
-#: been alone yet. So the good half follows on the bad one, and nobody sees nothing but failures for long.
+#: been alone yet. So the good half follows on the bad one, and a reader does not see only failures for long.
 SUSPECTS = ((SUSPECT_ATTEMPTS, SUSPECT_ATTEMPTS), (SUSPECT_ATTEMPTS + 1, tries_of(1)))
 
 #: The same of slices that are claimed together: first what is to be run, then what is to be looked up.
@@ -82,7 +82,7 @@ def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
     """Two slices with the same documents and bounds; None for a single document, and for rows.
 
     They keep the rank of their whole, and start with its fence: then the fence of their next claim is
-    greater than any under which somebody may still write the whole.
+    greater than any under which a former holder may still write the whole.
     """
     if decode_row_slice(whole.payload) is not None:
         return None

@@ -1,4 +1,4 @@
-"""A worker of its own, in a thread, for each entity that somebody wants, so that none waits behind another's work."""
+"""A worker of its own, in a thread, for each wanted entity, so that none waits behind another's work."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StoppableClock:
 class EntityWorkers:
     """The threads of one process. Use it as a context manager: on exit they stop, and give back what they hold.
 
-    `declared`: the partitions of each entity that share a thread. Partitions of `open_ended` entities that nobody has
+    `declared`: the partitions of each entity that share a thread. Partitions of `open_ended` entities that are not
     declared (a namespace that a request named) have a thread each. A thread starts with the first want, and stays.
     """
 

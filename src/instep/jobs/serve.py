@@ -76,7 +76,7 @@ def serve_apart(
 ) -> None:
     """The same with a worker of its own, in a thread, for each entity that a want names alone: none waits behind
     another's work. With one entity there is nothing to keep apart. `open_ended`: the entities whose wants are served in
-    namespaces that nobody declared, too.
+    namespaces that are not declared, too.
     """
     by_entity: dict[str, list[PartitionRef]] = {}
     for each in setups:

@@ -1,4 +1,4 @@
-"""The log of events. Whoever appends holds the lock of its head until the end of the transaction, and takes that after
+"""The log of events. An append holds the lock of its head until the end of the transaction, and takes that after
 all other locks: so sequences have no gaps, and become visible in their order.
 """
 
@@ -72,7 +72,7 @@ def present(tx: Transaction) -> int:
 
 
 def lock(connection: Connection) -> Head:
-    """Nobody else appends until the end of the transaction."""
+    """Lock the log's head: no other transaction appends until the end of this one."""
     return Head(*connection.execute(_LOCKED_HEAD).one())
 
 
@@ -82,7 +82,7 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
     last, before = head.last, head.at
     if not new:
         return []
-    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    # Times in the log grow even if the clock was set back: a want may be as of one of them.
     at = tx.now() if tx.now() >= before else before + 1
     rows = [
         (sequence, at, each.KIND, each.VERSION, e.encode(each)) for sequence, each in enumerate(new, start=last + 1)

@@ -13,8 +13,8 @@ from instep.ledger.verification import Verified
 
 
 class Events(Store):
-    """Sequences begin with 1, have no gaps, and become visible in their order, so that nobody who reads what comes
-    after n ever misses one; `at` never goes back. The projections (instances, wants, what is promoted) change in the
+    """Sequences begin with 1, have no gaps, and become visible in their order, so that a reader of the events
+    after n never misses one; `at` never goes back. The projections (instances, wants, what is promoted) change in the
     transaction that appends. References in text are normal forms.
     """
 

@@ -1,4 +1,4 @@
-"""Figures: how much there is of everything, for whoever watches the ledger every few seconds."""
+"""Counts of everything in the ledger, for readers that poll it every few seconds."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
 
 
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
-    """The job has ended: nobody holds anything for it or takes part in it any more."""
+    """End a job: its leases are free, and it has no workers."""
     job_moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
     leases.free_all(tx, job_id)
     tx.connection.execute(delete(job_workers).where(job_workers.c.job_id == job_id))

@@ -35,7 +35,7 @@ class KeyLeaseRows:
         return self._tx.now()
 
     def lock(self, queue: str) -> int:
-        """Nobody else makes rows of the queue, or takes a fence; returns the last fence."""
+        """Lock the queue, so that no other call makes rows or takes a fence; returns the last fence."""
         fence = self._connection.scalar(
             select(queue_fences.c.fence).where(queue_fences.c.queue == queue).with_for_update()
         )

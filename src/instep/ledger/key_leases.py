@@ -54,7 +54,7 @@ class KeyLeases(Store):
     # Leasing.
 
     def lease(self, queue: str, keys: Sequence[int], holder: str, *, lasting: int, retries: bool = False) -> Leased:
-        """Lease those that nobody has and that never failed, all under one fence. Also those whose first lease ran out:
+        """Lease those that are free and never failed, all under one fence. Also those whose first lease ran out:
         that is a failed attempt of theirs. With `retries`, also those whose pause is over, or whose lease ran out more
         often: the twelfth time parks its key instead.
         """
@@ -153,7 +153,7 @@ class KeyLeases(Store):
     def held_by(
         self, queue: str, holder: str, keys: KeyRange | None = None, *, limit: int = MAX_BATCH
     ) -> dict[int, KeyLease]:
-        """Those that it has leased (they may have run out, if nobody else took them), by key."""
+        """Those that it has leased (they may have run out, if they were not taken), by key."""
         return self._look(lambda rows: rows.held_by(queue, _name(holder), keys, limit))
 
     def extend_held_by(self, queue: str, holder: str, *, lasting: int) -> int:

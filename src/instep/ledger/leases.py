@@ -131,7 +131,7 @@ def demand_epoch(tx: Transaction, job_id: str, part: JobPart) -> None:
 
 
 def demand_epoch_unlocked(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The same for whoever must not make others wait: what it writes has to be guarded by the epoch."""
+    """The same without a lock, for calls that must not make others wait: their writes are guarded by the epoch."""
     lease = _lease_of(part, job_id)
     if not tx.connection.scalar(select(exists().where(*_of(lease)))):
         raise _lost(lease)
@@ -150,8 +150,8 @@ def _lock(tx: Transaction, ref: PartitionRef) -> Row[Any] | None:
 
 
 def _last_epoch(tx: Transaction, ref: PartitionRef) -> int:
-    """0 for a partition that nobody ever had. Those of an entity with several targets share an alias, and one of them
-    may be declared where another was: so their epochs grow together.
+    """The last epoch of a partition; 0 for one that never had a lease. Those of an entity with several targets share an
+    alias, and one of them may be declared where another was: so their epochs grow together.
     """
     alike = leases.c.ref == str(ref)
     if ref.scope.is_global:
@@ -170,7 +170,7 @@ def _is_held(tx: Transaction, row: Row[Any], now: int) -> bool:
 
 
 def _in_the_way(tx: Transaction, ref: PartitionRef, group: Group, now: int) -> Row[Any] | None:
-    """The oldest lease of a group that is full. Locks the group: nobody else takes a lease in it meanwhile."""
+    """The oldest lease of a group that is full. Locks the group, so that no other lease is taken in it."""
     locked = select(bus_groups.c.name).where(bus_groups.c.name == group.name).with_for_update()
     if tx.connection.scalar(locked) is None:
         tx.connection.execute(insert(bus_groups).values(name=group.name))

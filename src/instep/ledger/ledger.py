@@ -70,7 +70,7 @@ class Ledger:
         return self.database.read(lambda tx: event_log.head(tx.connection).naming)
 
     def present(self) -> int:
-        """The ledger's clock, but never before what has happened by its log: somebody may have set the clock back. What
+        """The ledger's clock, but never before the last event in its log: the clock may have been set back. What
         is wanted "as of now" is measured by this; what lasts or is to be waited for, by the clock.
         """
         return self.database.read(event_log.present)
@@ -88,6 +88,6 @@ class Ledger:
           whatever is in work: these slices go back to PENDING without a spent attempt.
         * Jobs INITIALIZING in which no worker takes part are FAILED.
 
-        Ended jobs free their leases, and nobody takes part in them. Finished slices are left alone.
+        Ended jobs free their leases, and have no workers. Finished slices are left alone.
         """
         return self.database.write(sweep.sweep)

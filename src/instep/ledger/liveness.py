@@ -46,7 +46,7 @@ class LockFiles:
         return lambda: os.close(file)
 
     def proved_dead(self, worker_id: str) -> bool:
-        """True only if the worker's lock file is here and nobody holds it any more."""
+        """True only if the worker's lock file is here and no process holds it."""
         try:
             file = os.open(self._path(worker_id), os.O_RDWR | os.O_CLOEXEC)
         except OSError:

@@ -87,7 +87,7 @@ class Rows(dict[K, V]):
 
 
 class Stored:
-    """The state after the event `last`. Its projections must not change meanwhile: the log's head is locked."""
+    """The state after the event `last`. Its projections must not change until its end: the log's head is locked."""
 
     def __init__(self, connection: Connection, last: int, naming: Naming) -> None:
         self.instances: Rows[str, Instance] = Rows(lambda keys: some_instances(connection, keys))

@@ -14,11 +14,11 @@ from instep.ledger.transaction import Store, Transaction, reads, writes
 
 
 class Losses(Store):
-    """What was lost without that anybody asked for it, and what could not be seen."""
+    """Losses without a request, and sources that could not be listed as a whole."""
 
     @writes
     def count(self, tx: Transaction, part: JobPart, loss: Loss, *, job_id: str) -> None:
-        """The part has lost so much more than was planned. Repeated after a lost reply it counts twice: then somebody
+        """The part has lost so much more than was planned. Repeated after a lost reply it counts twice: then a person
         is asked a little earlier. Raises `Fenced` if the part's epoch is not the lease's any more.
         """
         leases.demand_epoch(tx, job_id, part)

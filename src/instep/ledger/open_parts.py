@@ -74,7 +74,7 @@ _WANTED_STOPPED = (
 
 
 class OpenParts(Store):
-    """Parts that have not ended, on partitions that somebody looks at."""
+    """Parts that have not ended, on given partitions."""
 
     @reads
     def on(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
@@ -102,7 +102,7 @@ class OpenParts(Store):
 
     @reads
     def wanted_stopped(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
-        """Of these partitions those, and in which generation, that somebody waits for while the job on them is STOPPED;
+        """Of these partitions those, and in which generation, that a want waits for while the job on them is STOPPED;
         by name. (Such a want is Building still.)
         """
         found = {

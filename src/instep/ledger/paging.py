@@ -1,4 +1,4 @@
-"""Pages begin after the last item of the one before, and not at a number: what is added or goes meanwhile neither
+"""Pages begin after the last item of the one before, and not at a number: an item added or removed in between neither
 repeats nor hides another item.
 """
 

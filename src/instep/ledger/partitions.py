@@ -47,7 +47,7 @@ class Partitions(Store):
     @writes
     def drop(self, tx: Transaction, lease: Lease, *, by: str = "") -> None:
         """Forget that the partition is indexed, in all its generations: it is as if it had never been, and its history
-        stays. Appends one `PartitionDropped`, if there is anything of it or somebody wants it: then wants on it are
+        stays. Appends one `PartitionDropped`, if there is anything of it or a want on it: then wants on it are
         canceled. Its checkpoints, their manifests, and its failures go in the same transaction; open parts on it, of
         jobs that were stopped, are FAILED. Again it changes nothing. Raises `Fenced` without the lease.
         """

@@ -30,7 +30,7 @@ from instep.ledger.transaction import Store, Transaction, reads, writes
 @dataclass(frozen=True, slots=True)
 class NewPart:
     """A partition's share of a new job: what it builds, its slices, and what it cannot be built without. `lost` is what
-    it takes away that nobody has asked for; `allowed`: a person has said that it may be whatever it is.
+    it removes without a request to; `allowed`: a person has permitted any loss.
     """
 
     part: JobPart
@@ -77,7 +77,7 @@ class Parts(Store):
     @writes
     def extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
         """More slices, behind those that it has, which have to be done: of what came after the part was planned. They
-        are claimable at once, and whoever was elected to finish the part is so no more. Raises `Fenced` if the part's
+        are claimable at once, and the part has no elected finisher any more. Raises `Fenced` if the part's
         epoch is not the lease's any more, `Conflict` if the part has open slices or has ended, or if the job is not
         RUNNING.
         """
@@ -112,7 +112,7 @@ class Parts(Store):
         if row is None:
             raise Conflict(f"job {job_id} has no open part on {lease.ref}")
         if state is JobState.STOPPING:
-            # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
+            # The worker that was to finish stopping is gone. The lease is the adopter's: it stays.
             job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
         else:
             job_moves.touch(tx, job_id)
@@ -124,7 +124,7 @@ class Parts(Store):
 
     @writes
     def begin_finish(self, tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
-        """Whether this worker is to finish the part: no slice of it is open, and nobody else does it who
+        """Whether this worker is to finish the part: no slice of it is open, and no other worker does it that
         still takes part in the job. Again it is still true.
         """
         row = lock_open(tx, job_id, ref)
@@ -151,7 +151,7 @@ class Parts(Store):
         the checkpoint of the partition's generation in the same transaction; manifest rows of the instance it
         replaces are dropped, and if the job has read the `whole` source, so are failures that it has not
         met. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is not served is
-        dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part then; its state is
+        dropped. The last part to end ends the job (`end_of_job`), which has no workers then; its state is
         returned.
         Again with the same state (a lost reply) it changes nothing.
 
@@ -292,7 +292,7 @@ def _insert_slices(
 
 
 def fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> None:
-    """Nobody works on it; what became of its instance is said by another event."""
+    """Fail an open part that has no worker; another event records the end of its instance."""
     part = job_rows.part_of(row)
     _cancel(tx, row.job_id, part.ref)
     checkpoint_rows.drop_unserved(tx, part)
@@ -304,7 +304,7 @@ def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> N
     """Serve the part's instance. Raises `Conflict` when it cannot be."""
     reached = _created_at(tx, job_id) if stored.target is None else stored.target
     watermark = instance_rows.watermark(tx, part, reached)
-    # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
+    # First, for it may take long to drop a manifest: appends of others should not wait for that.
     checkpoint_rows.move(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
     instance_rows.succeed(tx, job_id, part, watermark)
 
@@ -322,7 +322,7 @@ def _stored(tx: Transaction, job_id: str, part: JobPart) -> Row[Any]:
 
 
 def _is_finished_by_another(tx: Transaction, row: Row[Any], worker_id: str) -> bool:
-    """Somebody who still takes part in the job: who is gone keeps nobody from finishing."""
+    """Whether another worker of the job was elected; one that has left does not block finishing."""
     return row.finisher not in (None, worker_id) and workers.takes_part(tx, row.job_id, row.finisher)
 
 

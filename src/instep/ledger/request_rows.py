@@ -141,7 +141,7 @@ def _ahead(tx: Transaction, policy: Policy) -> ColumnElement[bool]:
 
 
 def _has_room(tx: Transaction, policy: Policy) -> bool:
-    """Locks the group: nobody else takes for it meanwhile."""
+    """Whether the group has room; locks it, so that no other consumer takes a request for it."""
     tx.connection.execute(select(bus_groups.c.name).where(bus_groups.c.name == policy.group).with_for_update())
     in_work = select(func.count()).where(bus_slots.c.working_group == policy.group, _ahead(tx, policy))
     return int(tx.connection.execute(in_work).scalar_one()) < policy.limit

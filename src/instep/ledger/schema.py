@@ -22,7 +22,7 @@ _version = Table("alembic_version", MetaData(), Column("version_num", String(32)
 
 
 def version_of(connection: Connection, where: str) -> str | None:
-    """The schema's revision, None for an empty database; refuses one that is somebody else's."""
+    """The schema's revision, None for an empty database; refuses one of another application."""
     # One look: between two, others may bring it up.
     tables = inspect(connection).get_table_names()
     if _version.name in tables:

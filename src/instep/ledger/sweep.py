@@ -20,7 +20,7 @@ _UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found: workers that were silent for too long, slices taken from them (or from nobody),
+    """What a sweep found: workers that were silent for too long, slices taken from them (or from no worker),
     and jobs that it ended, by what became of them.
     """
 

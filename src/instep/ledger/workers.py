@@ -135,7 +135,7 @@ def takes_part(tx: Transaction, job_id: str, worker_id: str) -> bool:
 
 
 def clear_away(tx: Transaction) -> None:
-    """Memberships without a worker: nobody else would ever end them, and they count in a job."""
+    """Delete memberships without a worker, which no other call would end and which count in a job."""
     unknown = ~exists().where(workers.c.id == job_workers.c.worker_id)
     for row in tx.connection.execute(select(job_workers).where(unknown)).all():
         tx.connection.execute(delete(job_workers).where(*_membership(row.job_id, row.worker_id), unknown))

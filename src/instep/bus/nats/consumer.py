@@ -91,7 +91,7 @@ class NatsConsumer:
         try:
             after = await self._slots.change(delivery.ref, change)
         except Fenced:
-            await self._slots.leave(self._policy, delivery.id)  # It was forgotten, perhaps: nobody else gives it back.
+            await self._slots.leave(self._policy, delivery.id)  # Perhaps forgotten: no other call gives it back.
             raise
         await self._slots.leave(self._policy, delivery.id)
         if pause is not None and not is_buried(after, delivery):
@@ -168,7 +168,7 @@ class NatsConsumer:
 
 async def pull(connection: Connection, next_subject: str, wait: float) -> Msg | None:
     """The next message of a consumer. Each question has an inbox of its own and is answered by the server, if only with
-    "nothing": so none comes when nobody listens any more.
+    "nothing": so none comes when no consumer listens.
     """
     client = connection.client
     question = {"batch": 1} | ({"expires": round(wait * 1e9)} if wait > 0.01 else {"no_wait": True})
@@ -179,7 +179,7 @@ async def pull(connection: Connection, next_subject: str, wait: float) -> Msg | 
         message = await subscription.next_msg(timeout=wait + connection.timeout)
     finally:
         await subscription.unsubscribe()
-    # Somebody's message may have such a header too; the server's word has nobody to answer to.
+    # A client's message may have such a header too; a status message of the server has no reply subject.
     status = None if message.reply else (message.headers or {}).get("Status")
     if status == "503":
         raise ConnectionError("no server answers for the stream")
@@ -187,7 +187,9 @@ async def pull(connection: Connection, next_subject: str, wait: float) -> Msg | 
 
 
 def scope_of_subject(subject: str) -> Scope | None:
-    """None when it names no scope, and so asks nothing of anybody. (`prefix.request.…`, `prefix.again.Entity.…`)"""
+    """The scope that a subject names; None for a subject that is no request. (`prefix.request.…`,
+    `prefix.again.Entity.…`)
+    """
     _, verb, rest = subject.split(".", 2)
     try:
         return scope_of_dotted(rest if verb == "request" else rest.partition(".")[2])

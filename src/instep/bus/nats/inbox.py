@@ -17,7 +17,7 @@ from instep.domain.refs import PartitionRef
 
 #: The durable consumer that all workers share. No entity has this name.
 _NAME: Final = "_wants"
-#: A message that nobody acknowledged for so long is delivered again, in seconds.
+#: A message without acknowledgement is delivered again after so many seconds.
 _ACK_WAIT: Final = 30.0
 #: Before a message that was given back comes again, in nanoseconds.
 _PAUSE: Final = 500_000_000

@@ -97,7 +97,7 @@ class NatsBus:
 
     async def _last(self, subject: str) -> tuple[int, int]:
         """Sequence and watermark of the last request on a subject; one that cannot be read is older than any. (A direct
-        question would be answered among the headers that somebody has given the message, and mixed up with them.)
+        question would be answered among the headers of the message, and mixed up with them.)
         """
         try:
             message = await self._jetstream.get_last_msg(self._connection.requests, subject)

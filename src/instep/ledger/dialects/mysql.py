@@ -189,7 +189,7 @@ class MysqlDialect:
         if not chosen:
             return []
         ids = {"ids": chosen}
-        # Asked once more, now that nobody can change the slices: a job may have been stopped meanwhile.
+        # Read once more, now that the slices are locked: a job may have been stopped in between.
         rows = connection.execute(_CLAIMED, values | ids).all()
         if rows:
             connection.execute(_TAKE, ids | {"worker_id": request.worker_id, "now": now})
@@ -269,7 +269,7 @@ _PENDING: Final = f"""
 _FEW: Final = 64
 
 #: How many slices are needed, without a lock on any: whatever a claim locks and does not take is missing from
-#: everybody else's.
+#: the claims of all others.
 _WANTED: Final = text(f"""
 SELECT {_MOMENT}, COUNT(*) FROM (
     SELECT SUM(work) OVER (ORDER BY `rank`, id ROWS UNBOUNDED PRECEDING) - work AS before_it

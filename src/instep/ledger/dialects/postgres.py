@@ -145,7 +145,7 @@ class Postgres:
 
 
 def _has_word(connection: psycopg.Connection[Any]) -> bool:
-    """Whether something came while nobody listened: that the server went down, or the end of the connection."""
+    """Whether a message came while the connection was idle: that the server went down, or the connection's end."""
     sockets = select.poll()
     sockets.register(connection.pgconn.socket, select.POLLIN)
     return bool(sockets.poll(0))
@@ -295,7 +295,7 @@ RETURNING id, number, bucket, units, work, attempts, fence, rank,
     (SELECT payload FROM slice_work WHERE slice_work.slice_id = slices.id)
 """
 # `wanted` finds out how many slices are needed without locking any: whatever a claim locks and does not take is
-# missing from everybody else's. Sums of BIGINT would be NUMERIC, which is slow.
+# missing from the claims of all others. Sums of BIGINT would be NUMERIC, which is slow.
 _CLAIM: Final = f"""
 WITH moment AS MATERIALIZED ({_NOW_IF_ALLOWED}),
 sight AS (SELECT id, rank, CAST(work AS DOUBLE PRECISION) AS work {_PENDING} LIMIT %(limit)s),

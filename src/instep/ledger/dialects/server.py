@@ -25,7 +25,7 @@ POOL: Final = {
     "pool_size": 2,
     "max_overflow": 3,
     "pool_timeout": LOCK_SECONDS,
-    # A connection that broke while nobody used it is replaced, not handed out.
+    # A connection that broke while it was idle is replaced, not handed out.
     "pool_pre_ping": True,
     "pool_recycle": 300,
     # Errors must not repeat what is in documents.
@@ -44,7 +44,7 @@ class Server(Protocol):
         """Raise `UserError` for a server that is too old, or a database that cannot hold every text."""
 
     def lock(self, engine: Engine) -> AbstractContextManager[None]:
-        """Keep others from changing the schema of this database meanwhile."""
+        """A lock within which no other process changes the schema of this database."""
 
     def clear_torn_schema(self, engine: Engine) -> None:
         """Remove what an interrupted creation of the schema left behind, where that can be."""

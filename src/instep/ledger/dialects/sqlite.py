@@ -45,7 +45,7 @@ _STATEMENTS = 1_000
 
 def sqlite_engine(path: Path, *, read_only: bool = False, busy_seconds: float = 30.0) -> Engine:
     """An engine whose transactions are `BEGIN IMMEDIATE` when the option `write` is set."""
-    # A file that vanished must not come back because somebody only wanted to read it.
+    # Reading must not recreate a file that vanished.
     address = f"{path.absolute().as_uri()}?mode={'rw' if read_only else 'rwc'}"
 
     def connect() -> Any:

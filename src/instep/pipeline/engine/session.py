@@ -87,7 +87,7 @@ def local_options(java_options: Sequence[str] = (), *, scans: bool = False) -> d
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
-        # To the Python workers without TCP: nobody else on the machine can connect, and a job takes 0.2 s less.
+        # To the Python workers without TCP: no other user of the machine can connect, and a job takes 0.2 s less.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",
     } | (_SCANS if scans else _DOCUMENTS)
@@ -132,7 +132,7 @@ class _Jvm:
 #: Sessions start and end one at a time; `_jvm` and `_connected` are of this process.
 _TURN = threading.RLock()
 _jvm: _Jvm | None = None
-#: Sessions with Connect servers that Instep opened: each is used by one, and nobody else takes it for a user's.
+#: Sessions with Connect servers that Instep opened: each has one owner, and is never taken for a user's.
 _connected: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -218,7 +218,7 @@ class LazySpark:
         return Transient(why)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End what this object started, if nobody else in this process uses it. A start still under way is undone when
+        """End what this object started, if nothing else in this process uses it. A start still under way is undone when
         it is through. `at_once`: no archive is written.
         """
         with self._lock:
@@ -307,8 +307,8 @@ def _beside(session: SparkSession, settings: SparkSettings) -> SparkSession:
 
 
 def new_session(settings: SparkSettings, *, archive_to: Path | None = None) -> SparkSession:
-    """A new session as the settings say. Raises `UserError` when Java or a package is missing, and `Away` when nobody
-    answers there.
+    """A new session as the settings say. Raises `UserError` when Java or a package is missing, and `Away` when no
+    server answers there.
 
     `archive_to`: a local JVM writes its class archive there when it ends (see `home`).
     """
@@ -337,7 +337,7 @@ def _connect(address: str, settings: SparkSettings) -> SparkSession:
 
     def first_calls() -> None:
         try:
-            # Goes over the wire: says now, not in mid-wave, that nobody listens.
+            # A call over the wire: an absent server is found now, not in mid-wave.
             _ = session.version
             for key, value in settings.config.items():
                 if session.conf.isModifiable(key):

@@ -192,8 +192,8 @@ def commit(
     marks: Sequence[Mark],
     scope: str = "",
 ) -> int:
-    """See `DocumentTarget.commit`. `move` puts in what was staged, and returns the tables of staged rows that nobody
-    needs once this is committed.
+    """See `DocumentTarget.commit`. `move` puts in what was staged, and returns the tables of staged rows
+    that are not needed once this is committed.
     """
     journal = Journal(session, index)
     used: list[str] = []

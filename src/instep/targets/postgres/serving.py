@@ -148,7 +148,7 @@ def _replace(session: Session, name: str, view: View, *, ours: bool) -> None:
 
 
 def _readers(session: Session, view: str) -> list[str | None]:
-    """Roles that may read it, besides its owner; None is everybody."""
+    """Roles that may read it, besides its owner; None is PUBLIC."""
     found = session.run(
         "SELECT rolname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace, "
         "aclexplode(relacl) AS granted LEFT JOIN pg_roles ON pg_roles.oid = grantee "

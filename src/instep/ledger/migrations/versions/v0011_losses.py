@@ -1,4 +1,4 @@
-"""What parts of jobs have lost that nobody has asked for, and which sources could not be seen as a whole."""
+"""Losses of parts of jobs without a request, and sources that could not be listed as a whole."""
 
 from __future__ import annotations
 

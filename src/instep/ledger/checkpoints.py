@@ -33,7 +33,7 @@ class Checkpoint:
 
 
 class Checkpoints(Store):
-    """One for each generation of a partition that is served."""
+    """The checkpoints: one for each generation of a partition that is served."""
 
     @reads
     def get(self, tx: Transaction, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
@@ -41,12 +41,12 @@ class Checkpoints(Store):
 
     @reads
     def of_partition(self, tx: Transaction, ref: PartitionRef) -> list[Checkpoint]:
-        """Of all generations, by their names."""
+        """The checkpoints of all generations, by their names."""
         return of_partition(tx, ref)
 
     @reads
     def of_entity(self, tx: Transaction, entity: str) -> list[Checkpoint]:
-        """Of all partitions of an entity, by their names, and of all generations."""
+        """The checkpoints of all partitions of an entity, by their names, and of all generations."""
         rows = tx.connection.execute(select(checkpoints).where(is_of(checkpoints.c.ref, entity)))
         return sorted(map(_checkpoint, rows), key=lambda each: (each.ref, each.generation))
 

@@ -26,11 +26,11 @@ _OPEN: Final = and_(
 
 
 class Documents(Store):
-    """What is in an instance, by its manifest."""
+    """The documents of an instance, by its manifest."""
 
     @reads
     def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
-        """All entries of an instance, by URI."""
+        """Read all entries of an instance, by URI."""
         columns = [documents.c[name] for name in ManifestEntry._fields]
         rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
         # Fetched one by one they take twice as long.
@@ -47,7 +47,7 @@ class Documents(Store):
 
     @reads
     def get(self, tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
-        """One entry of an instance, however many there are."""
+        """Read one entry of an instance, at a cost that does not depend on their number."""
         columns = [documents.c[name] for name in ManifestEntry._fields]
         one = select(*columns).where(documents.c.instance == instance, documents.c.document_id == document_id)
         row = tx.connection.execute(one).one_or_none()
@@ -55,8 +55,8 @@ class Documents(Store):
 
     @reads
     def sampled(self, tx: Transaction, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
-        """Some entries of an instance, however many there are: for each of these ids the next one from there on, if
-        there is one. Each entry once, by their ids.
+        """Read some entries of an instance: for each of these ids the next one from there on, if there is one. Each
+        entry once, by their ids.
         """
         columns = [documents.c[name] for name in ManifestEntry._fields]
         found: dict[str, ManifestEntry] = {}
@@ -79,7 +79,7 @@ class Documents(Store):
     def oversized(
         self, tx: Transaction, instance: str, *, size: int, chunks: int | None, limit: int
     ) -> tuple[int, list[ManifestEntry]]:
-        """How many documents of an instance have more bytes or more chunks, and the largest `limit` of them."""
+        """Count the documents of an instance that have more bytes or more chunks, and read the largest `limit` of them."""
         over = [documents.c.size > size, *([documents.c.chunks > chunks] if chunks is not None else [])]
         of_it = (documents.c.instance == instance, or_(*over))
         count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)
@@ -91,8 +91,8 @@ class Documents(Store):
 
     @reads
     def bucket_loads(self, tx: Transaction, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
-        """What buckets hold of an instance, by the manifest, and how they keep up: by the slices of jobs on that, and
-        of open parts on the generation. By their numbers; a bucket of which nothing is known is left out.
+        """Summarize the buckets of an instance, by number: their documents by the manifest, and their backlog by the
+        slices of jobs on that, and of open parts on the generation. A bucket without either is left out.
         """
         found: dict[int, BucketLoad] = {}
         held = (
@@ -148,7 +148,7 @@ def drop(tx: Transaction, instance: str) -> None:
 
 
 def _kept_up(ref: PartitionRef, generation: str, instance: str) -> Any:
-    """Of jobs on the instance, and of those that are open. They are planned as soon as they are created."""
+    """The slices of jobs on the instance, and of jobs that are open. They are planned as soon as they are created."""
     latency = slices.c.finished_at - jobs.c.created_at
     return (
         select(

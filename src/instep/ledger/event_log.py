@@ -118,7 +118,7 @@ def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:
 
 
 def read(connection: Connection, after: int = 0) -> Iterator[e.Recorded]:
-    """All events after a sequence, those that cannot be read among them."""
+    """Read all events after a sequence, including those that cannot be decoded."""
     while some := rows(connection, after, _CHUNK):
         yield from e.read(some)
         after = some[-1][0]

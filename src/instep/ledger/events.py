@@ -13,9 +13,9 @@ from instep.ledger.verification import Verified
 
 
 class Events(Store):
-    """Sequences begin with 1, have no gaps, and become visible in their order, so that a reader of the events
-    after n never misses one; `at` never goes back. The projections (instances, wants, what is promoted) change in the
-    transaction that appends. References in text are normal forms.
+    """The event log. Sequences begin with 1, have no gaps, and become visible in their order, so that a reader of the
+    events after n never misses one; `at` never goes back. The projections (instances, wants, what is promoted) change
+    in the transaction that appends. References in text are normal forms.
     """
 
     @writes
@@ -34,12 +34,12 @@ class Events(Store):
 
     @reads
     def rows(self, tx: Transaction, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        """Those of the log after a sequence, in order."""
+        """Read rows of the log after a sequence, in order."""
         return event_log.rows(tx.connection, after, limit)
 
     @reads
     def state(self, tx: Transaction, *, at: int | None = None, sequence: int | None = None) -> State:
-        """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very
+        """Fold the log into a state, starting from the newest readable snapshot; as of a time (events of that very
         millisecond have happened) or after an event. Every call gives a State of its own.
         """
         return snapshots.state(tx.connection, at=at, sequence=sequence)

@@ -39,7 +39,7 @@ class FailureRecord(NamedTuple):
 
 
 class FailurePlace(NamedTuple):
-    """Where a failure is among all."""
+    """The place of a failure in the order of all, for paging."""
 
     failed_at: int
     ref: str
@@ -61,7 +61,7 @@ class Failures(Store):
 
     @reads
     def newest(self, tx: Transaction, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
-        """Of all generations, newest first."""
+        """Read failures of all generations, newest first."""
         columns = [failures.c[name] for name in FailureRecord._fields]
         in_order = (failures.c.failed_at.desc(), failures.c.ref, failures.c.generation, failures.c.document_id)
         newest = select(*columns).order_by(*in_order).limit(limit)
@@ -78,7 +78,7 @@ class Failures(Store):
         after: FailurePlace | None = None,
         limit: int = 100,
     ) -> list[FailureRecord]:
-        """Of all generations, newest first."""
+        """Read a page of failures of all generations, newest first."""
         tie = (failures.c.ref, failures.c.generation, failures.c.document_id)
         page = on(select(*_FAILURE).order_by(failures.c.failed_at.desc(), *tie).limit(limit), failures.c.ref, refs)
         if after is not None:
@@ -88,14 +88,16 @@ class Failures(Store):
 
     @reads
     def count(self, tx: Transaction, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
-        """How many failed; or how many are kept with them because they are to be left out (`SKIPPED`)."""
+        """Count the failed documents; or those stored with them that are to be left out (`SKIPPED`)."""
         counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED
         number = select(func.count()).select_from(failures).where(*_failed(str(ref), generation), counted)
         return int(tx.connection.scalar(number) or 0)
 
 
 def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
-    """What was written or removed has no failure any more; what failed has one more attempt."""
+    """Record the failures of slices: a document written or removed has none any more; a failed one has one more
+    attempt.
+    """
     cured = {each.document_id for outcome in outcomes for each in outcome.entries}
     cured.update(each for outcome in outcomes for each in outcome.removed)
     failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
@@ -111,7 +113,7 @@ def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcom
 
 
 def forget_unmet(tx: Transaction, part: JobPart, job_id: str) -> None:
-    """This job has read everything: what other jobs have recorded is gone from the source."""
+    """Delete failures that this job did not meet: it has read everything, so their documents are gone from the source."""
     others = (*_failed(str(part.ref), part.generation), failures.c.job_id != job_id)
     tx.connection.execute(delete(failures).where(*others))
 
@@ -121,7 +123,7 @@ def _failed(ref: str, generation: str) -> tuple[ColumnElement[bool], ColumnEleme
 
 
 def _attempts(tx: Transaction, key: Key, ids: Iterable[str]) -> dict[str, int]:
-    """Of those of these documents that have failed before."""
+    """The attempts of those of these documents that failed before."""
     wanted = set(ids)
     if not wanted:
         return {}

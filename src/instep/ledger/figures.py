@@ -34,7 +34,7 @@ _WANTS: Final = (
 
 @dataclass(slots=True)
 class EntityFigures:
-    """Of all partitions of an entity together.
+    """Counts of all partitions of an entity together.
 
     `slices`, `units` (those planned), `counts` and `attempts` (tries that ended badly) are of jobs that have not ended.
     `leases` are held; `oldest_lease` is since when the oldest is, `first_expiry` when the first of them expires unless

@@ -19,7 +19,7 @@ from instep.ledger.transaction import Store, Transaction, reads, writes
 
 
 class Instances(Store):
-    """What was, is or is to be built of each partition."""
+    """The instances of each partition: built, in work, or to be built."""
 
     @writes
     def new(self, tx: Transaction, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
@@ -48,7 +48,7 @@ class Instances(Store):
 
     @reads
     def newest(self, tx: Transaction, ref: PartitionRef, limit: int = 100) -> list[Instance]:
-        """Of all generations, newest first."""
+        """Read instances of all generations, newest first."""
         found = select(instances.c.uuid, instances.c.body).where(instances.c.ref == str(ref))
         in_order = found.order_by(instances.c.sequence.desc()).limit(limit)
         return [instance_of(row) for row in tx.connection.execute(in_order)]
@@ -108,7 +108,7 @@ def succeed(tx: Transaction, job_id: str, part: JobPart, reached: int) -> None:
 
 
 def fail(tx: Transaction, job_id: str, part: JobPart, error: str, *, retry: bool) -> None:
-    """What was begun has failed; nothing happens if the instance is not this job's work any more."""
+    """Fail the instance that the part builds; nothing happens if the instance is not this job's work any more."""
     kind = e.InstanceFailed if part.fresh else e.RefreshFailed
     event_log.append(tx, [kind(instance=part.instance, job=job_id, error=error, retry=retry)])
 

@@ -1,4 +1,4 @@
-"""How a job gets from state to state."""
+"""The state changes of jobs."""
 
 from __future__ import annotations
 

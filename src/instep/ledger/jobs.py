@@ -41,7 +41,7 @@ _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 
 class JobMark(NamedTuple):
-    """What changes whenever something happens to a job itself or to one of its parts, and not by progress alone."""
+    """A mark that changes with every change of a job or of one of its parts, but not by progress alone."""
 
     id: str
     state: JobState
@@ -49,7 +49,7 @@ class JobMark(NamedTuple):
 
 
 class JobPlace(NamedTuple):
-    """Where a job is among all."""
+    """The place of a job in the order of all, for paging."""
 
     created_at: int
     id: str
@@ -143,7 +143,7 @@ class Jobs(Store):
 
     @reads
     def get(self, tx: Transaction, job_id: str) -> Job | None:
-        """With its parts, and their counts and slices by one GROUP BY."""
+        """Read a job with its parts, and their counts and slices by one GROUP BY."""
         return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
 
     @reads
@@ -166,8 +166,8 @@ class Jobs(Store):
 
     @reads
     def marks(self, tx: Transaction, newest: int) -> list[JobMark]:
-        """Of the newest so many jobs, and of the newest so many of those that have not ended; newest first. Slices are
-        not looked at: this may be asked several times a second.
+        """Read the marks of the newest jobs, and of the newest that have not ended; newest first. Slices are not looked
+        at: this may be asked several times a second.
         """
         rows = tx.connection.execute(_MARKS, {"b_newest": newest}).all()
         return [JobMark(row.id, JobState(row.state), row.updated_at) for row in sorted(rows, key=_age, reverse=True)]

@@ -17,7 +17,7 @@ _rows = queue_holds.c
 
 
 class KeyLeaseCount(NamedTuple):
-    """How many keys are in a state, how many of them others may have now, and when the oldest came into it."""
+    """The number of keys in a state, of those leased, and the time at which the oldest came into it."""
 
     keys: int
     due: int
@@ -55,19 +55,19 @@ class KeyLeaseRows:
         return found
 
     def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
-        """In the order in which they were due."""
+        """Read due keys, in the order in which they were due."""
         due = select(queue_holds).where(_rows.queue == queue, self._due())
         return _holds(self._connection.execute(due.order_by(_rows.due_at, _rows.key).limit(limit)))
 
     def parked(self, queue: str, after: int | None, limit: int) -> dict[int, KeyLease]:
-        """By key."""
+        """Read parked keys, in order."""
         parked = select(queue_holds).where(_rows.queue == queue, _rows.due_at.is_(None))
         if after is not None:
             parked = parked.where(_rows.key > after)
         return _holds(self._connection.execute(parked.order_by(_rows.key).limit(limit)))
 
     def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, KeyLease]:
-        """By key."""
+        """Read the keys of a holder, in order."""
         held = select(queue_holds).where(*_of_holder(queue, holder))
         if keys is not None:
             # Without the number above the last, which may be too large for a column.
@@ -114,7 +114,7 @@ class KeyLeaseRows:
         return {KeyLeaseState(name): KeyLeaseCount(int(keys), int(due), int(since)) for name, keys, due, since in found}
 
     def _due(self) -> ColumnElement[bool]:
-        """As `KeyLease.is_due` has it."""
+        """The condition of `KeyLease.is_due` in SQL."""
         now = self.now()
         return and_(_rows.due_at.is_not(None), or_(_rows.due_at <= now, _rows.since > now + AHEAD))
 

@@ -28,7 +28,7 @@ Rule = Callable[[int, KeyLease | None], KeyLease | Refusal | None]
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """By key, in the order in which they were asked for: those that were leased, and what others are held as."""
+    """The answer to `lease`, by key in the order asked: keys that were leased, and the leases of the others."""
 
     leased: Mapping[int, KeyLease]
     others: Mapping[int, KeyLease]
@@ -69,11 +69,11 @@ class KeyLeases(Store):
         return self._change(work) if keys else Leased({}, {})
 
     def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
-        """Those whose pause is over or whose lease ran out, in the order in which they were due."""
+        """Read keys whose pause is over or whose lease ran out, in the order in which they were due."""
         return self._look(lambda rows: rows.due(queue, limit))
 
     def held(self, queue: str, keys: Collection[int]) -> dict[int, KeyLease]:
-        """What is held of these."""
+        """Read the leases of these keys."""
         return self._look(lambda rows: rows.of(queue, keys, lock=False))
 
     # What becomes of leases.
@@ -87,11 +87,11 @@ class KeyLeases(Store):
         return self._under_fences(queue, fences, key_leases.release)
 
     def forget(self, queue: str, fences: Mapping[int, int]) -> dict[int, Refusal]:
-        """These are covered. Returns those that were refused."""
+        """Delete the leases of keys that are covered. Returns those that were refused."""
         return self._under_fences(queue, fences, lambda hold, fence, _: key_leases.forget(hold, fence))
 
     def fail(self, queue: str, failures: Sequence[KeyFailure]) -> dict[int, KeyLease | Refusal]:
-        """One more failed attempt of each: it waits, or is parked. Of a key that is given twice the last counts."""
+        """Record one more failed attempt of each: it waits, or is parked. Of a key that is given twice the last counts."""
         _demand_bounded(len(failures))
         last = {each.key: each for each in failures}
 
@@ -123,11 +123,11 @@ class KeyLeases(Store):
     # Parked keys, and all of them.
 
     def parked(self, queue: str, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
-        """By key, those beyond `after`."""
+        """Read parked keys beyond `after`, in order."""
         return self._look(lambda rows: rows.parked(queue, after, limit))
 
     def unpark(self, queue: str, keys: Collection[int]) -> set[int]:
-        """Those of them that were parked are due now, for as many attempts as before; they are returned."""
+        """Make those of these keys that are parked due now, for as many attempts as before, and return them."""
         _demand_bounded(len(keys))
 
         def work(rows: KeyLeaseRows) -> set[int]:
@@ -153,7 +153,7 @@ class KeyLeases(Store):
     def held_by(
         self, queue: str, holder: str, keys: KeyRange | None = None, *, limit: int = MAX_BATCH
     ) -> dict[int, KeyLease]:
-        """Those that it has leased (they may have run out, if they were not taken), by key."""
+        """Read the keys that a holder has leased (they may have run out, if they were not taken), in order."""
         return self._look(lambda rows: rows.held_by(queue, _name(holder), keys, limit))
 
     def extend_held_by(self, queue: str, holder: str, *, lasting: int) -> int:
@@ -184,7 +184,7 @@ def _lease(rows: KeyLeaseRows, queue: str, keys: Iterable[int], terms: Terms, *,
 
 
 def _change(rows: KeyLeaseRows, queue: str, keys: Collection[int], rule: Rule) -> dict[int, KeyLease | Refusal | None]:
-    """What became of each key; a refusal changes nothing."""
+    """Apply a rule to each key, and return the outcomes; a refusal changes nothing."""
     before = rows.of(queue, keys, lock=True)
     result = {key: rule(key, before.get(key)) for key in keys}
     after = {key: each for key, each in result.items() if not isinstance(each, Refusal)}

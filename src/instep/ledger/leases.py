@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Which job holds a lease that could not be had, and which workers take part in that."""
+    """The job that holds a lease, and its workers."""
 
     ref: PartitionRef
     job_id: str
@@ -45,7 +45,7 @@ class Holder:
 
 
 class Leases(Store):
-    """One per partition in work, whichever of its generations that is."""
+    """The leases: one per partition in work, for all its generations."""
 
     @writes
     def acquire(
@@ -161,7 +161,7 @@ def _last_epoch(tx: Transaction, ref: PartitionRef) -> int:
 
 
 def _begins_with(text: str) -> ColumnElement[bool]:
-    """Not LIKE, which ignores case in SQLite."""
+    """The prefix of a text. Not LIKE, which ignores case in SQLite."""
     return func.substr(leases.c.ref, 1, len(text)) == text
 
 

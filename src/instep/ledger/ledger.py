@@ -66,7 +66,7 @@ class Ledger:
         return self.database.read(Transaction.now)
 
     def naming(self) -> Naming:
-        """Its id, which is made with it and never changes, and how it names instances."""
+        """The ledger's id, which is made with it and never changes, and its naming of instances."""
         return self.database.read(lambda tx: event_log.head(tx.connection).naming)
 
     def present(self) -> int:
@@ -76,7 +76,7 @@ class Ledger:
         return self.database.read(event_log.present)
 
     def figures(self) -> Figures:
-        """It costs what there is of slices in open jobs, of leases and of failures; nothing for history."""
+        """Count everything. The cost depends on slices in open jobs, leases and failures, not on history."""
         return self.database.read(figures.read)
 
     def sweep(self) -> Swept:

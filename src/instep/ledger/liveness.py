@@ -19,8 +19,8 @@ class Liveness(Protocol):
     """Proofs of life and death of workers."""
 
     def begin(self, worker_id: str) -> Callable[[], None]:
-        """From now on this process proves that the worker lives; the answer ends that: from then on it is proved
-        dead, until it is forgotten.
+        """Lock a file that proves this process alive. The returned function releases it: from then on the worker is
+        known to be dead, until it is forgotten.
         """
 
     def proved_dead(self, worker_id: str) -> bool: ...

@@ -43,7 +43,7 @@ _OPEN = select(want_refs).where(want_refs.c.ref.in_(KEYS), want_refs.c.open == t
 
 
 class Rows(dict[K, V]):
-    """What is in a table by key, as far as it was asked for, and as it is to be from now on."""
+    """The rows of a table by key, as far as they were loaded, with the changes to be written."""
 
     def __init__(self, load: Callable[[Collection[K]], Mapping[K, V]]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Stored:
 
 
 def _named(event: Event | Unreadable, *fields: str) -> list[str]:
-    """What an event names in these fields, as far as it has them: one or many in each."""
+    """The names in these fields of an event: one or many in each."""
     values = [getattr(event, field, ()) for field in fields]
     return [each for value in values for each in ((value,) if isinstance(value, str) else value)]
 

@@ -1,4 +1,4 @@
-"""What jobs have lost of indexes, and which sources could not be seen as a whole."""
+"""Losses of indexes by jobs, and sources that could not be listed as a whole."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Losses(Store):
 
     @reads
     def lately(self, tx: Transaction, ref: PartitionRef, generation: str, *, window: int) -> Loss:
-        """What parts on this generation have lost that are open, or ended less than `window` (ms) ago: since the last
-        one that was `allowed`.
+        """Sum the losses of parts on this generation that are open, or ended less than `window` (ms) ago: since the
+        last one that was `allowed`.
         """
         told = (job_parts.c.lost_units, job_parts.c.lost_rows, job_parts.c.allowed)
         here = (job_parts.c.ref == str(ref), job_parts.c.generation == generation)
@@ -50,7 +50,7 @@ class Losses(Store):
 
     @reads
     def listing_problem(self, tx: Transaction, ref: PartitionRef) -> str | None:
-        """What was told of the last look, if it was a problem."""
+        """The problem of the last listing, if it had one."""
         found = select(listing_problems.c.problem).where(listing_problems.c.ref == str(ref))
         problem: str | None = tx.connection.scalar(found)
         return problem

@@ -102,7 +102,7 @@ class OpenParts(Store):
 
     @reads
     def wanted_stopped(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
-        """Of these partitions those, and in which generation, that a want waits for while the job on them is STOPPED;
+        """Find those of these partitions, with the generation, that a want waits for while the job on them is STOPPED;
         by name. (Such a want is Building still.)
         """
         found = {

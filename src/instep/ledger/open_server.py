@@ -18,7 +18,7 @@ from instep.servers.address import ServerAddress
 
 
 def server_at(address: ServerAddress) -> Server:
-    """Raises `UserError` when its driver is not installed."""
+    """Load the adapter of a server. Raises `UserError` when its driver is not installed."""
     driver, extra = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}[address.kind]
     try:
         import_module(driver)

@@ -17,7 +17,7 @@ from instep.ledger.transaction import Store, Transaction, reads, writes
 
 
 class Partitions(Store):
-    """All generations of a partition together."""
+    """The partitions, each with all its generations."""
 
     @reads
     def promoted(self, tx: Transaction, ref: PartitionRef) -> str | None:
@@ -80,7 +80,7 @@ def _forget(tx: Transaction, ref: PartitionRef) -> None:
 
 
 def _known_generations(tx: Transaction, ref: str) -> list[str]:
-    """Those of which there is something, or something is wanted."""
+    """The generations that exist, or that are wanted."""
     there = select(canonical.c.generation).where(canonical.c.ref == ref)
     wanted = select(want_refs.c.generation).where(want_refs.c.ref == ref, want_refs.c.open == true())
     return sorted({*tx.connection.scalars(there), *tx.connection.scalars(wanted)})

@@ -41,7 +41,9 @@ class NewPart:
 
 
 class Parts(Store):
-    """What a job does to one partition. Each write about one shows the epoch of the partition's lease."""
+    """The parts of jobs: the share of one partition in a job. Each write about one shows the epoch of the partition's
+    lease.
+    """
 
     @writes
     def plan(self, tx: Transaction, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:

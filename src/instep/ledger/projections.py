@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 
 class Origins(NamedTuple):
-    """By which events wants were made, and what is served has been since: a state has only the order of these."""
+    """The events that made wants, and since when an instance is served: a state has only the order of these."""
 
     wants: dict[str, int]
     served: dict[Key, int]
@@ -69,7 +69,7 @@ def promoted_row(ref: str, generation: str) -> dict[str, Any]:
 
 
 def rows_of(state: State, origins: Origins) -> list[tuple[Table, Iterable[dict[str, Any]]]]:
-    """All rows of a state."""
+    """List all rows of a state, by table."""
     since, served_since = origins
     return [
         (instances, map(instance_row, state.instances.values())),
@@ -85,7 +85,7 @@ def rows_of(state: State, origins: Origins) -> list[tuple[Table, Iterable[dict[s
 
 
 class Changes:
-    """What events changed: of each thing the last value."""
+    """The changes of events: the last value of each thing."""
 
     def __init__(self) -> None:
         self._instances: dict[str, Instance] = {}

@@ -22,7 +22,9 @@ Found = list[tuple[PartitionRef, Slot]]
 
 
 def publish(tx: Transaction, requests: Sequence[Request], trace: str) -> None:
-    """In the order of their scopes: two that publish the same wait for each other, not collide."""
+    """Publish requests, in the order of their scopes: two that publish the same wait for each other, and do not
+    deadlock.
+    """
     for kind in Kind:
         new = [each for each in requests if each.kind is kind]
         if new:
@@ -75,7 +77,7 @@ def _lock_kind(tx: Transaction, kind: Kind, *, alone: bool) -> None:
 
 
 def _remember(tx: Transaction, requests: Sequence[Request], trace: str) -> list[Request]:
-    """Those that are newer than what was asked before."""
+    """Store the watermarks of requests, and return those that are newer than before."""
     before: dict[str, int] = {}
     for some in batches(str(each.scope) for each in requests):
         locked = select(bus_requests.c.scope, bus_requests.c.watermark).where(bus_requests.c.scope.in_(some))
@@ -93,7 +95,7 @@ def _remember(tx: Transaction, requests: Sequence[Request], trace: str) -> list[
 
 
 def _request(tx: Transaction, asked: Mapping[PartitionRef, tuple[int, str]]) -> None:
-    """By partition a watermark, and in which trace it was asked for."""
+    """Store requests: by partition a watermark, and the trace of its publisher."""
     now = tx.now()
 
     def requested(ref: PartitionRef, slot: Slot) -> Slot:
@@ -131,7 +133,7 @@ def take(tx: Transaction, name: str, policy: Policy) -> tuple[PartitionRef, Slot
 
 
 def _due(tx: Transaction, name: str, policy: Policy) -> Select[Any]:
-    """As `Policy.is_due` has it."""
+    """The condition of `Policy.is_due` in SQL."""
     due = bus_slots.c.due_at.is_not(None) & ~_ahead(tx, policy)
     return select(bus_slots).where(bus_slots.c.consumer == name, due).limit(1)
 

@@ -46,7 +46,7 @@ def refuse_newer(version: str, where: str) -> None:
 
 
 def older(version: str | None, where: str) -> UserError:
-    """For one that is only to be read."""
+    """The error for an older ledger that is opened for reading only."""
     return UserError(
         f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
         where=where,
@@ -78,7 +78,7 @@ def _create(engine: Engine, where: str) -> None:
 
 
 def begin(connection: Connection) -> None:
-    """What is in the tables of a new ledger: its id."""
+    """Write the first rows of a new ledger: its id."""
     connection.execute(insert(event_head).values(id=1, last=0, at=0, ledger=str(uuid.uuid4()), since=0))
 
 

@@ -50,7 +50,7 @@ def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str) -> int:
 
 
 def by_wear(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[Row[Any]]]:
-    """Those that were run, and those that were worn out before."""
+    """Separate slices that were run from those that were worn out before."""
     tried, worn_out = list[Row[Any]](), list[Row[Any]]()
     for row in rows:
         (worn_out if row.attempts >= tries_of(row.units) else tried).append(row)
@@ -63,7 +63,7 @@ def one_more(error: str | None) -> dict[str, Any]:
 
 
 def back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> None:
-    """They are locked, and in work."""
+    """Set slices PENDING again. They are locked, and in work."""
     for some in batches(row.id for row in rows):
         back = update(slices).where(slices.c.id.in_(some))
         tx.connection.execute(back.values(state=SliceState.PENDING.value, worker_id=None, **values))

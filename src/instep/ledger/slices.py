@@ -47,7 +47,7 @@ _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence
 
 
 class SlicePlace(NamedTuple):
-    """Where a slice is among those of its job. Halves of one have its number."""
+    """The place of a slice among those of its job, for paging. Halves of one have its number."""
 
     ref: str
     number: int
@@ -79,7 +79,7 @@ _SLICE = [slices.c[name] for name in SliceView._fields]
 
 
 class PartlyDone(Exception):
-    """Not every slice could be completed: roll back and look why."""
+    """Not every slice could be completed: roll back and find out the reason."""
 
 
 class Slices(Store):
@@ -139,7 +139,8 @@ class Slices(Store):
         return all(is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id) for each in claims)
 
     def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
-        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction; none is fine too.
+        """Complete slices with counts, manifest rows and failures, all or none, in one transaction; the list may be
+        empty.
 
         Counts replace, they never add up over retries. Raises `Fenced`, changing nothing, if any
         slice was taken over or the part's epoch is not the lease's any more. Again under the same
@@ -213,7 +214,7 @@ class Slices(Store):
         after: SlicePlace | None = None,
         limit: int = 1_000,
     ) -> list[SliceView]:
-        """By partition, number and id."""
+        """Read a page of slices, by partition, number and id."""
         page = select(*_SLICE).where(slices.c.job_id == job_id)
         page = page.order_by(slices.c.ref, slices.c.number, slices.c.id).limit(limit)
         page = on(page, slices.c.ref, refs)
@@ -242,7 +243,9 @@ def _writes_rows(outcome: SliceOutcome) -> bool:
 
 
 def _complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
-    """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
+    """Complete slices. Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be
+    committed.
+    """
     if not outcomes:
         leases.demand_epoch_unlocked(tx, job_id, part)
         return

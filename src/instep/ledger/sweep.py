@@ -20,8 +20,8 @@ _UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found: workers that were silent for too long, slices taken from them (or from no worker),
-    and jobs that it ended, by what became of them.
+    """The findings of a sweep: workers that were silent for too long, slices taken from them (or from no worker), and
+    jobs that it ended, by their new states.
     """
 
     workers: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ def _pull_back_jobs(tx: Transaction) -> None:
 
 
 def _pull_back(tx: Transaction, column: Column[int], latest: int, *conditions: ColumnElement[bool]) -> None:
-    """What is said to have been, or to last, beyond this was written before the clock was set back. It begins anew:
-    else it would stay as it is for as long as the clock was wrong by.
+    """Set times that lie in the future, written before the clock was set back, to the latest possible one: else a state
+    would stay unchanged for as long as the clock was wrong by.
     """
     key = next(iter(column.table.primary_key))
     beyond = (column > latest, *conditions)

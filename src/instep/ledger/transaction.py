@@ -35,7 +35,7 @@ _BATCH: Final = 1_000
 
 @dataclass(slots=True)
 class Transaction:
-    """Its connection, and what the functions of the other modules need besides."""
+    """A transaction: its connection, and what the functions of the other modules need besides."""
 
     connection: Connection
     dialect: SqlDialect
@@ -126,7 +126,7 @@ class Database:
 
 
 class Store:
-    """What the ledger keeps of one thing. A method's body is the transaction that `reads` or `writes` gives it."""
+    """The base of the ledger's stores. A method's body is the transaction that `reads` or `writes` gives it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -45,14 +45,14 @@ class RejectedEvents:
             self._found.append(RejectedEvent(sequence, name, reason))
 
     def found(self) -> tuple[RejectedEvent, ...]:
-        """In the order of the log."""
+        """The rejected events, in the order of the log."""
         return tuple(self._found)
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
-    of each name), and in words where the stored projections are not what it leads to.
+    """The findings of a replay of the whole log: events in it, those without effect counted by name (and the first few
+    of each name), and in words where the stored projections differ from it.
     """
 
     events: int
@@ -86,7 +86,7 @@ class Replayed:
 
 
 def verify(connection: Connection) -> Verified:
-    """In a transaction that sees one moment of the ledger."""
+    """Verify the log, in a transaction that sees one moment of the ledger."""
     return _verified(connection, Replayed(event_log.read(connection), event_log.head(connection).naming))
 
 

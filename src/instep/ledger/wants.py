@@ -61,8 +61,8 @@ class Wants(Store):
 
     @reads
     def startable(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[Want]:
-        """Of each generation of each of these partitions the oldest want that is Idle and not wanted as of later than
-        now, the oldest first: what jobs are to be made for, however many wait.
+        """Find the wants that jobs are to be made for: of each generation of each of these partitions the oldest want
+        that is Idle and not wanted as of later than now, the oldest first.
         """
         now, since = event_log.present(tx), set[int]()
         for some in batches(sorted(map(str, set(refs)))):

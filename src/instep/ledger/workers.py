@@ -51,7 +51,7 @@ class WorkerInfo:
 
 
 class Workers(Store):
-    """One heartbeat row each, never one per claimed slice."""
+    """The registered workers: one heartbeat row each, never one per claimed slice."""
 
     @writes
     def register(self, tx: Transaction, worker_id: str, *, kind: str, host: str, pid: int) -> None:
@@ -78,7 +78,7 @@ class Workers(Store):
 
     @reads
     def all(self, tx: Transaction) -> list[WorkerInfo]:
-        """All that are registered, the oldest first."""
+        """Read all registered workers, the oldest first."""
         return _described(tx, tx.connection.execute(select(workers).order_by(workers.c.started_at, workers.c.id)).all())
 
     @writes
@@ -116,8 +116,8 @@ def _forget(tx: Transaction, worker_id: str) -> None:
 
 
 def demand_registered(tx: Transaction, worker_id: str) -> None:
-    """Until the end of the transaction, too: who buries it waits, and then finds what was done in its name. To be asked
-    after other locks were waited for, which may take long.
+    """Lock a worker's row until the end of the transaction, and raise if it is not registered: a sweep that buries it
+    waits, and then finds what was done in its name. Call this after waiting for other locks, which may take long.
     """
     known = select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True)
     if tx.connection.scalar(known) is None:
@@ -147,7 +147,7 @@ def leave(tx: Transaction, job_id: str, worker_id: str) -> None:
 
 
 def count(tx: Transaction, job_id: str) -> int:
-    """How many take part."""
+    """The number of workers of a job."""
     number = select(func.count()).select_from(job_workers).where(job_workers.c.job_id == job_id)
     return int(tx.connection.scalar(number) or 0)
 

@@ -1,4 +1,4 @@
-"""How servers keep texts: compared by their bytes, as Python and SQLite do, and as long as they may be.
+"""Text columns of servers: compared by their bytes, as Python and SQLite do, and as long as they may be.
 
 A database's own collation finds `a` and `A` equal, or `a` and `a` with a space behind it (MariaDB, MySQL), and puts
 `~` before letters (PostgreSQL). TEXT of MariaDB and MySQL ends at 64 KB.
@@ -81,7 +81,7 @@ def _settle_mysql(connection: Connection) -> None:
 
 
 def _restore_references(connection: Connection) -> None:
-    """Those of tables and columns that are there: later migrations may make more."""
+    """Recreate the foreign keys of tables and columns that exist: later migrations may make more."""
     there = {(each.table_name, each.name) for each in connection.execute(_REFERENCES_ON_MYSQL)}
     inspector = inspect(connection)
     made = set(inspector.get_table_names())

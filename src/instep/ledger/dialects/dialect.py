@@ -1,4 +1,4 @@
-"""What the ledger needs of a database beyond portable SQL, and what several databases have in common of that."""
+"""The SQL that the ledger needs of a database beyond portable SQL, and the base that several databases share."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Collision(Transient):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Which slices a claim is to take: those with `least` to `most` bad ends behind them, from rank
-    `after` on, until their work reaches `enough` (at least one), at most `limit`.
+    """The slices that a claim takes: those with `least` to `most` bad ends behind them, from rank `after` on, until
+    their work reaches `enough` (at least one), at most `limit`.
     """
 
     job_id: str
@@ -86,7 +86,7 @@ class SqlDialect(Protocol):
         """A job with so many slices was stored: the database may bring its statistics of the table up to date."""
 
     def statistics(self, connection: Connection, job_ids: Sequence[str], since: int, /) -> Iterable[Row[Any]]:
-        """For each job, partition and state in which there are slices: `job_id`, `ref`, `state`, their `number`,
+        """Counts for each job, partition and state in which there are slices: `job_id`, `ref`, `state`, their `number`,
         the units `planned`, and the sum of each of `COUNT_FIELDS`, as whole numbers of any type. Of those that ended
         since a moment: `lately`, the sum of their `read`, and `begun`, when the first of them was claimed; or NULL.
         """

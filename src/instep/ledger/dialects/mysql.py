@@ -161,7 +161,7 @@ class Mysql:
 
 
 class MysqlDialect:
-    """What the ledger asks of a database beyond portable SQL. May be shared by threads."""
+    """The ledger's SQL for MariaDB and MySQL. May be shared by threads."""
 
     #: A claim takes several statements here.
     autocommit = False

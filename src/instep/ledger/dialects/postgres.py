@@ -193,7 +193,7 @@ class _Impatient(psycopg.Connection[Any]):
 
 
 class PostgresDialect:
-    """What the ledger asks of a database beyond portable SQL. May be shared by threads."""
+    """The ledger's SQL for PostgreSQL. May be shared by threads."""
 
     autocommit = True
 

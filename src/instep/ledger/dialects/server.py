@@ -1,4 +1,4 @@
-"""What ledgers on PostgreSQL and on MariaDB/MySQL have in common: their limits, and how they fail."""
+"""The base of ledgers on PostgreSQL and on MariaDB/MySQL: their limits, and how they fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POOL: Final = {
 
 
 class Server(Protocol):
-    """One kind of database server; `postgres.Postgres` and `mysql.Mysql`."""
+    """A kind of database server: `postgres.Postgres` or `mysql.Mysql`."""
 
     def engine(self, *, read_only: bool) -> Engine: ...
 

@@ -127,7 +127,7 @@ class SqliteDialect:
         self._where = where
 
     def now(self, _: Connection) -> int:
-        """One machine, one clock: the host's. A database server brings its own."""
+        """The host's time: one machine has one clock. A database server brings its own."""
         return self._clock.now()
 
     def claim(self, connection: Connection, request: ClaimRequest) -> Sequence[Row[Any]]:
@@ -237,7 +237,7 @@ _FULL_HINT = "Free some space and run the same command again: it goes on where i
 
 
 def explain(error: BaseException | None, where: str) -> InstepError | None:
-    """What an error of the SQLite library means to the caller."""
+    """Translate an error of the SQLite library; None if it is not one of its own."""
     name: Any = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Transient(f"{where}: the ledger is locked by another process")

@@ -79,7 +79,7 @@ class Documents(Store):
     def oversized(
         self, tx: Transaction, instance: str, *, size: int, chunks: int | None, limit: int
     ) -> tuple[int, list[ManifestEntry]]:
-        """Count the documents of an instance that have more bytes or more chunks, and read the largest `limit` of them."""
+        """Count the documents of an instance with more bytes or more chunks, and read the largest `limit` of them."""
         over = [documents.c.size > size, *([documents.c.chunks > chunks] if chunks is not None else [])]
         of_it = (documents.c.instance == instance, or_(*over))
         count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)

@@ -113,7 +113,7 @@ def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcom
 
 
 def forget_unmet(tx: Transaction, part: JobPart, job_id: str) -> None:
-    """Delete failures that this job did not meet: it has read everything, so their documents are gone from the source."""
+    """Delete failures that a job which read everything did not meet: their documents are gone from the source."""
     others = (*_failed(str(part.ref), part.generation), failures.c.job_id != job_id)
     tx.connection.execute(delete(failures).where(*others))
 

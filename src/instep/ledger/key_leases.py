@@ -91,7 +91,9 @@ class KeyLeases(Store):
         return self._under_fences(queue, fences, lambda hold, fence, _: key_leases.forget(hold, fence))
 
     def fail(self, queue: str, failures: Sequence[KeyFailure]) -> dict[int, KeyLease | Refusal]:
-        """Record one more failed attempt of each: it waits, or is parked. Of a key that is given twice the last counts."""
+        """Record one more failed attempt of each key: it waits, or is parked. Of a key that is given twice the last
+        counts.
+        """
         _demand_bounded(len(failures))
         last = {each.key: each for each in failures}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.pending_queue import KeyRange, QueueSpec
-from instep.errors import Transient
+from instep.errors import Transient, UserError
 from instep.queues.engines.clickhouse import reading, upkeep
 from instep.queues.engines.clickhouse.store import ClickHousePending
 from instep.queues.engines.clickhouse.tables import Tables, spent_sql
@@ -308,3 +309,81 @@ def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(
     tables.played([9])
     assert read(store) == [9, 3, 2, 1]
     demand_equal(store)
+
+
+#: Of a cover with versions of its own: what is said of a key, and as of which moment. Two moments have both.
+_STATEMENTS = [("good", 1), ("lost", 1), ("good", 2), ("lost", 2), ("seen", 0), ("+players", 0), ("-players", 0)]
+
+
+def _by_version(
+    tables: ClickHouseTables, engine: str = "ReplacingMergeTree(created_at) ORDER BY match_id"
+) -> QueueSpec:
+    names = tables.names
+    tables.run(f"DROP TABLE {names.salts} SYNC")
+    columns = "match_id Int64, region UInt8, gone UInt8, state String, created_at DateTime('UTC')"
+    tables.run(f"CREATE TABLE {names.salts} ({columns}) ENGINE = {engine}")
+    salts, players = tables.spec().covers
+    return tables.spec(covers=(replace(salts, version="created_at"), players))
+
+
+def _said(tables: ClickHouseTables, said: tuple[str, int], keys: list[int]) -> None:
+    state, version = said
+    if state == "seen":
+        tables.played(keys)
+    elif state.endswith("players"):
+        tables.cover(keys, by=tables.names.players, state="good" if state[0] == "+" else "lost")
+    elif keys:
+        rows = ", ".join(f"({key}, '{state}', {version})" for key in keys)
+        tables.run(f"INSERT INTO {tables.names.salts} (match_id, state, created_at) VALUES {rows}")
+
+
+@pytest.mark.parametrize("live", [0, 1, 3])
+def test_a_version_of_the_table_decides_in_whatever_order_rows_come(tables: ClickHouseTables, live: int) -> None:
+    """Live and before, read in between or not: what FINAL says of the table is what is given."""
+    orders = list(enumerate(itertools.product(_STATEMENTS, repeat=3), start=1))
+    store = tables.open(_by_version(tables))
+    for step in range(3):
+        if step == live:
+            store.create()
+        elif step > live:
+            read(store)
+        for said in _STATEMENTS:
+            _said(tables, said, [key for key, order in orders if order[step] == said])
+    store.create()
+    store.backfill(KEYS)
+    demand_equal(store)
+    assert store.compare(KEYS).surplus_count == 0
+    store.clean()
+    demand_equal(store)
+    # Late, and long before what is known: nothing changes but for those that nobody had spoken of.
+    _said(tables, ("lost", 0), [key for key, _ in orders])
+    tables.played([key for key, _ in orders])
+    demand_equal(store)
+    given = read(store)
+    _said(tables, ("good", 3), given[::2])
+    assert store.counts().offered == len(given[1::2])
+    assert read(store) == given[1::2]
+    demand_equal(store)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "said"),
+    [
+        ("ReplacingMergeTree(created_at) ORDER BY match_id", None, "Add `version: created_at`"),
+        ("ReplacingMergeTree ORDER BY match_id", "created_at", "Leave `version` out"),
+        ("ReplacingMergeTree(created_at) ORDER BY match_id", "region", "Add `version: created_at`"),
+        ("ReplacingMergeTree(created_at) ORDER BY (region, match_id)", "created_at", "Order .* by match_id alone"),
+        ("ReplacingMergeTree ORDER BY (match_id, region)", None, "Order .* by match_id alone"),
+        ("ReplacingMergeTree(created_at, gone) ORDER BY match_id", "created_at", "without that column"),
+    ],
+)
+def test_a_cover_that_is_taken_back_says_which_row_of_a_key_is_the_latest(
+    tables: ClickHouseTables, engine: str, version: str | None, said: str
+) -> None:
+    spec = _by_version(tables, engine)
+    store = tables.open(replace(spec, covers=(replace(spec.covers[0], version=version),)))
+    with pytest.raises(UserError) as refused:
+        store.check()
+    assert re.search(said, refused.value.hint or "")
+    with pytest.raises(UserError):
+        store.create()

@@ -34,11 +34,14 @@ class QueueSource:
 
 @dataclass(frozen=True, slots=True)
 class QueueCover:
-    """A table whose rows cover a key where `where` holds, and take the cover back where `uncovered` does."""
+    """A table whose rows cover a key where `where` holds, and take the cover back where `uncovered` does. `version` is
+    the column by which the table itself says which row of a key is the latest.
+    """
 
     table: str
     where: str | None
     uncovered: str | None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

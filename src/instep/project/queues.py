@@ -74,12 +74,17 @@ class QueueCoverRows(Model):
     uncovered: Text | None = None
     """Which of its rows take the cover back, where rows are only ever inserted (ClickHouse): a condition beside
     `where`, which wins where both hold. PostgreSQL and SQLite see by themselves that a row was deleted or changed."""
+    version: Text | None = None
+    """Beside `uncovered`: the version column of the table, a `ReplacingMergeTree(version)`. Its latest row decides, in
+    whatever order rows are written."""
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
         if self.uncovered is not None and self.where is None:
             message = "needs `where`: without it every row covers, these too"
             raise problem("required", message, path=("uncovered",))
+        if self.version is not None and self.uncovered is None:
+            raise problem("conflict", "is for covers that are taken back: see `uncovered`", path=("version",))
         return self
 
 
@@ -157,7 +162,7 @@ class Queue(Model):
             name,
             self.key,
             QueueSource(source.table, source.where, source.event_time),
-            tuple(QueueCover(each.table, each.where, each.uncovered) for each in self.covered_by),
+            tuple(QueueCover(each.table, each.where, each.uncovered, each.version) for each in self.covered_by),
             KeyRange(self.keys.start, self.keys.below),
             timedelta(milliseconds=self.settle),
             self.order == "newest",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from instep.clickhouse.session import Absent, Session, records
-from instep.domain.pending_queue import LARGEST_KEY
+from instep.domain.pending_queue import LARGEST_KEY, QueueCover
 from instep.errors import UserError
-from instep.queues.engines.clickhouse.history import covered_sql
 from instep.queues.engines.clickhouse.layout import source_sql
-from instep.queues.engines.clickhouse.tables import Tables, conditions, user_table
+from instep.queues.engines.clickhouse.tables import Tables, conditions, covered_sql, user_table
 
 _INTEGER = re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z")
 _REPLACING = re.compile(r"(?:Shared|Replicated)?ReplacingMergeTree\Z")
@@ -27,7 +26,7 @@ def check(session: Session, tables: Tables, database: str) -> None:
     for cover in spec.covers:
         _runs(session, cover.table, covered_sql(tables, cover, conditions(tables.within(), cover.uncovered)))
         if cover.uncovered is not None:
-            _replacing(session, cover.table, database)
+            _replacing(session, cover, spec.key, database)
 
 
 def _key(session: Session, table: str, name: str) -> None:
@@ -57,10 +56,14 @@ def _described(session: Session, table: str) -> list[dict[str, str]]:
         raise UserError("there is no such table", where=table, hint="A queue follows tables that exist.") from None
 
 
-def _replacing(session: Session, table: str, database: str) -> None:
-    """A table that keeps every row cannot tell which row of a key is the latest."""
+def _replacing(session: Session, cover: QueueCover, key: str, database: str) -> None:
+    """Raises `UserError` unless the table says of each key which of its rows is the latest, as the queue will."""
+    table = cover.table
     place, _, name = table.rpartition(".")
-    sql = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    sql = (
+        "SELECT engine, engine_full, sorting_key FROM system.tables"
+        " WHERE database = {database:String} AND name = {name:String}"
+    )
     (row,) = records(session, sql, database=place or database, name=name)
     if not _REPLACING.match(row["engine"]):
         raise UserError(
@@ -68,3 +71,39 @@ def _replacing(session: Session, table: str, database: str) -> None:
             where=table,
             hint="Make it a ReplacingMergeTree ordered by the key, or leave `uncovered` out.",
         )
+    if _unquoted(row["sorting_key"]) != key:
+        raise UserError(
+            f"it keeps a row for each ({row['sorting_key']}), and not for each {key}:"
+            " it does not say which row of a key is the latest",
+            where=table,
+            hint=f"Order a ReplacingMergeTree by {key} alone, or leave `uncovered` out.",
+        )
+    version, *others = [*_arguments(row["engine_full"]), None]
+    if others[:-1]:
+        raise UserError(
+            f"its rows are deleted by a column ({others[0]}), which the queue does not follow",
+            where=table,
+            hint="Make it a ReplacingMergeTree without that column, or leave `uncovered` out.",
+        )
+    if version != cover.version:
+        raise UserError(
+            f"its latest row is that of the highest {version}, and not the one that is written last"
+            if version
+            else f"its latest row is the one that is written last, and not that of the highest {cover.version}",
+            where=table,
+            hint=f"Add `version: {version}` to this cover." if version else "Leave `version` out.",
+        )
+
+
+def _arguments(engine: str) -> list[str]:
+    """The columns that a ReplacingMergeTree is made with, from its definition."""
+    given = re.match(r"\w+\(((?:'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|[^)'`])*)\)", engine)
+    if given is None:
+        return []
+    columns = re.sub(r"'(?:[^'\\]|\\.)*'", "", given[1]).split(",")
+    return [_unquoted(each.strip()) for each in columns if each.strip()]
+
+
+def _unquoted(name: str) -> str:
+    """As ClickHouse would write it in a definition, without the quotation marks."""
+    return re.sub(r"\\(.)", r"\1", name[1:-1]) if name[:1] == name[-1:] == "`" else name

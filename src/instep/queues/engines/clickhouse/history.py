@@ -23,9 +23,11 @@ from instep.queues.engines.clickhouse.tables import (
     Tables,
     block_sql,
     conditions,
+    covered_sql,
     greatest,
     offered_sql,
     user_table,
+    versioned_sql,
 )
 from instep.queues.engines.queue_engine import Ask
 
@@ -126,6 +128,12 @@ def _closing_sql(tables: Tables, name: str, cover: QueueCover, within: str, clos
 
 
 def _covered_sql(tables: Tables, name: str, cover: QueueCover, within: str) -> str:
+    if cover.version is not None:
+        registers = ", ".join(
+            f"instep_register AS {each}" if each == name else f"toUInt64(0) AS {each}" for each in tables.registers
+        )
+        latest = versioned_sql(tables, cover, within)
+        return f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {registers} FROM ({latest})"
     return (
         f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
         f" FROM ({distinct_sql(tables, cover, within)})"
@@ -144,7 +152,7 @@ def _into_truth(tables: Tables, parts: list[str]) -> str:
 def offer_sql(tables: Tables) -> str:
     """For the parameter `keys`, those that were seen."""
     names = ", ".join(tables.registers)
-    merged = ", ".join(f"max({name})" for name in tables.registers)
+    merged = ", ".join("toUInt64(0)" if name in tables.versioned else f"max({name})" for name in tables.registers)
     return (
         f"INSERT INTO {quoted(tables.offers)} (key, offer, event, {names})"
         f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1), toInt64({UNKNOWN_EVENT:d}), {merged}"
@@ -185,13 +193,6 @@ def truth_sql(tables: Tables, where: str) -> str:
         f"SELECT key, min(event) < {NO_EVENT:d} AS was_seen, was_seen AND {joined} AS is_pending"
         f" FROM {quoted(tables.truth)} WHERE {where} GROUP BY key"
     )
-
-
-def covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
-    """The keys that a table covers now: `instep_key`, some of them several times."""
-    final = " FINAL" if cover.uncovered is not None else ""
-    where = conditions(within, cover.where)
-    return f"SELECT {tables.key_sql()} AS instep_key FROM {user_table(cover.table)}{final} WHERE {where}"
 
 
 def distinct_sql(tables: Tables, cover: QueueCover, within: str) -> str:
@@ -255,6 +256,8 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     sides.append(f"SELECT key, if(is_pending, 12, 8) AS side FROM ({truth}) WHERE was_seen")
     sides.append(f"SELECT key, 16 AS side FROM ({_offered_keys(tables, keys)})")
     wanted, read, found = "bitAnd(sides, 3) = 1", "bitAnd(sides, 20) = 20", "bitAnd(sides, 24) = 24"
+    if tables.versioned:  # What the truth knows to be covered is offered until a read comes by.
+        found = read
     missing, surplus = f"{wanted} AND NOT {read}", f"{found} AND NOT {wanted}"
     counted = f"countIf({missing}) AS missing_count, countIf({surplus}) AS surplus_count"
     return (
@@ -274,6 +277,9 @@ def counted_sql(tables: Tables) -> str:
     unsure = f"SELECT key FROM ({merged}) WHERE unsure"
     seen = f"SELECT key FROM {quoted(tables.truth)} WHERE event < {NO_EVENT:d} AND key IN ({unsure})"
     offered = f"taken AND (NOT unsure OR key IN ({seen}))"
+    if tables.versioned:  # A cover leaves the offer of its key there until a read comes by.
+        truth = truth_sql(tables, f"key IN (SELECT key FROM ({merged}) WHERE taken)")
+        offered = f"taken AND key IN (SELECT key FROM ({truth}) WHERE is_pending)"
     return f"SELECT countIf({offered}) AS offered, countIf(NOT taken) AS withdrawn FROM ({merged})"
 
 

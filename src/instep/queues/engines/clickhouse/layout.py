@@ -20,6 +20,7 @@ from instep.queues.engines.clickhouse.tables import (
     greatest,
     spent_sql,
     user_table,
+    versioned_sql,
 )
 
 #: The truth is merged range by range, and an insert makes a part for each range that it touches: ClickHouse allows 100.
@@ -62,7 +63,7 @@ def _tables(tables: Tables) -> list[str]:
     keys = tables.spec.keys
     width = max(_PARTITION_KEYS, -((keys.lowest - keys.below) // _PARTITIONS))
     spent = spent_sql("offer", tables.registers)
-    newest = greatest(["offer", *tables.registers])
+    newest = greatest(["offer", *tables.dated])
     made = [
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key Int64 CODEC(Delta, LZ4),"
         f" event {_MIN} CODEC(Delta, LZ4), {registers})"
@@ -170,6 +171,8 @@ def _events(tables: Tables, cover: QueueCover) -> str:
         # It has versions of its own, by which it is merged as well.
         register = "bitShiftLeft(version, 1) + covered"
         return f"SELECT {key} AS instep_key, max({register}) AS instep_register FROM {table} WHERE {within} GROUP BY 1"
+    if cover.version is not None:
+        return versioned_sql(tables, cover, within)
     register = f"bitShiftLeft(toUInt64({VERSION}), 1)"
     if cover.uncovered is None:
         # In their order, which is mostly that of the key already: what is written is sorted by it.
@@ -198,14 +201,31 @@ def _to_offers(tables: Tables) -> str:
     """A row of the source offers its key, and so does an event that takes a cover back, under its own version. What the
     backfill finds covered needs no row.
     """
-    registers = ", ".join(tables.registers)
     fresh = f"bitShiftLeft(toUInt64({VERSION}), 1)"
+    if tables.versioned:
+        return _to_versioned_offers(tables, fresh)
+    registers = ", ".join(tables.registers)
     uncovers = "bitAnd(latest, 1) = 0"
     return (
         f"WITH {_latest(tables)} AS latest SELECT key,"
         f" multiIf(latest = 0, {fresh}, {uncovers}, latest, toUInt64(0)) AS offer,"
         f" multiIf(latest = 0, event, {uncovers}, toInt64({UNKNOWN_EVENT:d}), toInt64({NO_EVENT:d})) AS event,"
         f" {registers} FROM {quoted(tables.truth)} WHERE latest != {BACKFILLED:d}"
+    )
+
+
+def _to_versioned_offers(tables: Tables, fresh: str) -> str:
+    """A cover of a version that is not known to be the latest hides no offer."""
+    registers = ", ".join(f"toUInt64(0) AS {name}" if name in tables.versioned else name for name in tables.registers)
+    covered = " OR ".join(f"bitAnd({name}, 1) = 1" for name in tables.registers)
+    judged = (
+        f"SELECT *, {covered} AS covers, {_latest(tables)} AS latest,"
+        f" {greatest(tables.dated)} > {BACKFILLED:d} AS hides FROM {quoted(tables.truth)}"
+    )
+    return (
+        f"SELECT key, if(covers, toUInt64(0), {fresh}) AS offer,"
+        f" multiIf(covers, toInt64({NO_EVENT:d}), latest = 0, event, toInt64({UNKNOWN_EVENT:d})) AS event,"
+        f" {registers} FROM ({judged}) WHERE NOT covers OR hides"
     )
 
 

@@ -18,7 +18,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import Session, quoted
-from instep.queues.engines.clickhouse.tables import NO_EVENT, NULL_EVENT, UNKNOWN_EVENT, Tables, offered, spent
+from instep.queues.engines.clickhouse.tables import (
+    NO_EVENT,
+    NULL_EVENT,
+    UNKNOWN_EVENT,
+    Tables,
+    conditions,
+    covered_sql,
+    offered,
+    spent,
+)
 from instep.queues.engines.queue_engine import Ask, Offer
 
 if TYPE_CHECKING:
@@ -218,10 +227,12 @@ def _confirmed(
     if unsure.any():
         asked = untouched.now()
         doubtful[unsure] = touched = _touched(session, tables, keys[unsure])
-        untouched.remember(keys[unsure][~touched].tolist(), asked)
+        if not tables.versioned:  # A cover with versions of its own is not among the offers.
+            untouched.remember(keys[unsure][~touched].tolist(), asked)
     taken = ~doubtful
     truth = looked_up(session, tables, keys[doubtful].tolist()) if doubtful.any() else {}
-    _withdraw(session, tables, [each for each in truth.values() if each.covered])
+    versions = dict(zip(keys.tolist(), candidates.versions.tolist(), strict=True))
+    _withdraw(session, tables, [(each, versions[each.key]) for each in truth.values() if each.covered])
     for at in np.flatnonzero(doubtful):
         merged = truth.get(int(keys[at]))
         if merged is not None and merged.pending and (settled is None or merged.event <= micros(settled)):
@@ -285,6 +296,20 @@ def looked_up(session: Session, tables: Tables, keys: Collection[int]) -> dict[i
         for row in session.arrow(sql, keys=some).to_pylist():
             one = Truth(row["key"], row["event"], tuple(row[name] for name in tables.registers))
             found[one.key] = _merged(found[one.key], one) if one.key in found else one
+    return _by_the_tables(session, tables, found) if tables.versioned else found
+
+
+def _by_the_tables(session: Session, tables: Tables, found: dict[int, Truth]) -> dict[int, Truth]:
+    """Two rows of one version look as if the cover was taken back: the table knows which of them it keeps."""
+    for at, cover in enumerate(tables.covers):
+        doubtful = [key for key, one in found.items() if cover.version and one.pending and one.registers[at]]
+        for some in batches(doubtful):
+            within = conditions(tables.within(), f"{quoted(tables.spec.key)} IN {{keys:Array(Int64)}}")
+            rows = session.arrow(covered_sql(tables, cover, within), keys=some)
+            closed: list[int] = rows["instep_key"].to_numpy().tolist()
+            for key in closed:
+                registers = found[key].registers
+                found[key] = replace(found[key], registers=(*registers[:at], registers[at] | 1, *registers[at + 1 :]))
     return found
 
 
@@ -293,13 +318,18 @@ def _merged(one: Truth, other: Truth) -> Truth:
     return Truth(one.key, min(one.event, other.event), registers)
 
 
-def _withdraw(session: Session, tables: Tables, covered: Sequence[Truth]) -> None:
-    """Their offers get the registers by which they are covered: true, whatever else arrives."""
+def _withdraw(session: Session, tables: Tables, covered: Sequence[tuple[Truth, int]]) -> None:
+    """Their offers, of these versions, get the registers by which they are covered: true, whatever else arrives. Where
+    a table has versions of its own, just these offers are withdrawn.
+    """
     if not covered:
         return
-    values: dict[str, Any] = {"key": [each.key for each in covered], "event": [NO_EVENT] * len(covered)}
+    values: dict[str, Any] = {"key": [each.key for each, _ in covered], "event": [NO_EVENT] * len(covered)}
     for number, name in enumerate(tables.registers):
-        values[name] = [each.registers[number] * (each.registers[number] & 1) for each in covered]
+        if name in tables.dated:
+            values[name] = [each.registers[number] * (each.registers[number] & 1) for each, _ in covered]
+    if tables.versioned:
+        values["offer"] = [version * 2 + 1 for _, version in covered]
     insert_offers(session, tables, values)
 
 

@@ -6,6 +6,10 @@ it is spent, whether or not all rows of its key were merged by then.
 A row has the registers of the covers, and one of its own, `offer`: the version by which a row of the source offered
 the key, or an event that took a cover back; even, and one more once it was withdrawn.
 
+The register of a cover with a version column of its own is made of that, which says nothing about when the row came. It
+stays in the truth: offers have 0 in its place, are made under versions of ClickHouse's, and are withdrawn by the read
+that finds the key covered.
+
 A key that is pending is offered, whatever was merged or dropped. Its covers' latest events are uncovering ones (even
 registers), or there were none. A row is spent only if it has no even register of a cover, so the latest event of a
 cover is not lost if it uncovered, and stands above all older ones; and it brought an offer with it. Without any event
@@ -42,6 +46,10 @@ _LAYOUT = 2
 
 #: A cover that was there before live capture: less than any version of an event.
 BACKFILLED = 1
+
+#: Beside a version of the user's: more than `BACKFILLED`, and covering when odd.
+_COVERS, _UNCOVERS = 3, 4
+_LARGEST_VERSION = 2**62
 
 
 @dataclass(frozen=True)
@@ -93,9 +101,24 @@ class Tables:
         """A column for each cover."""
         return [f"cover_{number}" for number in range(len(self.covers))]
 
+    @cached_property
+    def versioned(self) -> list[str]:
+        """The registers that are made of the user's own versions."""
+        return [name for name, cover in zip(self.registers, self.covers, strict=True) if cover.version is not None]
+
+    @cached_property
+    def dated(self) -> list[str]:
+        """The registers that are made of versions of ClickHouse's, which say when an event was."""
+        return [name for name in self.registers if name not in self.versioned]
+
     def declaration(self) -> str:
         """The same for the same tables and views. How they are read is no part of it."""
         made = {name: value for name, value in asdict(self.spec).items() if name not in {"settle", "newest_first"}}
+        # Not there, as it was before there were such columns: a queue of then is the same.
+        made["covers"] = [
+            {name: value for name, value in cover.items() if (name, value) != ("version", None)}
+            for cover in made["covers"]
+        ]
         said = json.dumps({"layout": _LAYOUT, **made}, default=str, sort_keys=True)
         return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
 
@@ -126,6 +149,27 @@ def user_table(name: str) -> str:
 def conditions(*each: str | None) -> str:
     """All of them. One of the user ends where it ends even if it ends in a comment."""
     return " AND ".join(f"({one}\n)" if "--" in one or "#" in one else f"({one})" for one in each if one)
+
+
+def covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
+    """The keys that a table covers now: `instep_key`, some of them several times."""
+    final = " FINAL" if cover.uncovered is not None else ""
+    where = conditions(within, cover.where)
+    return f"SELECT {tables.key_sql()} AS instep_key FROM {user_table(cover.table)}{final} WHERE {where}"
+
+
+def versioned_sql(tables: Tables, cover: QueueCover, within: str) -> str:
+    """The latest event of each key by the table's own versions: `instep_key`, `instep_register`. At one version a cover
+    is taken back, as if that came later: a read asks the table itself before it gives the key.
+    """
+    covers = conditions(cover.where or "1")
+    either = f"{covers} OR {conditions(cover.uncovered)}"
+    version = f"toUInt64(greatest(0, least({_LARGEST_VERSION:d}, toInt128({quoted(cover.version or '')}))))"
+    return (
+        f"SELECT {tables.key_sql()} AS instep_key,"
+        f" max(2 * {version} + if(ifNull({covers}, 0) != 0, {_COVERS:d}, {_UNCOVERS:d})) AS instep_register"
+        f" FROM {user_table(cover.table)} WHERE {conditions(within, either)} GROUP BY 1"
+    )
 
 
 def block_sql(key: str) -> str:

@@ -71,7 +71,7 @@ def _settled(tables: Tables) -> str:
     word back, and another holds; or the source never had the key.
     """
     merged = [f"max({name})" for name in tables.registers]
-    newest = greatest(["max(offer)", *merged])
+    newest = greatest(["max(offer)", *(f"max({name})" for name in tables.dated)])
     quiet = f"snowflakeIDToDateTime(bitShiftRight({newest}, 1)) < now() - {_QUIET}"
     uncovered = " OR ".join(f"({each} > 0 AND bitAnd({each}, 1) = 0)" for each in merged)
     candidates = (

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 class Idleness:
-    """They are idle when none works, and each has looked and found nothing since the last one did: what that did may
-    have given work, or room, to the others.
+    """Whether all threads of a pool are idle: none works, and each has looked and found nothing since the last one did:
+    its work may have given work, or room, to the others.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -19,7 +19,7 @@ class Idleness:
         self._working: set[str] = set()
 
     def add(self, name: str) -> None:
-        """One more, which has not looked yet."""
+        """Add a thread, which has not looked yet."""
         with self._lock:
             self._found_nothing.setdefault(name, -1)
 
@@ -36,13 +36,13 @@ class Idleness:
             self._round += worked
 
     def forget(self, name: str) -> None:
-        """It has ended."""
+        """Remove a thread that has ended."""
         with self._lock:
             self._working.discard(name)
             self._found_nothing.pop(name, None)
 
     def began(self) -> int:
-        """When a look begins; for `found_nothing`."""
+        """Mark the beginning of a look; for `found_nothing`."""
         with self._lock:
             return self._round
 

@@ -19,7 +19,7 @@ _EVERY: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What one call did. `began_at` is the key where it went on, None at the beginning."""
+    """The result of one call. `began_at` is the key where it went on, None at the beginning."""
 
     filling: Filling
     began_at: int | None
@@ -75,7 +75,7 @@ class _Told:
 
 
 def backfill_statements(store: PendingStore) -> tuple[str, ...]:
-    """What the next call would run, for all that is left at once: it goes by parts."""
+    """The statements of the next call, for all that is left at once: it runs in parts."""
     words = recall(store) if store.exists() else None
     filling = words.filling if words is not None else None
     rest = filling.rest if filling is not None and not filling.complete else store.bounds()

@@ -82,7 +82,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of what a consumer said of a key. `due` is when it is tried again."""
+    """The answer to a consumer for a key. `due` is when it is tried again."""
 
     key: int
     effect: Effect
@@ -113,7 +113,7 @@ def next_keys(store: PendingStore, ledger: Ledger, wanted: Wanted, draw: float) 
 
 
 def acknowledge(store: PendingStore, ledger: Ledger, acks: Sequence[Ack]) -> list[Answer]:
-    """One answer for each key, of which the last word counts. Again it does no harm."""
+    """Acknowledge keys, with one answer for each, of which the last word counts. Again it does no harm."""
     queue, fences = store.spec.name, {each.key: each.fence for each in acks}
     refused = _outside(store, fences)
     shown = {key: fence for key, fence in fences.items() if fence is not None and key not in refused}
@@ -130,8 +130,8 @@ def acknowledge(store: PendingStore, ledger: Ledger, acks: Sequence[Ack]) -> lis
 
 
 def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) -> list[Answer]:
-    """One answer for each key, of which the last word counts. Again it counts once. What waits or is parked leaves the
-    queue's offers when it is met there the next time.
+    """Record failures of keys, with one answer for each, of which the last word counts. Again it counts once. What
+    waits or is parked leaves the queue's offers when it is met there the next time.
     """
     said = {each.key: each for each in failures}
     refused: Mapping[int, KeyLease | Refusal] = _outside(store, said)
@@ -141,7 +141,7 @@ def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) ->
 
 
 def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
-    """By key, those beyond `after`. A key that was covered since is not parked any more."""
+    """Read parked keys beyond `after`, in order. A key that was covered since is not parked any more."""
     queue = store.spec.name
     found: dict[int, KeyLease] = {}
     while len(found) < limit and (page := ledger.key_leases.parked(queue, after=after, limit=limit - len(found))):
@@ -155,12 +155,12 @@ def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, lim
 
 
 def unpark(store: PendingStore, ledger: Ledger, keys: Collection[int]) -> set[int]:
-    """These are due now; those that were not parked are left out of what is returned."""
+    """Make parked keys due now; those that were not parked are left out of the answer."""
     return ledger.key_leases.unpark(store.spec.name, keys)
 
 
 class _Giving:
-    """One `next_keys`."""
+    """The state of one `next_keys`."""
 
     def __init__(self, store: PendingStore, ledger: Ledger, wanted: Wanted) -> None:
         self._store = store
@@ -203,7 +203,7 @@ class _Giving:
         return self._store.read(ask)
 
     def _free(self, page: Sequence[Offer]) -> list[Given]:
-        """Those without a lease. The ones that wait for another try need not be offered any more."""
+        """The keys of a page without a lease. The ones that wait for another try need not be offered any more."""
         held = self._ledger.key_leases.held(self._queue, [each.key for each in page])
         if not self._wanted.legacy:
             at_rest = [each for each in page if each.key in held and held[each.key].state is not KeyLeaseState.LEASED]
@@ -249,12 +249,12 @@ class _Giving:
 
 
 def _free(key: int, hold: KeyLease | None, event_time: datetime | None = None) -> Given:
-    """Not leased, or not any more."""
+    """A key that is not leased, or not any more."""
     return Given(key, event_time) if hold is None else Given(key, event_time, hold.attempts, hold.error)
 
 
 def _forget_covered(store: PendingStore, ledger: Ledger, keys: Sequence[int]) -> None:
-    """What the ledger has of keys that were found covered. They are leased for that: see above."""
+    """Delete the ledger's rows of keys that were found covered. They are leased for that: see above."""
     queue = store.spec.name
     if not keys:
         return
@@ -272,7 +272,7 @@ def _leased(ledger: Ledger, queue: str, keys: Collection[int]) -> dict[int, Refu
 
 
 def _outside(store: PendingStore, keys: Iterable[int]) -> dict[int, Refusal]:
-    """Those that cannot be keys of the queue."""
+    """The keys that cannot be keys of the queue."""
     inside = store.spec.keys
     return {key: Refusal.UNKNOWN for key in keys if not inside.lowest <= key < inside.below}
 

@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How many keys a part should have, and for how many seconds others have the database between two of them."""
+    """The goal of a part: how many keys it should have, and the pause between two parts, in seconds."""
 
     keys: int
     pause: float = 0.0
@@ -37,8 +37,8 @@ class MeasuredRange:
 
 
 def next_width(width: int, found: int, goal: int) -> int:
-    """As wide as would have held so many keys. How long it took does not matter: a table that is not sorted by the key
-    is read as a whole for each part, however narrow.
+    """The width of the next part: one that would have held so many keys. How long it took does not matter: a table that
+    is not sorted by the key is read as a whole for each part, however narrow.
     """
     factor = min(_CHANGE, goal / max(found, 1))
     return max(1, int(width * max(factor, 1 / _CHANGE)))

@@ -32,7 +32,7 @@ PARTS: Final[dict[Engine, Parts]] = {
 
 
 def declared_queue(project: Project, name: str) -> Queue:
-    """Raises `UserError` for one that there is not."""
+    """Find a declared queue. Raises `UserError` for one that there is not."""
     if name not in project.queues:
         hint = f"Declared: {', '.join(project.queues)}." if project.queues else "Declare it under `queues`."
         raise Missing(f"no queue is named {name!r}", hint=hint)
@@ -83,7 +83,7 @@ def demand_created(store: PendingStore) -> None:
 
 
 def queue_checks(project: Project) -> Mapping[str, Callable[[], str]]:
-    """For the doctor: a question for each queue, which describes what it found or raises `UserError`."""
+    """Checks for the doctor: a function for each queue, which describes what it found or raises `UserError`."""
     return {f"queue {name}": partial(_look, partial(open_queue, project, name)) for name in project.queues}
 
 
@@ -94,8 +94,8 @@ def _look(opened: Callable[[], PendingStore]) -> str:
 
 
 def switch(store: PendingStore, now: int) -> bool:
-    """From now on `next` reads the queue. Refused unless it was equal to its anti-join not long ago. Whether anything
-    changed.
+    """Let `next` read the queue from now on. Refused unless it was equal to its anti-join not long ago. Returns whether
+    anything changed.
     """
     demand_created(store)
     store.check()
@@ -110,7 +110,7 @@ def switch(store: PendingStore, now: int) -> bool:
 
 
 def switch_back(store: PendingStore) -> bool:
-    """From now on `next` reads the anti-join. Whether anything changed."""
+    """Let `next` read the anti-join from now on. Returns whether anything changed."""
     demand_created(store)
     if not recall(store).switched:
         return False

@@ -20,7 +20,7 @@ _READER: Final = "reader"
 
 
 class Phase(StrEnum):
-    """How far a queue is on its way."""
+    """The phase of a queue on its way."""
 
     DECLARED = "declared"
     CREATED = "created"
@@ -32,8 +32,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How far a backfill is: everything below `reached`. Times are milliseconds, those that it was interrupted for left
-    out.
+    """The progress of a backfill: everything below `reached` is done. Times are milliseconds, those that it was
+    interrupted for left out.
     """
 
     lowest: int
@@ -49,7 +49,7 @@ class Filling:
 
     @property
     def share(self) -> float:
-        """Of the range of keys, from 0 to 1."""
+        """The share done of the range of keys, from 0 to 1."""
         return 1.0 if self.complete else (self.reached - self.lowest) / (self.below - self.lowest)
 
     @property
@@ -68,9 +68,9 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a comparison with the anti-join found. `raced` differed for a moment only, `held` are out of what is read
-    since the ledger has them, `stale` are offered though covered (reading withdraws them): all three are as they should
-    be.
+    """The findings of a comparison with the anti-join. `raced` differed for a moment only, `held` are out of what is
+    read since the ledger has them, `stale` are offered though covered (reading withdraws them): all three are as they
+    should be.
     """
 
     at: int
@@ -98,7 +98,7 @@ class QueueMemory:
 
     @property
     def phase(self) -> Phase:
-        """Of a queue that is there."""
+        """The phase of a queue that was created."""
         if self.switched:
             return Phase.SWITCHED
         if self.filling is None:
@@ -108,7 +108,7 @@ class QueueMemory:
         return Phase.VERIFIED if self.verdict is not None and self.verdict.equal else Phase.BACKFILLED
 
     def why_not_switch(self, now: int) -> tuple[str, str] | None:
-        """What stands against reading from the queue, and the command that helps."""
+        """The reason against reading from the queue, and the command that helps; None if there is none."""
         if self.filling is None or not self.filling.complete:
             return "is not backfilled", "backfill"
         if self.verdict is None:

@@ -44,7 +44,7 @@ class Verified:
 
 @dataclass(slots=True)
 class _Suspects:
-    """What differs so far, and what was explained. `beyond` are differences without a name."""
+    """The differences found so far, and those that were explained. `beyond` are differences without a name."""
 
     missing: set[int] = field(default_factory=set)
     surplus: set[int] = field(default_factory=set)
@@ -175,8 +175,8 @@ class _Looking:
         return after
 
     def _sort(self, keys: KeyRange, seen: Comparison, suspects: _Suspects) -> None:
-        """What of a comparison is suspect. Where it names not all, and those that it does are all explained so far, its
-        halves are compared.
+        """Sort out which differences of a comparison are suspect. Where it names not all, and those that it does are
+        all explained so far, its halves are compared.
         """
         unnamed = seen.missing_count > len(seen.missing) or seen.surplus_count > len(seen.surplus)
         if unnamed and keys.below - keys.lowest > 1 and len(suspects.keys) < MOST_SUSPECTS:

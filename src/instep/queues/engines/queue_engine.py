@@ -56,7 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What is offered, withdrawn and not yet cleaned, out of the key range (by table), and the bytes on disk."""
+    """Counts of offered, withdrawn but not yet cleaned, and out-of-range keys (by table), and the bytes on disk."""
 
     offered: int
     withdrawn: int
@@ -88,7 +88,7 @@ class PendingStore(Protocol):
         """
 
     def statements(self) -> tuple[str, ...]:
-        """What `create` runs, in order, for people to read."""
+        """The statements of `create`, in order, for people to read."""
 
     def create(self) -> None:
         """Tables and live capture, idempotent; a UserError when another declaration made them."""
@@ -102,10 +102,12 @@ class PendingStore(Protocol):
         """A UserError when there is a queue of this name that another declaration made."""
 
     def bounds(self) -> KeyRange | None:
-        """From the lowest to the highest key of the source that is no garbage; None without any."""
+        """The range from the lowest to the highest key of the source that is no garbage; None without any."""
 
     def backfill(self, keys: KeyRange) -> Backfilled:
-        """What was there before live capture, for one range. Idempotent, and safe beside live writes."""
+        """Offer the pending keys of one range that were there before live capture. Idempotent, and safe beside live
+        writes.
+        """
 
     def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]: ...
 
@@ -120,7 +122,7 @@ class PendingStore(Protocol):
     def anti_join_statement(self, ask: Ask) -> str: ...
 
     def confirm(self, keys: Collection[int]) -> set[int]:
-        """Those of the keys that are pending now."""
+        """Read which of the keys are pending now."""
 
     def withdraw(self, offers: Sequence[Offer]) -> None:
         """Takes these out of what is read, unless they were offered again since. They stay pending."""

@@ -42,7 +42,7 @@ def _key(session: Session, table: str, name: str) -> None:
 
 
 def _runs(session: Session, table: str, sql: str) -> None:
-    """What a condition says is only known to ClickHouse."""
+    """Let ClickHouse check a condition, which only it can."""
     try:
         session.arrow(f"SELECT * FROM ({sql}) LIMIT 0")
     except UserError as error:

@@ -63,9 +63,10 @@ def _declared(tables: Tables) -> tuple[QueueCover, ...]:
 
 
 def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
-    """What is covered for good first, by one cover after the other: no event opens such a key again, so nothing else is
-    asked of it. Of the others the truth takes everything; what of it is pending goes on to the offers as with any
-    insert. The last statement is for keys whose covering the touched ones missed: all of the range, from every writer.
+    """Statements of a backfill. First the finally covered keys, by one cover after the other: no event opens such a key
+    again, so nothing else is asked of it. Of the others the truth takes everything; what of it is pending goes on to
+    the offers as with any insert. The last statement is for keys whose covering the touched ones missed: all of the
+    range, from every writer.
 
     A cover's register is lower than that of any event, and that of a key that was offered since is above it: both
     arrive in any order and any number of times.
@@ -74,7 +75,7 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
 
 
 def backfill_keys_sql(tables: Tables) -> list[str]:
-    """For the parameter `keys`."""
+    """Statements that backfill the parameter `keys`."""
     named = "IN {keys:Array(Int64)}"
     return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} {named}"), f"key {named}")
 
@@ -98,7 +99,7 @@ def _backfill(tables: Tables, within: str, known: str) -> list[str]:
 
 
 def _for_good(tables: Tables) -> str:
-    """Of a row of the truth: a cover that nothing takes back."""
+    """The condition for a row of the truth with a cover that nothing takes back."""
     lasting = [
         f"{name} > 0" for name, cover in zip(tables.registers, tables.covers, strict=True) if cover.uncovered is None
     ]
@@ -106,8 +107,8 @@ def _for_good(tables: Tables) -> str:
 
 
 def _open_sql(rows: str, closed: str) -> str:
-    """Those rows whose key (`instep_own`) is in none of these blocks. They are joined by it: a set of millions of keys
-    would fit into no cache of the processor, and is asked for each row.
+    """Rows whose key (`instep_own`) is in none of these blocks. They are joined by it: a set of millions of keys would
+    fit into no cache of the processor, and is asked for each row.
     """
     asked = f"SELECT *, {block_sql(OWN_KEY)} AS instep_block FROM ({rows})"
     joined = f"({asked}) AS asked LEFT ANY JOIN (SELECT block AS instep_block, bits FROM ({closed})) AS closed"
@@ -118,7 +119,7 @@ def _open_sql(rows: str, closed: str) -> str:
 
 
 def _closing_sql(tables: Tables, name: str, cover: QueueCover, within: str, closed: str) -> str:
-    """What this cover covers, and none before it."""
+    """Keys that this cover covers, and none before it."""
     registers = ", ".join(f"{BACKFILLED if each == name else 0:d}" for each in tables.registers)
     return (
         f"INSERT INTO {quoted(tables.truth)} (key, event, {', '.join(tables.registers)})"
@@ -150,7 +151,7 @@ def _into_truth(tables: Tables, parts: list[str]) -> str:
 
 
 def offer_sql(tables: Tables) -> str:
-    """For the parameter `keys`, those that were seen."""
+    """Statement that offers those of the parameter `keys` that were seen."""
     names = ", ".join(tables.registers)
     merged = ", ".join("toUInt64(0)" if name in tables.versioned else f"max({name})" for name in tables.registers)
     return (
@@ -176,8 +177,8 @@ BACKFILL_SETTINGS: dict[str, int] = {
 
 
 def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
-    """How many keys of a range were seen or are covered for good, and are pending. Those are few, and their latest
-    event uncovers, or there was none: only such rows are merged to find them.
+    """Counts of the keys of a range that were seen or are finally covered, and of those pending. Those are few, and
+    their latest event uncovers, or there was none: only such rows are merged to find them.
     """
     truth, within = quoted(tables.truth), _range("key", tables, keys)
     known = blocks_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
@@ -201,7 +202,7 @@ def distinct_sql(tables: Tables, cover: QueueCover, within: str) -> str:
 
 
 def _own_covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
-    """Each key once, as the user's own value: a table that is sorted by that column only compares neighbours."""
+    """Covered keys, each once, as the user's own value: a table sorted by that column only compares neighbours."""
     final = " FINAL" if cover.uncovered is not None else ""
     return (
         f"SELECT DISTINCT {quoted(tables.spec.key)} AS instep_own FROM {user_table(cover.table)}{final}"
@@ -225,7 +226,7 @@ def anti_join_sql(tables: Tables, ask: Ask) -> str:
 
 
 def anti_join_values(ask: Ask) -> dict[str, Any]:
-    """What `anti_join_sql` is bound to."""
+    """The parameters of `anti_join_sql`."""
     bound: dict[str, Any] = {}
     if ask.after is not None:
         bound["after"] = ask.after
@@ -292,7 +293,7 @@ def _offered_keys(tables: Tables, keys: KeyRange) -> str:
 
 
 def _flags(tables: Tables, covered: str | None) -> str:
-    """As narrow as can be: there are several for each key of the source."""
+    """Flags of a key in the narrowest type: there are several for each key of the source."""
     return ", ".join(f"toUInt8({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
 
 

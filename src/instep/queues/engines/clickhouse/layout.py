@@ -46,7 +46,9 @@ OWN_KEY = "toInt64(assumeNotNull(instep_own))"
 
 
 def statements(tables: Tables) -> list[str]:
-    """In the order in which nothing is missed: what is fed first, and then what feeds it."""
+    """Statements that create the queue, in the order in which nothing is missed: first the tables that are fed, then
+    the views that feed them.
+    """
     return [*_tables(tables), *(sql for _, sql in _views(tables))]
 
 

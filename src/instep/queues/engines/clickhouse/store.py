@@ -114,8 +114,8 @@ class ClickHousePending:
             reading.insert_offers(session, self._tables, values)
 
     def offer(self, keys: Collection[int]) -> None:
-        """With what the truth knows of covers, under a version of now. What it never heard
-        of is looked for in the tables of the user.
+        """Offer keys with the covers that the truth knows, under a version of now. Unknown keys are looked for in the
+        user's tables.
         """
         with self._place.session() as session:
             for some in reading.batches(keys):
@@ -175,7 +175,7 @@ class ClickHousePending:
         return observe(self._place, comments, since)
 
     def close(self) -> None:
-        """Nothing is open between calls."""
+        """Do nothing: nothing is open between calls."""
 
     def _clean_soon(self, session: Session, passed_over: int) -> None:
         if upkeep.pays(session, self._tables, passed_over):
@@ -191,7 +191,7 @@ class ClickHousePending:
         return f"{sql} SETTINGS log_comment = {literal(str(self._comment(legacy=legacy)['log_comment']))}"
 
     def _declared(self, session: Session) -> str | None:
-        """By which declaration the queue was made."""
+        """The declaration by which the queue was made."""
         sql = "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String}"
         rows = records(session, sql, database=self._place.database, name=self._tables.truth)
         return str(rows[0]["comment"]) if rows else None
@@ -201,7 +201,7 @@ class ClickHousePending:
         checking.check(session, self._tables, self._place.database)
 
     def _other_views(self, session: Session) -> list[str]:
-        """Of covers, which another declaration may have had more of: without what they feed, no insert would work."""
+        """Views of covers that only another declaration had: without the tables that they feed, no insert works."""
         sql = "SELECT name FROM system.tables WHERE database = {database:String} AND match(name, {pattern:String})"
         pattern = f"^{self._tables.name('from_cover_[0-9]+')}$"
         rows = records(session, sql, database=self._place.database, pattern=pattern)

@@ -54,7 +54,7 @@ _LARGEST_VERSION = 2**62
 
 @dataclass(frozen=True)
 class Tables:
-    """Of one queue."""
+    """The names and columns of one queue's tables."""
 
     spec: QueueSpec
 
@@ -93,7 +93,7 @@ class Tables:
 
     @cached_property
     def covers(self) -> tuple[QueueCover, ...]:
-        """Those declared, and the word of consumers."""
+        """The declared covers, and the one of consumers."""
         return *self.spec.covers, QueueCover(self.acknowledged, "covered = 1", "covered = 0")
 
     @cached_property
@@ -123,7 +123,7 @@ class Tables:
         return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def key_sql(self) -> str:
-        """Where `within` holds."""
+        """The key of a source row where `within` holds."""
         return f"toInt64(assumeNotNull({quoted(self.spec.key)}))"
 
     def within(self, keys: KeyRange | None = None) -> str:
@@ -147,7 +147,7 @@ def user_table(name: str) -> str:
 
 
 def conditions(*each: str | None) -> str:
-    """All of them. One of the user ends where it ends even if it ends in a comment."""
+    """All conditions joined by AND. One of the user ends where it ends even if it ends in a comment."""
     return " AND ".join(f"({one}\n)" if "--" in one or "#" in one else f"({one})" for one in each if one)
 
 
@@ -173,7 +173,7 @@ def versioned_sql(tables: Tables, cover: QueueCover, within: str) -> str:
 
 
 def block_sql(key: str) -> str:
-    """Which row of the touched keys a key is in."""
+    """The row of the touched keys that a key is in."""
     return f"bitShiftRight({key}, 6)"
 
 

@@ -26,7 +26,7 @@ def pays(session: Session, tables: Tables, passed_over: int) -> bool:
 
 
 def begin(session: Session, tables: Tables) -> None:
-    """Without waiting for the end: ClickHouse, when it merges large tables, comes to it seconds later."""
+    """Start a merge without waiting for its end: ClickHouse, when it merges large tables, starts seconds later."""
     _drop_spent(session, tables, {"mutations_sync": 0})
 
 

@@ -76,7 +76,7 @@ def capture(layout: Layout) -> list[str]:
 
 
 def functions(layout: Layout, covers: int) -> list[str]:
-    """Of all triggers, with so many covers."""
+    """The functions of all triggers, with so many covers."""
     events = {"source": ("insert", "update", "truncate"), "ack": ("insert", "delete")}
     events |= {f"cover{number}": ("insert", "update", "delete", "truncate") for number in range(1, covers + 1)}
     return [layout.placed(f"{part}_{event}") for part, each in events.items() for event in each]
@@ -119,7 +119,7 @@ def _changed_keys(layout: Layout) -> str:
 
 
 def _offered(layout: Layout, keys: str) -> str:
-    """By either of two statements, of which each sees one moment, and that say the same."""
+    """Offer keys by one of two equivalent statements, of which each sees one moment."""
     return (
         f"IF EXISTS (SELECT FROM _fresh OFFSET {_FEW}) THEN\n"
         f"  {_many_offered(layout, keys)}\n  ELSE\n  {_few_offered(layout, keys)}\n  END IF;"
@@ -127,7 +127,7 @@ def _offered(layout: Layout, keys: str) -> str:
 
 
 def _few_offered(layout: Layout, keys: str) -> str:
-    """What is simple is started sooner."""
+    """Offer few keys by a simple statement, which starts sooner."""
     columns, values = gathered(layout)
     arrived = ", ".join(f"_arrived.{each}" for each in columns)
     return (
@@ -139,7 +139,7 @@ def _few_offered(layout: Layout, keys: str) -> str:
 
 
 def _many_offered(layout: Layout, keys: str) -> str:
-    """Of many keys, most are newer than any that is offered or covered: they are not looked up one by one."""
+    """Offer many keys. Most are newer than any that is offered or covered: they are not looked up one by one."""
     columns, values = gathered(layout)
     arrived = ", ".join(f"_arrived.{each}" for each in columns)
     return (
@@ -162,8 +162,8 @@ def _cover_keys(layout: Layout, cover: QueueCover, rows: str) -> str:
 
 
 def _withdrawn(layout: Layout, keys: str) -> str:
-    """Not with an old snapshot: it would be refused what others have taken since, and the writer with it. Keys out of
-    range have no offers.
+    """Withdraw offers, but not with an old snapshot: PostgreSQL would refuse rows that others have taken since, and so
+    the writer's statement. Keys out of range have no offers.
     """
     return (
         f"IF NOT {_SNAPSHOT} THEN\n"
@@ -181,7 +181,9 @@ def _reoffered(layout: Layout, keys: str) -> str:
 
 
 def _all_offered(layout: Layout) -> str:
-    """No other transaction writes or reads what is truncated; but an old snapshot would miss source rows."""
+    """Offer all keys after TRUNCATE. No other transaction writes or reads the truncated table; but an old snapshot
+    would miss source rows.
+    """
     called = layout.called(layout.spec.source.table)
     keys = (
         f"SELECT {called}.{layout.key}::bigint AS key FROM {layout.table(layout.spec.source.table)} AS {called}"

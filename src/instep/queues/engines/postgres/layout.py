@@ -70,7 +70,7 @@ class Layout:
 
     @cached_property
     def covers(self) -> tuple[QueueCover, ...]:
-        """Those of the user, and the word of consumers as one more."""
+        """The user's covers, and the one of consumers."""
         return (*self.spec.covers, QueueCover(f"{self.schema}.{self.own('acks')}", None, None))
 
     def parts(self, table: str) -> tuple[str, str]:
@@ -90,7 +90,7 @@ class Layout:
 
     @property
     def key(self) -> str:
-        """Of the source."""
+        """The key column of the source."""
         return quoted(self.spec.key)
 
     @property
@@ -100,9 +100,9 @@ class Layout:
 
     @property
     def settling(self) -> str:
-        """When an offer begins to count its settle time. In the index by which offers are read, so that those that are
-        not settled yet are passed over there, and their rows are not fetched. Without a time, its source row may be on
-        the way.
+        """The time at which an offer begins to count its settle time. In the index by which offers are read, so that
+        those that are not settled yet are passed over there, and their rows are not fetched. Without a time, its source
+        row may be on the way.
         """
         return "coalesce(event_time, '-infinity')"
 
@@ -111,7 +111,7 @@ class Layout:
         return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
 
     def source_rows(self, key: str, *conditions: str) -> str:
-        """From the rows of the source with this key."""
+        """A FROM clause for the rows of the source with this key."""
         source = self.spec.source
         found = [f"{self.called(source.table)}.{self.key} = {key}", held(source.where), *conditions]
         return f"FROM {self.table(source.table)} AS {self.called(source.table)} WHERE {' AND '.join(found)}"
@@ -167,7 +167,7 @@ class Layout:
         ]
 
     def declared(self) -> str:
-        """What live capture was made from. How a queue is read may change at any time."""
+        """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
         spec = asdict(self.spec)
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 
@@ -212,7 +212,9 @@ def gathered(layout: Layout) -> tuple[list[str], str]:
 
 
 def unoffered(layout: Layout, fresh: str) -> str:
-    """No offer says all that the new one would. One that is about to go for lack of a source does not count."""
+    """The condition that no offer holds all that the new one would. One that is about to go for lack of a source does
+    not count.
+    """
     same = [f"_offer.key = {fresh}.key", "_offer.absent_since IS NULL"]
     same += [f"_offer.event_time <= {fresh}.event_time"] if layout.event_time else []
     same += [f"_offer.participants @> {fresh}.participants"] if layout.spec.participants else []

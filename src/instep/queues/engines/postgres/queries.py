@@ -57,7 +57,7 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
 
 
 def anti_join(layout: Layout, ask: Ask) -> str:
-    """What the queue replaces."""
+    """The anti-join that the queue replaces."""
     source = layout.spec.source
     key = f"{layout.called(source.table)}.{layout.key}"
     wanted = [held(source.where), layout.between(key), *_beyond(layout, key, ask.after), layout.uncovered(key)]
@@ -91,7 +91,7 @@ def bounds(layout: Layout) -> str:
 
 
 def backfill(layout: Layout, keys: KeyRange) -> str:
-    """No key is locked and none is waited for: each offer is a row of its own."""
+    """Backfill a range without locks on keys, and without waiting for any: each offer is a row of its own."""
     columns, values = gathered(layout)
     rows = source_keys(layout, layout.table(layout.spec.source.table), keys)
     return (
@@ -122,7 +122,7 @@ def compare(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
-    """By the two ends of an index on the key."""
+    """Count keys out of range by the two ends of an index on the key."""
     called, keys = layout.called(table), layout.spec.keys
     found = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)} AND {called}.{key}"
     return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
@@ -149,7 +149,7 @@ def remove(layout: Layout, rows: list[tuple[int, int]]) -> str:
 
 
 def watch(layout: Layout, rows: list[tuple[int, int]]) -> str:
-    """No source has these: to be asked again when every transaction of now has ended."""
+    """Keep offers without a source row, to be checked again when every transaction of now has ended."""
     return (
         f"WITH {_locked(layout, rows)}\nUPDATE {layout.offers} AS _offer"
         " SET absent_since = pg_snapshot_xmax(pg_current_snapshot()) FROM _held\n"
@@ -174,7 +174,7 @@ def offer(layout: Layout, keys: list[int]) -> str:
 
 
 def acknowledge(layout: Layout, keys: list[int]) -> str:
-    """In the order of keys: consumers that acknowledge the same ones at once wait in line."""
+    """Acknowledge keys in their order: consumers that acknowledge the same ones at once wait in line."""
     return (
         f"INSERT INTO {layout.acks} (key) SELECT DISTINCT key FROM unnest({numbers(keys)}) AS _asked (key)"
         f" WHERE {layout.between('key')} ORDER BY key ON CONFLICT DO NOTHING"

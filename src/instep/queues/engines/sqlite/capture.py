@@ -108,7 +108,7 @@ def insert(layout: Layout, keys: str, *conditions: str) -> str:
 
 
 def _participation(layout: Layout) -> list[str]:
-    """Of the keys that are offered: with their offer they come and go."""
+    """Triggers that keep the participants of offered keys: they are added and removed with their offer."""
     column, source = quoted(layout.spec.participants or ""), layout.spec.source
     who = f"{layout.source}.{column}"
     key = f"{layout.source}.{layout.key}"

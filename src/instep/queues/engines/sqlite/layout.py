@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def key(self) -> str:
-        """Of the source."""
+        """The key column of the source."""
         return quoted(self.spec.key)
 
     @property
@@ -58,7 +58,7 @@ class Layout:
 
     @cached_property
     def covers(self) -> tuple[QueueCover, ...]:
-        """Those of the user, and the word of consumers as one more."""
+        """The user's covers, and the one of consumers."""
         return (*self.spec.covers, QueueCover(f"pending_acks_{self.spec.name}", None, None))
 
     def key_of(self, cover: QueueCover) -> str:
@@ -73,7 +73,7 @@ class Layout:
         return f"ifnull(round((julianday({held(expression)}, 'auto') - 2440587.5) * 86400, 3), 9e999)"
 
     def earliest(self, key: str) -> str:
-        """Of a key, or null without event times."""
+        """The earliest event time of a key, or null without event times."""
         return "NULL" if self.time is None else f"(SELECT min({self.time}) {self.source_rows(key)})"
 
     def between(self, column: str, keys: KeyRange | None = None) -> str:
@@ -81,7 +81,7 @@ class Layout:
         return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
 
     def source_rows(self, key: str, *conditions: str) -> str:
-        """From the rows of the source with this key."""
+        """A FROM clause for the rows of the source with this key."""
         found = [f"{self.source}.{self.key} = {key}", held(self.spec.source.where), *conditions]
         return f"FROM {self.source} WHERE {' AND '.join(found)}"
 
@@ -101,7 +101,7 @@ class Layout:
         return f"{self.present(key)} AND {self.uncovered(key)}"
 
     def declared(self) -> str:
-        """What live capture was made from. How a queue is read may change at any time."""
+        """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
         spec = asdict(self.spec)
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 

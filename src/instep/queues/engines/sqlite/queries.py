@@ -22,7 +22,7 @@ def offers(layout: Layout, ask: Ask) -> str:
 
 
 def anti_join(layout: Layout, ask: Ask) -> str:
-    """What the queue replaces."""
+    """The anti-join that the queue replaces."""
     key = f"{layout.source}.{layout.key}"
     wanted = [held(layout.spec.source.where), layout.between(key), *_beyond(layout, key, ask.after)]
     wanted.append(layout.uncovered(key))
@@ -57,7 +57,7 @@ def pending(layout: Layout, keys: KeyRange) -> str:
 
 
 def counted(layout: Layout, keys: KeyRange) -> str:
-    """How many keys of the source a range has, and how many of them are pending."""
+    """Count the keys of the source in a range, and those pending."""
     uncovered = layout.uncovered("_row.key")
     return f"SELECT count(*), count(*) FILTER (WHERE {uncovered}) FROM ({present(layout, keys)}) AS _row"
 
@@ -67,7 +67,7 @@ def offered(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, where: str | None) -> str:
-    """By the two ends of an index on the key."""
+    """Count keys out of range by the two ends of an index on the key."""
     keys = layout.spec.keys
     found = f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)} AND {quoted(table)}.{layout.key}"
     return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"

@@ -38,7 +38,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection, *, writes: bool) -> Iterator[None]:
-    """One moment for what is read; what is written is there as a whole or not at all."""
+    """A transaction: reads see one moment, and writes happen as a whole or not at all."""
     connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
     try:
         yield
@@ -222,7 +222,7 @@ class SqlitePending:
         return QueueCounts(offered, 0, garbage, None)
 
     def clean(self) -> int:
-        """What is withdrawn is gone at once; there may be something that the triggers were not told of."""
+        """Remove offers that the triggers missed; withdrawn ones are removed at once."""
         with self._connected() as connection:
             return connection.execute(
                 f"DELETE FROM {self._layout.offers} AS _offer WHERE NOT ({self._layout.pending('_offer.key')})"
@@ -246,7 +246,7 @@ class SqlitePending:
         )
 
     def close(self) -> None:
-        """Nothing is open between calls."""
+        """Do nothing: nothing is open between calls."""
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ def _bound(keys: Collection[int]) -> tuple[str]:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Those that a `datetime` can be; others are as good as unknown."""
+    """A time that a `datetime` can hold; None for others."""
     if seconds is None:
         return None
     with contextlib.suppress(ValueError, OverflowError, OSError):

@@ -42,21 +42,21 @@ _MOST = 100_000
 
 
 class Untouched:
-    """Of one queue, in this process."""
+    """Keys of one queue without any cover, remembered in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: dict[int, float] = {}
 
     def among(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these need not be asked again."""
+        """Which of these keys need no query again."""
         import numpy as np
 
         asked, since = self._asked, self._clock() - _SECONDS
         return np.fromiter((asked.get(key, since) > since for key in keys.tolist()), np.bool_, len(keys))
 
     def now(self) -> float:
-        """To be taken before they are asked."""
+        """The time before a query, for `remember`."""
         return self._clock()
 
     def remember(self, keys: Iterable[int], asked: float) -> None:
@@ -114,7 +114,7 @@ def batches(keys: Collection[int]) -> Iterator[list[int]]:
 
 
 def micros(moment: datetime) -> int:
-    """Without a zone it is UTC, as everywhere with ClickHouse."""
+    """A moment in microseconds. Without a zone it is UTC, as everywhere with ClickHouse."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
@@ -148,13 +148,13 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
 
 
 def touched_sql(tables: Tables, where: str = "block IN {blocks:Array(Int64)}") -> str:
-    """Of sixty-four keys each: hundreds of keys are in a few granules, wherever they lie."""
+    """Bitmaps of touched keys, sixty-four keys each: hundreds of keys are in a few granules, wherever they lie."""
     return f"SELECT * FROM {quoted(tables.touched)} WHERE {where}"
 
 
 def _among(blocks: Sequence[int]) -> str:
-    """These, in ascending order; and where they lie close together, those between them: a range is planned sooner than
-    many values, and the rows are in a few granules either way.
+    """The blocks, in ascending order; and where they lie close together, those between them: a range is planned sooner
+    than many values, and the rows are in a few granules either way.
     """
     lowest, highest = blocks[0], blocks[-1]
     if highest - lowest < _CLOSE * len(blocks):
@@ -242,7 +242,7 @@ def _confirmed(
 
 
 def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Of which of these keys any cover ever had an event."""
+    """Which of these keys ever had an event of a cover."""
     import numpy as np
 
     blocks, places = np.unique(keys >> 6, return_inverse=True)
@@ -267,7 +267,7 @@ def _moments(tables: Tables, events: npt.NDArray[np.int64]) -> list[datetime | N
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Of one key, merged."""
+    """The merged truth of one key."""
 
     key: int
     event: int
@@ -319,8 +319,8 @@ def _merged(one: Truth, other: Truth) -> Truth:
 
 
 def _withdraw(session: Session, tables: Tables, covered: Sequence[tuple[Truth, int]]) -> None:
-    """Their offers, of these versions, get the registers by which they are covered: true, whatever else arrives. Where
-    a table has versions of its own, just these offers are withdrawn.
+    """Withdraw the offers of covered keys: they get the covering registers, which hold whatever else arrives. Where a
+    table has versions of its own, just these offers are withdrawn.
     """
     if not covered:
         return

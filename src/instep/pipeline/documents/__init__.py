@@ -1,1 +1,1 @@
-"""From documents to rows: parse, chunk, hash, compare, embed."""
+"""The pipeline of documents to rows: parse, chunk, hash, compare, embed."""

@@ -87,7 +87,7 @@ def _last(text: str, low: int, high: int, marks: Sequence[str]) -> int:
 
 
 def _long_line(text: str, start: int, stop: int, most: int) -> int | None:
-    """Where a line of more than `most` characters begins, the first one."""
+    """The place where the first line of more than `most` characters begins."""
     while stop - start > most:
         end = text.rfind("\n", start, start + most + 1)
         if end < 0:

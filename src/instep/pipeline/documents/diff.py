@@ -93,8 +93,8 @@ def chunk_digests(ids: pa.StringArray, hashes: pa.StringArray) -> Array:
 
 
 def document_digests(chunks: Array, owner: Array, documents: int) -> Array:
-    """Of each document the sum of its chunks' numbers, as the ledger keeps it (with a sign). `owner` is the document of
-    each chunk.
+    """The digest of each document: the sum of its chunks' numbers, as the ledger keeps it (with a sign). `owner` is the
+    document of each chunk.
     """
     import numpy as np
 
@@ -123,7 +123,7 @@ def _words(texts: pa.StringArray) -> Array:
 
 
 def _mixed(numbers: Array) -> Array:
-    """Each number changed so that sums and differences say nothing about each other (splitmix64)."""
+    """Mix the bits of each number, so that sums and differences say nothing about each other (splitmix64)."""
     import numpy as np
 
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

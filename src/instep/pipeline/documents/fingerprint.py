@@ -55,8 +55,8 @@ _loaded: dict[int, tuple[Any, str]] = {}
 
 
 def loaded_fingerprint(function: Any) -> str:
-    """That of what this process runs, as it was when it was first asked for: the file may have changed since it was
-    loaded, and what is loaded has not.
+    """The fingerprint of the loaded code, taken when it was first asked for: its file may have changed since it was
+    loaded.
     """
     if id(function) not in _loaded:
         _loaded[id(function)] = (function, code_fingerprint(function))
@@ -154,7 +154,7 @@ def _constant(value: Any) -> str:
 
 
 def _tree(thing: Any) -> ast.AST | None:
-    """Its syntax tree without docstrings; None when there is no source."""
+    """The syntax tree of a function without docstrings; None when there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):

@@ -12,7 +12,7 @@ MOST_TIMES: Final = 4
 
 
 class Oversize(StrEnum):
-    """What becomes of a document over a limit. `FAIL` and `SKIP` leave alone what is indexed of it."""
+    """The treatment of a document over a limit. `FAIL` and `SKIP` leave alone what is indexed of it."""
 
     WARN = "warn"
     FAIL = "fail"

@@ -117,15 +117,17 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
 
 
 def titled(text: str) -> str:
-    """As titles are kept: one line, not too long, of characters that every target holds. (Escapes in front matter and
-    in JSON stand for others too.)
+    """A title as it is stored: one line, not too long, of characters that every target holds. (Escapes in front matter
+    and in JSON stand for others too.)
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", " ")
     return " ".join(text.split())[:TITLE]
 
 
 def check_lines(data: bytes | str, most: int) -> None:
-    """Raises `ParseFailure` at the first line of more than `most` bytes (of text: characters)."""
+    """Check the length of lines. Raises `ParseFailure` at the first line of more than `most` bytes (of text:
+    characters).
+    """
     newlines = (b"\n", b"\r") if isinstance(data, bytes) else ("\n", "\r")
     start = 0
     while len(data) - start > most:
@@ -168,8 +170,9 @@ def _markdown(text: str) -> tuple[str, str]:
 
 
 def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:
-    """What front matter says, and the text behind it. Only a mapping is any: a document may as well begin with a rule,
-    and what stands between it and the next one is text.
+    """Split a text into its front matter and the rest. Only a mapping is front matter: a document may as well begin
+    with a rule, and the text between it and the next one is content. Only a mapping is any: a document may as well
+    begin with a rule, and what stands between it and the next one is text.
     """
     for pattern, read in ((_YAML, _yaml), (_TOML, _toml)):
         found = pattern.match(text[: _FRONT + 1])
@@ -180,7 +183,7 @@ def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _yaml(text: str) -> Mapping[str, Any] | None:
-    """All values as they are written; None for what is no mapping. (By PyYAML's loader in Python: that in C ends the
+    """Parse YAML with all values as text; None if it is no mapping. (By PyYAML's loader in Python: that in C ends the
     process where lists are nested deeply.)
     """
     import yaml

@@ -43,7 +43,7 @@ class _Change(NamedTuple):
 
 
 class _Document(NamedTuple):
-    """What became of one document change, before its text is cut."""
+    """The outcome of one document change, before its text is cut."""
 
     slice_id: str
     document_id: str
@@ -212,7 +212,7 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
 
 
 def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str) -> pa.RecordBatch:
-    """One batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
+    """Build one batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
     import numpy as np
 
     counts = np.array([len(each) for each in chunks])

@@ -63,7 +63,7 @@ CHUNK_SCHEMA = pa.schema(
 
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:
-    """All changes of a slice as one batch of `CHANGE_SCHEMA`."""
+    """The changes of a slice as one batch of `CHANGE_SCHEMA`."""
     changes = part.changes
     columns: list[Sequence[Any]] = [
         [part.slice_id] * len(changes),

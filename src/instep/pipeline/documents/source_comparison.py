@@ -80,7 +80,7 @@ _NEAR = 1e-3
 
 
 class RowDifference(NamedTuple):
-    """How many rows of a document differ in any way; and in texts, titles and vectors."""
+    """Counts of the rows of a document that differ in any way; and in texts, titles and vectors."""
 
     rows: int
     texts: int
@@ -89,7 +89,7 @@ class RowDifference(NamedTuple):
 
 
 def numbers(rows: pa.RecordBatch) -> dict[str, list[int]]:
-    """Of each document the numbers of its chunks, as `comparing` has them."""
+    """The numbers of the chunks of each document, as `comparing` has them."""
     columns: Any = rows
     ids, hashes = columns["chunk_id"], columns["chunk_hash"]
     found: dict[str, list[int]] = {}
@@ -100,8 +100,8 @@ def numbers(rows: pa.RecordBatch) -> dict[str, list[int]]:
 
 
 def unlike(given: pa.RecordBatch, held: pa.Table) -> dict[str, RowDifference]:
-    """Of the documents of which rows are given, those that hold others, by chunks. (That a document has more or fewer
-    of them than were indexed is told without looking.)
+    """Compare the given rows with the stored ones, and return the documents that differ, by chunks. (That a document
+    has more or fewer of them than were indexed is told without looking.)
     """
     there = {each["chunk_id"]: each for each in held.to_pylist()}
     found: dict[str, Counter[str]] = {}
@@ -121,7 +121,7 @@ def unlike(given: pa.RecordBatch, held: pa.Table) -> dict[str, RowDifference]:
 
 
 def _near(one: Sequence[float], other: Sequence[float] | None) -> bool:
-    """By their directions: stores may keep no lengths."""
+    """Whether two vectors have nearly the same direction: stores may keep no lengths."""
     first, second = _direction(one), _direction(other or ())
     if not len(second):
         return not first.any()

@@ -100,7 +100,7 @@ def _tallied(found: Iterable[_Rows], documents: int) -> tuple[Array, Array]:
 
 
 def _differing(rows: Array, sums: Array, entries: list[ManifestEntry]) -> Array:
-    """Which documents are not as they are recorded, by place. Those that are not recorded come after the others."""
+    """The places of documents that differ from their records. Those that are not recorded come after the others."""
     import numpy as np
 
     known = len(entries)
@@ -113,7 +113,7 @@ def _differing(rows: Array, sums: Array, entries: list[ManifestEntry]) -> Array:
 
 
 def _held(found: Iterable[_Rows], differing: Array) -> tuple[dict[int, Held], dict[int, frozenset[int]]]:
-    """What is held, and the numbers of its chunks, by place."""
+    """The stored rows of differing documents, and the numbers of their chunks, by place."""
     import numpy as np
 
     kept: list[tuple[Array, Array, Array]] = []

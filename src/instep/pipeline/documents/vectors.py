@@ -104,7 +104,7 @@ class Vectoriser:
         flaws: dict[int, str],
         rejected: EmbedRejected,
     ) -> None:
-        """What was rejected together, in halves, until the texts at fault stand alone."""
+        """Embed rejected texts in halves, until the texts at fault stand alone."""
         start, stop = place
         if stop - start == 1:
             flaws[start] = str(rejected)

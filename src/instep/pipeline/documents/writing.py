@@ -37,7 +37,7 @@ class IncompleteDocument(InstepError):
 
 
 class Stamp(NamedTuple):
-    """Which build writes: goes into each row."""
+    """The build that writes; it is stored in each row."""
 
     ref: str
     instance: str
@@ -71,7 +71,7 @@ class _End(NamedTuple):
 
 @dataclass
 class _Slice:
-    """What has been done of one slice so far."""
+    """The progress of one slice."""
 
     tally: Counter[str] = field(default_factory=Counter)
     entries: list[ManifestEntry] = field(default_factory=list)
@@ -280,7 +280,7 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
 
 
 def _with_titles(rows: pa.Table) -> pa.Table:
-    """With hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
+    """Rows with hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
     pairs = _rows(rows.select(["title", "text"]))
     return _with_hashes(rows, [titled_hash(title, text) for title, text in pairs])
 
@@ -297,7 +297,7 @@ def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int
 
 
 def _leave_alone(flaws: dict[int, Any], owner: Array, write: Array, stored_owner: Array, stale: Array) -> None:
-    """Of a failed document nothing is written and nothing removed."""
+    """Exclude failed documents: nothing of them is written or removed."""
     import numpy as np
 
     if flaws:

@@ -40,7 +40,7 @@ class EngineChoice:
 
 
 def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pace:
-    """What we believe of an engine before its first wave (warm: its start is over by then). The work of tables is
+    """The assumed pace of an engine before its first wave (warm: its start is over by then). The work of tables is
     rows.
     """
     here = cores or _cores_here()

@@ -14,7 +14,7 @@ from instep.pipeline.engine.session import LazySpark, SparkSettings
 
 
 def examine(settings: SparkSettings) -> str:
-    """Where Spark runs, and how long its start took. Raises `UserError` when it does not work.
+    """Describe where Spark runs, and how long its start took. Raises `UserError` when it does not work.
 
     The first time, a local Spark leaves the archive of its classes behind that makes later starts quick.
     """

@@ -16,7 +16,7 @@ Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
 
 class WaveProgram(Protocol):
-    """What a wave does, as plain generators over Arrow batches. Picklable; knows no engine.
+    """The work of a wave, as plain generators over Arrow batches. Picklable; knows no engine.
 
     `read`: one batch row per document change (`CHANGE_SCHEMA`) → chunk rows (`CHUNK_SCHEMA`);
     `write`: chunk rows → outcome rows (`OUTCOME_SCHEMA`), having staged them in the target.
@@ -31,11 +31,11 @@ class WaveProgram(Protocol):
 
 @runtime_checkable
 class TableProgram(Protocol):
-    """What a wave of a table's rows does: all its slices are one scan."""
+    """The work of a wave of table rows: all its slices are one scan."""
 
     @property
     def units(self) -> int:
-        """How many rows are expected, as far as that is known: what progress adds up to."""
+        """The number of expected rows, as far as it is known: the total of progress."""
 
     def frame(self, spark: Sessions) -> DataFrame:
         """The rows of the wave, and perhaps others, in columns with plain names: Connect takes no others from us.
@@ -51,7 +51,9 @@ class TableProgram(Protocol):
 
 @runtime_checkable
 class RowProgram(WaveProgram, Protocol):
-    """What a wave of documents does that are rows of a table: Spark scans it once; without Spark `read` looks there."""
+    """The work of a wave of documents that are rows of a table: Spark scans the table once; without Spark `read` looks
+    there.
+    """
 
     def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
         """The rows that the wave's changes need, each behind its change (the columns of `CHANGE_SCHEMA`). A document

@@ -56,10 +56,10 @@ class InlineEngine:
         return task_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
 
     def ready(self) -> None:
-        """It always is."""
+        """Do nothing: the engine is always ready."""
 
     def close(self) -> None:
-        """Nothing is kept between waves."""
+        """Do nothing: nothing is kept between waves."""
 
 
 class _Tally:

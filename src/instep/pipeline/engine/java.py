@@ -14,7 +14,7 @@ VERSION_SECONDS = 10.0
 
 
 def java_problem() -> str | None:
-    """One sentence when no Java that Spark can use is found, else None."""
+    """Find out whether there is a Java that Spark can use: None, or one sentence about the problem."""
     java = find_java()
     mend = f"install one (for example `apt install openjdk-{JAVA_NEEDED}-jre-headless`) or set JAVA_HOME."
     if java is None:

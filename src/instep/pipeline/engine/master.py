@@ -26,7 +26,7 @@ _TLS_ALERT = 0x15
 
 
 def demand_master(master: str) -> None:
-    """Raises `Away` if none of those that `spark://…` names answers like one."""
+    """Check that one of the masters of `spark://…` answers. Raises `Away` if none does."""
     why = "it names no host and port"
     deadline = time.monotonic() + _ANSWER_SECONDS
     for each in master.removeprefix("spark://").split(","):

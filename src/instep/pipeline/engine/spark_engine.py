@@ -99,7 +99,9 @@ class SparkEngine:
     def _of_rows(
         self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress
     ) -> Sequence[TaskOutcome]:
-        """What needs no row of the table is done here, beside what Spark does: it is little."""
+        """Run a wave of rows. Changes that need no row of the table are done here, beside Spark's work: they
+        are few.
+        """
         from instep.pipeline.engine.tasks import ddl, outcome_of_rows, read_task
 
         apart = list(program.without_rows(wave))

@@ -40,9 +40,9 @@ def is_connect(session: SparkSession) -> bool:
 
 
 class _Spawned(dict[str, Any]):
-    """How the JVM is started, but for what PySpark wants run in the child between fork and exec, to keep Ctrl-C away
-    from it: where other libraries have threads, a child that runs Python may hang without end. In a process group of
-    its own it hears no Ctrl-C either; it ends when its standard input does.
+    """Options of the JVM's process without PySpark's hook between fork and exec, which keeps Ctrl-C away from it: where
+    other libraries have threads, a child that runs Python may hang without end. In a process group of its own it hears
+    no Ctrl-C either; it ends when its standard input does.
     """
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -100,7 +100,7 @@ def _hang_up(client: Any) -> None:
 
 
 def _forget_connect(session: SparkSession) -> None:
-    """This session is no longer given out as the active one."""
+    """Stop giving out this session as the active one."""
     anything: Any = type(session)
     if anything._default_session is session:
         anything._default_session = None
@@ -132,7 +132,7 @@ def end_jvm() -> None:
 
 
 def kill_jvm() -> None:
-    """Without a message: a caller that waits for it gets an error."""
+    """Kill the JVM without a message: a caller that waits for it gets an error."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -141,7 +141,7 @@ def kill_jvm() -> None:
 
 
 def jvm_exit() -> int | None:
-    """What the JVM of this process ended with; None while it runs, or if it is not ours."""
+    """The exit code of this process's JVM; None while it runs, or if it is not ours."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -212,7 +212,7 @@ def isolated_copy(session: SparkSession) -> str | None:
 
 
 def explained(frame: DataFrame) -> str:
-    """What `frame.explain("formatted")` prints."""
+    """The text that `frame.explain("formatted")` prints."""
     anything: Any = frame
     if is_connect(frame.sparkSession):
         return str(anything._explain_string(mode="formatted"))
@@ -240,7 +240,7 @@ def map_in_arrow(
 
 
 def join_group(session: SparkSession, group: str, pool: str) -> None:
-    """What this thread starts from now on belongs to `group`, so that it can be watched and cancelled.
+    """Put the jobs that this thread starts from now on into `group`, so that they can be watched and cancelled.
 
     Where Spark schedules fairly, each pool gets its share of the cores. Connect has no way to name one.
     """

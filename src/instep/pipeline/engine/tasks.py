@@ -109,7 +109,7 @@ def packed_changes(slices: Sequence[WaveSlice]) -> bytes:
 
 
 def outcome_task(wave: Wave, program: WaveProgram) -> Callable[[Batches], Batches]:
-    """For `mapInArrow` over a range with one row (`id`) per bucket: reads and writes that bucket's slices."""
+    """A task for `mapInArrow` over a range with one row (`id`) per bucket: reads and writes that bucket's slices."""
     parts = [packed_changes(slices) for slices in buckets(wave)]
     # Pickled apart, so that only the process that runs it loads what it imports.
     pickled = CloudPickleSerializer().dumps(program)
@@ -124,7 +124,7 @@ def outcome_task(wave: Wave, program: WaveProgram) -> Callable[[Batches], Batche
 
 
 def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    """For `mapInArrow` over the rows of a table."""
+    """A task for `mapInArrow` over the rows of a table."""
     pickled = CloudPickleSerializer().dumps(write)
 
     def task(rows: Batches) -> Batches:
@@ -135,7 +135,7 @@ def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches
 
 
 def read_task(program: RowProgram) -> Callable[[Batches], Batches]:
-    """For `mapInArrow` over rows beside their changes."""
+    """A task for `mapInArrow` over rows beside their changes."""
     pickled = CloudPickleSerializer().dumps(program)
 
     def task(rows: Batches) -> Batches:

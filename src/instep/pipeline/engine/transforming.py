@@ -64,7 +64,7 @@ class Step:
 
 
 def check_plan(explained: str, source: str) -> None:
-    """Raises `UserError` naming the first step after `source` that moves document rows.
+    """Check that no step after `source` moves document rows. Raises `UserError` naming the first one.
 
     `explained` is the text of `explain("formatted")`, `source` the registered name of our source.
     """
@@ -85,7 +85,7 @@ def check_plan(explained: str, source: str) -> None:
 
 
 def check_rows(explained: str, source: str) -> None:
-    """Raises `UserError` unless the rows of a table get their changes by a broadcast, and stay where they are."""
+    """Check that the rows of a table get their changes by a broadcast, and are not moved. Raises `UserError` if not."""
     root = parse(explained)
     paths = list(_paths(root, source)) if root else []
     moved = [_spoken(step) for path in paths for place, step in enumerate(path) if _offence(path, place)]
@@ -236,6 +236,6 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
 
 
 def in_a_line(error: BaseException) -> str:
-    """What an error says, by its first line."""
+    """The first line of an error."""
     reason = (str(error).strip().splitlines() or [""])[0][:300]
     return f"{type(error).__name__}: {reason}"

@@ -29,7 +29,7 @@ class Fitted(NamedTuple):
 
 
 def fitted(values: Values, column: Column) -> Fitted:
-    """Raises `UserError` if no value of this type could fit."""
+    """Convert values to the type of a column. Raises `UserError` if no value of this type could fit."""
     try:
         return Fitted(_cast(values, column.type), {})
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -46,7 +46,7 @@ def fitted(values: Values, column: Column) -> Fitted:
 
 
 def _misfits(values: Values, column: Column) -> dict[int, str]:
-    """By halves: most rows are good, and are looked at a few times together."""
+    """Find misfitting rows by halves: most rows are good, and are checked a few times together."""
     found: dict[int, str] = {}
     stretches = [(0, len(values))]
     while stretches:

@@ -30,7 +30,7 @@ def row_ids(keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
 
 
 def row_uri(entity: str, row_id: str) -> str:
-    """What people call a row."""
+    """The name of a row for people."""
     return f"{entity}({row_id})"
 
 
@@ -47,7 +47,7 @@ def _odd(ids: Any) -> Any:
 
 
 def _short(text: str) -> str:
-    """Its beginning and a digest. PostgreSQL stores no NUL."""
+    """The beginning of a text and a digest. PostgreSQL stores no NUL."""
     return f"{text[:40].replace(chr(0), '?')}…{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
@@ -56,7 +56,7 @@ def _texts(values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _in_hex(values: pa.Array[Any]) -> pa.Array[Any]:
-    """All values at once: they lie behind each other, and each byte becomes two characters."""
+    """Encode all values at once: they lie behind each other, and each byte becomes two characters."""
     rows, there = len(values), values.is_valid()
     values = values.fill_null(b"")
     _, places, content = values.buffers()

@@ -1,4 +1,4 @@
-"""One wave of a table: what its source gives, into the tables of its graph."""
+"""The program of a table's wave: rows of its source into the tables of its graph."""
 
 from __future__ import annotations
 

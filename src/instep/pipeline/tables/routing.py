@@ -52,19 +52,21 @@ class Router:
     slices: Numbers
 
     def places(self, columns: Sequence[pa.Array[Any]], rows: int) -> Numbers:
-        """For each row the slice it is in, or `NOWHERE`. `columns` are those of the cut, of their declared types."""
+        """Find the slice of each row, or `NOWHERE`. `columns` are those of the cut, of their declared types."""
         if not columns:
             return np.zeros(rows, np.int64)
         found = _compared(columns[0], self.columns[0])
         for values, bounds, prefixes in zip(columns[1:], self.columns[1:], self.prefixes, strict=True):
-            found = _status_reporter(_extended(found, _compared(values, bounds), len(bounds)), prefixes)
+            found = _ranks(_extended(found, _compared(values, bounds), len(bounds)), prefixes)
         # What equals a bound, or is after it, is behind it.
         places: Numbers = self.slices[(found + 1) // 2]
         return places
 
 
 def router(slices: Sequence[KeyRange], types: Sequence[ColumnType]) -> Router:
-    """For slices whose ranges do not overlap. Raises `UserError` for bounds of other types than the columns."""
+    """A router for slices whose ranges do not overlap. Raises `UserError` for bounds of other types than the
+    columns.
+    """
     bounds = [bound for each in slices for bound in (each.lower, each.upper) if bound is not None]
     columns = tuple(_distinct(bounds, at, kind) for at, kind in enumerate(types))
     numbers = _own_places(bounds, 0, columns[0]) if columns else np.zeros(0, np.int64)
@@ -72,7 +74,7 @@ def router(slices: Sequence[KeyRange], types: Sequence[ColumnType]) -> Router:
     for at, values in enumerate(columns[1:], 1):
         numbers = _extended(numbers, _own_places(bounds, at, values), len(values))
         prefixes.append(np.unique(numbers))
-        numbers = _status_reporter(numbers, prefixes[-1])
+        numbers = _ranks(numbers, prefixes[-1])
     between = np.full(len(np.unique(numbers)) + 1, NOWHERE, np.int64)
     behind = iter(((numbers + 1) // 2).tolist())
     for number, each in enumerate(slices):
@@ -109,16 +111,16 @@ def _own_places(bounds: Sequence[Key], at: int, values: pa.Array[Any]) -> Number
 
 
 def _extended(prefixes: Numbers, places: Numbers, bounds: int) -> Numbers:
-    """One number for the columns so far, whose order is theirs."""
+    """One number for the columns so far, with the same order."""
     return prefixes * (2 * bounds + 1) + places
 
 
-def _status_reporter(values: Numbers, among: Numbers) -> Numbers:
-    """Where values stand: 2k + 1 for the k-th of these, an even number between them. So numbers stay small."""
+def _ranks(values: Numbers, among: Numbers) -> Numbers:
+    """The rank of each value: 2k + 1 for the k-th of these, an even number between them. So numbers stay small."""
     after = np.searchsorted(among, values, "right")
     equal = (after > 0) & (among[np.maximum(after - 1, 0)] == values) if len(among) else np.zeros(len(values), bool)
-    status_reporter: Numbers = 2 * after - equal
-    return status_reporter
+    ranks: Numbers = 2 * after - equal
+    return ranks
 
 
 def _compared(values: pa.Array[Any], bounds: pa.Array[Any]) -> Numbers:
@@ -144,10 +146,10 @@ def _true(found: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def _nulls_first(status_reporter: Numbers, values: pa.Array[Any]) -> Numbers:
+def _nulls_first(ranks: Numbers, values: pa.Array[Any]) -> Numbers:
     if values.null_count:
-        status_reporter[values.is_null().to_numpy(zero_copy_only=False)] = 0
-    return status_reporter
+        ranks[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return ranks
 
 
 #: With more rows than this that fail in one task, what is declared must be wrong.
@@ -181,7 +183,7 @@ class Tally:
             counts["bytes_read"] += size * rows // len(places)
 
     def count(self, name: str, places: Numbers, weights: Numbers | None = None) -> None:
-        """For each row one more of `name`, or as many as its weight."""
+        """Count each row under `name`, once or by its weight."""
         for place, number in _counted(places, weights):
             self._at(place).counts[name] += number
 
@@ -204,7 +206,9 @@ class Tally:
         self._at(place).removed.append(row_id)
 
     def outcomes(self) -> list[bytes]:
-        """Of the slices that the task met. What was read, not deleted and did not fail is written."""
+        """The outcomes of the slices that the task met. Rows read, not deleted and not failed are written. What was
+        read, not deleted and did not fail is written.
+        """
         return [
             encode_outcome(SliceOutcome(self._ids[place], 0, each.outcome_counts(), (), each.removed, each.failures))
             for place, each in sorted(self._slices.items())
@@ -215,7 +219,7 @@ class Tally:
 
 
 def _counted(places: Numbers, weights: Numbers | None = None) -> list[tuple[int, int]]:
-    """How many rows are at each place."""
+    """The number of rows at each place."""
     found = np.bincount(places, weights)
     at = np.flatnonzero(found)
     return list(zip(at.tolist(), found[at].astype(np.int64).tolist(), strict=True))

@@ -81,7 +81,7 @@ class RowWriter:
 def needed_columns(
     columns: Sequence[Column], tables: Sequence[GraphTable], rows: RowColumns, cut_by: Sequence[str]
 ) -> tuple[Column, ...]:
-    """Those of a source that a wave reads."""
+    """The columns of a source that a wave reads."""
     marks = (each for each in (rows.scope, rows.watermark, rows.deleted) if each)
     wanted = {*rows.key, *cut_by, *marks, *(source for table in tables for source in table.sources.values())}
     return tuple(each for each in columns if each.name in wanted)
@@ -154,7 +154,7 @@ class _Task:
         return found.filter(wanted)
 
     def _parted(self, rows: _Rows, others: Sequence[Scope]) -> tuple[_Rows, _Rows]:
-        """Those of the scope, and those of no namespace that is indexed."""
+        """Separate rows of the scope from rows of no indexed namespace."""
         name = self._writer.rows.scope
         assert name is not None
         # There are few namespaces in many rows. A value that is no text belongs to no namespace.
@@ -165,7 +165,9 @@ class _Task:
         return rows.filter(found[0]), rows.filter(found[1])
 
     def _moves(self, rows: _Rows) -> Iterator[TableChange]:
-        """What deletes rows where they were. Of one without a key, or one that cannot be held, nothing is there."""
+        """Deletions of rows from the namespaces where they were. A row without a key, or with one that cannot be
+        stored, has none. Of one without a key, or one that cannot be held, nothing is there.
+        """
         count, marks = len(rows.places), self._writer.rows
         known = [each for each in self._wanted if each.name in (*marks.key, marks.watermark)]
         values = {column: fitted(rows.columns[column.name], column).values for column in known}

@@ -23,7 +23,8 @@ CHECK_EMBED: Final = "Check `url`, `model` and `dimensions` under `embed`, and t
 
 
 class EmbedRejected(InstepError):
-    """These texts will never be embedded as they are (too long, refused, an answer of the wrong shape).
+    """An embedder's refusal of texts that it will never embed as they are (too long, refused, an answer of the wrong
+    shape).
 
     Says nothing about which one of them is at fault: the caller tries them in halves.
     """
@@ -45,7 +46,7 @@ class Embedder(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many texts to hand over at once; a rejected batch costs at most this much again."""
+        """The number of texts to embed in one call; a rejected batch costs at most this much again."""
 
     def embed(self, texts: Texts) -> Vectors:
         """float32, (len(texts), dimensions). Raises `EmbedRejected`; `Transient` in an outage; `UserError` where no
@@ -65,7 +66,7 @@ def probe(embedder: Embedder) -> None:
 
 
 def demand_length(vectors: Vectors, count: int, dimensions: int) -> None:
-    """Raises `UserError` unless there are so many vectors of this length."""
+    """Check the number and length of vectors. Raises `UserError` if they are wrong."""
     if vectors.ndim != 2 or len(vectors) != count:
         raise UserError(f"the embedder gave vectors of the shape {vectors.shape} for {count} texts", hint=CHECK_EMBED)
     if vectors.shape[1] != dimensions:
@@ -73,7 +74,9 @@ def demand_length(vectors: Vectors, count: int, dimensions: int) -> None:
 
 
 def wrong_length(found: int, dimensions: int) -> UserError:
-    """No text is at fault: all of its vectors are like that."""
+    """The error for vectors of another length than declared; all of the model's vectors have it, so no text is at
+    fault.
+    """
     return UserError(
         f"the embedder gives vectors of {found:,} dimensions; the project says {dimensions:,}",
         hint="Set `dimensions` under `embed` to what the model gives, or name another model.",
@@ -87,7 +90,7 @@ def as_list(texts: Texts) -> list[str]:
 
 
 def check_vectors(vectors: Vectors) -> dict[int, str]:
-    """Which rows are no use for search, and why. Empty when all are good."""
+    """Find vectors that are of no use for search, with the reason. Empty when all are good. Empty when all are good."""
     import numpy as np
 
     # A sum of squares is NaN or infinite if any element is (or would overflow a distance).

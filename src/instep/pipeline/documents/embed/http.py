@@ -41,7 +41,9 @@ class _Unavailable(Exception):
 
 
 class _NoAnswer(Exception):
-    """Nothing came in time. Not tried again here: that would take minutes without a message."""
+    """No answer came in time. Not retried here: that would take minutes without a message. Not tried again here: that
+    would take minutes without a message.
+    """
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def _client(embedder: HttpEmbedder) -> httpx.Client:
 
 
 def _no_request() -> UserError:
-    """In our words: the library's own may repeat the key."""
+    """The error for an invalid request, in our words: the library's own may repeat the key."""
     return UserError(
         "no request can be made of the embedder's `url` and `api_key`",
         hint="Check both under `embed`: the key may have a line break at its end, or a letter that no key has.",

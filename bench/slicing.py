@@ -156,7 +156,7 @@ def fill_clickhouse(folder: Path, rows: int) -> None:
 
 
 def _question(source: ClickHouseTable, selection: Selection) -> tuple[str, dict[str, Any]]:
-    _, (question,) = source.questions(_no_spark, COLUMNS, selection)
+    _, (question,) = source.queries(_no_spark, COLUMNS, selection)
     return question.sql, question.values
 
 

@@ -31,7 +31,7 @@ def test_handlers_continue_when_nats_is_restarted_in_mid_run(server: NatsServer)
     """Once while a handler is at work, and once while the handlers wait for requests."""
     work, told = Work(), Told()
     address = nats_address(server.url())
-    bus, office = open_nats(address, patience=1.0), open_nats(address)
+    bus, other = open_nats(address, patience=1.0), open_nats(address)
     policy = Policy(max_attempts=100, backoff=(1,), ack_wait=1_000)
 
     def restart() -> Indexed:
@@ -40,20 +40,20 @@ def test_handlers_continue_when_nats_is_restarted_in_mid_run(server: NatsServer)
 
     try:
         work.plan("Issue@42/9970", restart)
-        office.publish(ask(1))
+        other.publish(ask(1))
         with pool(bus, work, handler("Issue"), handler("Note", policy), told=told, timing=TIMES):
             until(lambda: {("Issue@42/9970", 1), ("Note@42/9970", 1)} <= set(work.done), work.done, told.lines)
             server.restart()
-            office.publish(ask(2))
+            other.publish(ask(2))
             until(lambda: {("Issue@42/9970", 2), ("Note@42/9970", 2)} <= set(work.done), work.done, told.lines)
             until(lambda: told.lines.count(("Issue@42/9970", "Indexed")) == 2, told.lines)
         assert work.doubled == []
-        assert office.dead_letters() == []
+        assert other.dead_letters() == []
         assert [each for each in work.asked if each[0].startswith("Issue")] == [
             ("Issue@42/9970", 1),
             ("Issue@42/9970", 2),
         ]
-        assert office.consumer("Issue", handler("Issue").kind, QUICK).next(0.2) is None
+        assert other.consumer("Issue", handler("Issue").kind, QUICK).next(0.2) is None
     finally:
         bus.close()
-        office.close()
+        other.close()

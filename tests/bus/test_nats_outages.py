@@ -125,10 +125,10 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
 
 def test_one_that_stays_away_is_reported_without_secrets(server: NatsServer) -> None:
     address = nats_address(server.url())
-    office = open_nats(address)
-    office.publish(ask(1))
-    delivery = taken(consumer(office))
-    office.close()
+    other = open_nats(address)
+    other.publish(ask(1))
+    delivery = taken(consumer(other))
+    other.close()
     # Asks nothing while the server is up: it may be late, too.
     bus = open_nats(address, patience=0.2)
     mine = NatsConsumer("Issue", Kind.NAMESPACE, PATIENT, bus._connection, bus._slots)

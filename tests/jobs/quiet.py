@@ -155,8 +155,8 @@ class Quiet(Simulation):
         return checkpoint.instance if checkpoint else None
 
     @property
-    def status_reporter(self) -> Mapping[str, Any]:
-        """What was said last of how it stands."""
+    def reported_status(self) -> Mapping[str, Any]:
+        """The last reported status."""
         (found,) = self._status.under("status")
         assert found.value is not None
         return found.value

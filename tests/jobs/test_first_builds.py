@@ -57,7 +57,7 @@ def test_one_that_wrote_nothing_is_not_served(made: Callable[[], Quiet], why: st
     assert world.target.indexes == {}, "what it had begun is dropped"
     if generation is None:
         assert world.wanted("a").state is WantState.FAILED
-        said = world.status_reporter
+        said = world.reported_status
         assert (said["state"], why in said["error"]) == (IndexState.ERROR, True)
     world.sound()
 

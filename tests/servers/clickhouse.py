@@ -47,7 +47,7 @@ def running(folder: Path, *, profile: str = "") -> Iterator[str]:
 def serve(folder: str, profile: str) -> None:
     from chdb.state.sqlitelike import connect
 
-    heartbeat = connect(folder)
+    anchor = connect(folder)
 
     class Handler(_Handler):
         def engine(self) -> Any:
@@ -59,7 +59,7 @@ def serve(folder: str, profile: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         print(http.server_port, flush=True)
         http.serve_forever()
-    heartbeat.close()
+    anchor.close()
 
 
 class _Handler(BaseHTTPRequestHandler):

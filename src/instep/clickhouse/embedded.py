@@ -48,7 +48,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "
 
 @dataclass
 class _Engine:
-    """The one of this process: `folder` is open, and `users` work with it. `heartbeat` is the connection that keeps it
+    """The one of this process: `folder` is open, and `users` work with it. `anchor` is the connection that keeps it
     open between them.
     """
 
@@ -56,7 +56,7 @@ class _Engine:
     folder: Path | None = None
     users: int = 0
     lock: IO[bytes] | None = None
-    heartbeat: Any = None
+    anchor: Any = None
     #: Idle connections, by what was SET: to open one takes as long as a short answer.
     idle: dict[str, list[Any]] = field(default_factory=dict)
     since: float = 0.0
@@ -66,7 +66,7 @@ class _Engine:
     def open(self, folder: Path, deadline: float) -> None:
         self.lock = _locked(folder, deadline)
         try:
-            self.heartbeat = _connect(folder)
+            self.anchor = _connect(folder)
         except BaseException:
             self.lock.close()
             raise
@@ -78,9 +78,9 @@ class _Engine:
             for connection in chain.from_iterable(self.idle.values()):
                 connection.close()
             self.idle.clear()
-            self.heartbeat.close()
+            self.anchor.close()
             self.lock.close()
-            self.lock = self.folder = self.heartbeat = None
+            self.lock = self.folder = self.anchor = None
             self.turn.notify_all()
 
     def watch(self) -> None:

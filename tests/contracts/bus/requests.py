@@ -150,7 +150,7 @@ class Requests(Fixtures):
 
     def test_forgotten_requests_of_a_namespace_are_not_delivered(self, buses: Callable[[], Bus]) -> None:
         """What waits, is in work, paused or dead, of it and of those in it; and nothing else."""
-        bus, office = buses(), buses()
+        bus, admin = buses(), buses()
         mine, others = consumer(bus, policy=ONCE), consumer(bus, "Note")
         inside, beside = ask(2, "42/9970/1/"), ask(2, "42/99701/")
         bus.publish(ask(1), ask_global(1))
@@ -164,18 +164,18 @@ class Requests(Fixtures):
         bus.publish(beside, ask(2))
         scopes = [each.request.scope for each in (in_work, dead, paused)]
         lost = [PartitionRef(name, scope) for name in ("Issue", "Note") for scope in scopes]
-        assert office.forget(NAMESPACE) == sorted(lost)
-        assert office.forget(NAMESPACE) == []
-        assert office.dead_letters() == []
+        assert admin.forget(NAMESPACE) == sorted(lost)
+        assert admin.forget(NAMESPACE) == []
+        assert admin.dead_letters() == []
         for late in (mine.ack, mine.extend, mine.postpone, lambda each: mine.retry(each, "late")):
             with pytest.raises(Fenced):
                 late(in_work)
-        late_comer = consumer(office, "Late")
+        late_comer = consumer(admin, "Late")
         for each in (mine, others, late_comer):
             assert taken(each).request == beside
             assert each.next() is None
         assert taken(consumer(bus, "User", kind=Kind.GLOBAL)).request == ask_global(1)
-        assert [office.reconcile(), office.dead_letters()] == [[], []]
+        assert [admin.reconcile(), admin.dead_letters()] == [[], []]
         bus.publish(ask(3), ask(3, "42/9970/1/"))
         for each in (mine, others, late_comer):
             again = [taken(each), taken(each)]

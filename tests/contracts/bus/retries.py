@@ -149,20 +149,20 @@ class Retries(Fixtures):
         assert [each.ref.scope for each in bus.dead_letters()] == [OTHER]
 
     def test_dead_letters_are_retried_or_dropped(self, buses: Callable[[], Bus]) -> None:
-        bus, office = buses(), buses()
+        bus, admin = buses(), buses()
         mine = consumer(bus, policy=Policy(max_attempts=1))
         bus.publish(ask(1), ask(1, OTHER.path))
         for _ in range(2):
             assert not mine.retry(taken(mine), "bad")
-        assert [each.ref.scope for each in office.dead_letters()] == [NAMESPACE, OTHER]
-        office.drop("Issue", OTHER)
-        office.requeue("Issue", NAMESPACE)
-        assert office.dead_letters() == []
+        assert [each.ref.scope for each in admin.dead_letters()] == [NAMESPACE, OTHER]
+        admin.drop("Issue", OTHER)
+        admin.requeue("Issue", NAMESPACE)
+        assert admin.dead_letters() == []
         again = taken(mine)
         assert (again.request, again.attempt) == (ask(1), 1)
         mine.ack(again)
         assert mine.next() is None
-        for late in (office.requeue, office.drop):
+        for late in (admin.requeue, admin.drop):
             with pytest.raises(Conflict):
                 late("Issue", NAMESPACE)
             with pytest.raises(Conflict):
@@ -224,7 +224,7 @@ class Retries(Fixtures):
         assert "did not answer for the last of 3 attempts" in letter.reason
 
     def test_reconciling_makes_the_last_crashed_attempt_a_dead_letter(self, buses: Callable[[], Bus]) -> None:
-        bus, heartbeat = buses(), buses()
+        bus, admin = buses(), buses()
         mine = consumer(bus, policy=SILENT_ONCE)
         patient = consumer(bus, "Note", Policy(max_attempts=1))
         bus.publish(ask(1))
@@ -232,13 +232,13 @@ class Retries(Fixtures):
         alive = taken(patient)
         # It takes the ack wait: by the bus's own clock, which this lets go on.
         witness = consumer(bus, "Witness", kind=Kind.GLOBAL)
-        buried = heartbeat.reconcile()
+        buried = admin.reconcile()
         while not buried:
             witness.next(0.1)
-            buried = heartbeat.reconcile()
+            buried = admin.reconcile()
         assert [(each.entity, each.request) for each in buried] == [("Issue", ask(1))]
-        assert heartbeat.dead_letters() == buried
-        assert heartbeat.reconcile() == []
+        assert admin.dead_letters() == buried
+        assert admin.reconcile() == []
         patient.ack(alive)
         assert consumer(bus).next() is None
         bus.publish(ask(2))

@@ -18,8 +18,8 @@ MUTANTS = [
     Mutant(
         "a null is greater than any value",
         "pipeline/tables/routing.py",
-        "        status_reporter[values.is_null().to_numpy(zero_copy_only=False)] = 0\n",
-        "        status_reporter[values.is_null().to_numpy(zero_copy_only=False)] = status_reporter.max()\n",
+        "        ranks[values.is_null().to_numpy(zero_copy_only=False)] = 0\n",
+        "        ranks[values.is_null().to_numpy(zero_copy_only=False)] = ranks.max()\n",
         _ROUTING,
     ),
     Mutant(

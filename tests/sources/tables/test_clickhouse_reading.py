@@ -26,7 +26,7 @@ from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import Away, Transient, UserError
 from instep.sources.tables import clickhouse
 from instep.sources.tables.clickhouse import ClickHouseTable
-from instep.sources.tables.clickhouse_reader import BLOCK_ROWS, LEAST_BLOCK_ROWS, PAUSES, Asking, PlanRequest
+from instep.sources.tables.clickhouse_reader import BLOCK_ROWS, LEAST_BLOCK_ROWS, PAUSES, Query, QueryReader
 from instep.sources.tables.table_source import Sessions
 from tests.sources.tables.clickhouse_tables import ask
 
@@ -53,9 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def answer(source: ClickHouseTable, wanted: Selection, rows: RowColumns = ROWS) -> list[dict[str, Any]]:
-    columns, questions = source.questions(_no_spark, rows, wanted)
-    asking = Asking(Location.of(source.uri), columns)
-    return [row for each in questions for batch in asking.read(each) for row in batch.to_pylist()]
+    columns, queries = source.queries(_no_spark, rows, wanted)
+    reader = QueryReader(Location.of(source.uri), columns)
+    return [row for each in queries for batch in reader.read(each) for row in batch.to_pylist()]
 
 
 # -- what is asked -----------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_a_range_reads_only_granules_of_its_primary_key(
 ) -> None:
     source = ClickHouseTable(folder, "builds", sql=sql)
     wanted = Selection(SCOPE, FIRST, cut_by, (KeyRange(lower, upper),))
-    _, (request,) = source.questions(_no_spark, ROWS, wanted)
+    _, (request,) = source.queries(_no_spark, ROWS, wanted)
     with Location.of(folder).session() as session:
         plan = records(session, f"SELECT explain FROM (EXPLAIN indexes = 1 {request.sql})", **request.values)
         done = session._query(request.sql, request.values)  # type: ignore[attr-defined]  # it says what it has read
@@ -88,7 +88,7 @@ def test_a_range_reads_only_granules_of_its_primary_key(
 
 def test_values_are_never_part_of_a_statement(folder: str) -> None:
     wanted = Selection(Scope("42/'; DROP TABLE x --/"), FIRST, ("text",), (KeyRange(key_of("'); x"), None),))
-    _, (request,) = ClickHouseTable(folder, "builds").questions(_no_spark, ROWS, wanted)
+    _, (request,) = ClickHouseTable(folder, "builds").queries(_no_spark, ROWS, wanted)
     assert "DROP" not in request.sql
     assert "'); x" not in request.sql
     assert {"42/'; DROP TABLE x --/", "'); x"} <= set(request.values.values())
@@ -100,13 +100,15 @@ def test_all_rows_of_a_large_table_come_in_parts(folder: str, monkeypatch: pytes
     source = ClickHouseTable(folder, "builds")
     for ranges in ((), (KeyRange(),)):
         wanted = Selection(SCOPE, FIRST, ("id",), ranges)
-        columns, questions = source.questions(_no_spark, ROWS, wanted)
-        assert len(questions) == 4
-        parts = [sum(batch.num_rows for batch in Asking(Location.of(folder), columns).read(each)) for each in questions]
+        columns, queries = source.queries(_no_spark, ROWS, wanted)
+        assert len(queries) == 4
+        parts = [
+            sum(batch.num_rows for batch in QueryReader(Location.of(folder), columns).read(each)) for each in queries
+        ]
         assert sum(parts) == len(range(1, COUNT, 3))
         assert max(parts) < 20_000
     later = Selection(SCOPE, Window(0, 2**50))
-    assert len(source.questions(_no_spark, ROWS, later)[1]) == 1
+    assert len(source.queries(_no_spark, ROWS, later)[1]) == 1
 
 
 def test_neighbouring_ranges_share_a_part(folder: str) -> None:
@@ -114,7 +116,7 @@ def test_neighbouring_ranges_share_a_part(folder: str) -> None:
     ranges = tuple(KeyRange(lower, upper) for lower, upper in pairwise(bounds))
     wanted = Selection(SCOPE, None, ("id",), ranges)
     source = ClickHouseTable(folder, "builds")
-    assert len(source.questions(_no_spark, ROWS, wanted)[1]) == 8
+    assert len(source.queries(_no_spark, ROWS, wanted)[1]) == 8
     assert sorted(row["id"] for row in answer(source, wanted)) == list(range(1, COUNT, 3))
 
 
@@ -198,8 +200,8 @@ class Shaky:
 
 
 def read(place: Shaky) -> list[Any]:
-    asking = Asking(cast(Location, place), (Column("id", INT64),))
-    return [row for batch in asking.read(PlanRequest("SELECT", {})) for row in batch.column(0).to_pylist()]
+    reader = QueryReader(cast(Location, place), (Column("id", INT64),))
+    return [row for batch in reader.read(Query("SELECT", {})) for row in batch.column(0).to_pylist()]
 
 
 @pytest.fixture
@@ -272,6 +274,8 @@ def test_a_password_is_not_shown() -> None:
     source = ClickHouseTable("http://anna:open-sesame@127.0.0.1:9/db", "t")
     with pytest.raises(Away) as raised:
         source.columns(_no_spark)
-    shown = f"{source!r} {source.text} {Asking(Location.of(source.uri), ())!r} {raised.value} {raised.value.__cause__}"
+    shown = (
+        f"{source!r} {source.text} {QueryReader(Location.of(source.uri), ())!r} {raised.value} {raised.value.__cause__}"
+    )
     assert "127.0.0.1:9/db" in shown
     assert "sesame" not in shown

@@ -52,7 +52,7 @@ def test_partitions_that_write_and_delete_the_same_rows_do_not_wait_in_a_circle(
     assert nodes(target, index) == dict.fromkeys(keys, "last")
 
 
-def _live_refresh(monkeypatch: pytest.MonkeyPatch, event: Callable[[], object]) -> None:
+def _while_committing(monkeypatch: pytest.MonkeyPatch, event: Callable[[], object]) -> None:
     """It happens when the rows of the next commit are written, and before it is decided that they may be."""
     take, waiting = Journal.take, [event]
 
@@ -71,7 +71,7 @@ def test_a_fence_does_not_wait_for_the_work_of_a_commit_and_undoes_it(
     base = target.fence(index, 1)
     part = staged(target, index, base, Node(1, "zombie", 9), Edge(1, 1, 9))
     epoch, marks = (2, []) if by == "epoch" else (1, [Mark("s", 2, b"")])
-    _live_refresh(monkeypatch, lambda: target.fence(index, epoch, marks))
+    _while_committing(monkeypatch, lambda: target.fence(index, epoch, marks))
     with pytest.raises(Fenced):
         target.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[Mark("s", 1, b"zombie")])
     assert (nodes(target, index), edges(target, index)) == ({}, {})
@@ -82,7 +82,7 @@ def test_a_deletion_under_an_epoch_that_ends_is_undone(
     target: PostgresTarget, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(target, index, Node(1, "one", 1), Edge(1, 1, 1), epoch=1, attempt="1")
-    _live_refresh(monkeypatch, lambda: target.fence(index, 2))
+    _while_committing(monkeypatch, lambda: target.fence(index, 2))
     with pytest.raises(Fenced):
         target.delete_scope(index, "1/", epoch=1)
     assert (nodes(target, index), edges(target, index)) == ({1: "one"}, {1: 1})

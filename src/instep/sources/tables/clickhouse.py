@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from instep.sources.tables.clickhouse_reader import PlanRequest
+    from instep.sources.tables.clickhouse_reader import Query
 
 #: A frame has at most so many partitions: neighbouring ranges are read together. In a folder (chdb) one is read at a
 #: time, whatever their number.
@@ -167,25 +167,25 @@ class ClickHouseTable:
         return least, greatest
 
     def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
-        columns, questions = self.questions(spark, rows, selection)
-        found = self._frame(spark, columns, questions)
+        columns, queries = self.queries(spark, rows, selection)
+        found = self._frame(spark, columns, queries)
         if self.transform is not None:
             demand(rows.named, found.columns, self.text, after=self.transform_name)
         return found
 
     def picked(self, rows: RowColumns, selection: Selection, pick: Pick) -> Iterator[pa.RecordBatch]:
         """The selected rows without Spark: these expressions of their columns."""
-        from instep.sources.tables.clickhouse_reader import Asking
+        from instep.sources.tables.clickhouse_reader import QueryReader
 
-        columns, questions = self.questions(_none, rows, selection, pick)
-        for question in questions:
-            yield from Asking(self._place, columns).read(question)
+        columns, queries = self.queries(_none, rows, selection, pick)
+        for query in queries:
+            yield from QueryReader(self._place, columns).read(query)
 
-    def questions(
+    def queries(
         self, spark: Sessions, rows: RowColumns, selection: Selection, pick: Pick = _all
-    ) -> tuple[tuple[Column, ...], list[PlanRequest]]:
-        """What the partitions of a frame ask, and which columns come."""
-        from instep.sources.tables.clickhouse_reader import PlanRequest
+    ) -> tuple[tuple[Column, ...], list[Query]]:
+        """The queries of the partitions of a frame, and the columns of their answers."""
+        from instep.sources.tables.clickhouse_reader import Query
 
         with self._place.session() as session:
             columns = self._described(session)
@@ -193,14 +193,14 @@ class ClickHouseTable:
             relation = self._relation(final=final)
             found = []
             for part in self._parts(spark, rows, selection):
-                asked = _Asked.of(relation, columns, rows, part, part.cut_by, where=self.text)
+                asked = _Select.of(relation, columns, rows, part, part.cut_by, where=self.text)
                 condition = predicates.in_ranges(asked.dialect, part.cut_by, part.ranges)
                 sql = asked.select(", ".join(value for _, value in pick(columns)), *filter(None, [condition]))
-                found.append(PlanRequest(sql, asked.dialect.values))
+                found.append(Query(sql, asked.dialect.values))
         return tuple(column for column, _ in pick(columns)), found
 
     def _parts(self, spark: Sessions, rows: RowColumns, selection: Selection) -> Sequence[Selection]:
-        """What each partition reads."""
+        """The selection that each partition reads."""
         groups = predicates.key_groups(selection.keys)
         if 0 < len(groups) <= _PARTITIONS:
             return [replace(selection, cut_by=(), ranges=(), keys=tuple(group)) for group in groups]
@@ -222,25 +222,25 @@ class ClickHouseTable:
         edges = [len(ranges) * at // groups for at in range(groups + 1)]
         return cut_by, [ranges[first:after] for first, after in pairwise(edges)]
 
-    def _frame(self, spark: Sessions, columns: tuple[Column, ...], questions: Sequence[PlanRequest]) -> DataFrame:
-        from instep.sources.tables.clickhouse_reader import Asking, data_source
+    def _frame(self, spark: Sessions, columns: tuple[Column, ...], queries: Sequence[Query]) -> DataFrame:
+        from instep.sources.tables.clickhouse_reader import QueryReader, data_source
 
         session = spark()
         name = f"instep_clickhouse_{next(_NUMBERS) % _NAMES}"
-        session.dataSource.register(data_source(name, Asking(self._place, columns), questions))
+        session.dataSource.register(data_source(name, QueryReader(self._place, columns), queries))
         frame = session.read.format(name).load()
         if self.transform is None:
             return frame
         found = transformed(frame, self.transform, self.transform_name, self.text)
         return found.selectExpr(*(as_ours(each.name, each.dataType) for each in found.schema.fields))
 
-    def _asked(self, session: Session, rows: RowColumns, selection: Selection, columns: Sequence[str] = ()) -> _Asked:
-        return _Asked.of(
+    def _asked(self, session: Session, rows: RowColumns, selection: Selection, columns: Sequence[str] = ()) -> _Select:
+        return _Select.of(
             self._relation(final=False), self._described(session), rows, selection, columns, where=self.text
         )
 
     def _relation(self, *, final: bool) -> tuple[str, str]:
-        """What comes before a SELECT, and what it is from."""
+        """The text before a SELECT, and its FROM clause."""
         table = quoted(*self._named.values()) + (" FINAL" if final else "")
         if self.sql is None:
             return "", table
@@ -296,8 +296,8 @@ class ClickHouseTable:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A question about selected rows, whatever their ranges."""
+class _Select:
+    """A query about selected rows of any range."""
 
     relation: tuple[str, str]
     columns: Mapping[str, SourceColumn]
@@ -314,7 +314,7 @@ class _Asked:
         cut_by: Sequence[str],
         *,
         where: str,
-    ) -> _Asked:
+    ) -> _Select:
         demand((*rows.named, *cut_by), tuple(columns), where)
         for name in cut_by:
             if not columns[name].column.type.keys:

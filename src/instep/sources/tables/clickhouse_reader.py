@@ -1,4 +1,4 @@
-"""Rows of ClickHouse as a Spark Python Data Source: one input partition for each question, Arrow from end to end.
+"""Rows of ClickHouse as a Spark Python Data Source: one input partition for each query, Arrow from end to end.
 
 A task reads its answer to the end into a file, and then hands it on. So an attempt that breaks is made again without a
 row coming twice, memory holds a few blocks, and in process (chdb, which one process at a time can open) the next task
@@ -60,8 +60,8 @@ def as_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class PlanRequest(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
-    """A SELECT, and what is bound in it."""
+class Query(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
+    """A SELECT and its parameters."""
 
     def __init__(self, sql: str, values: Mapping[str, Any]) -> None:
         self.sql = sql
@@ -69,15 +69,15 @@ class PlanRequest(InputPartition):  # type: ignore[misc]  # PySpark brings no ty
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What all questions of a frame have in common."""
+class QueryReader:
+    """Reads the queries of a frame: its server, and the columns of the answers."""
 
     place: Location
     columns: tuple[Column, ...]
 
-    def read(self, question: PlanRequest) -> Iterator[pa.RecordBatch]:
+    def read(self, query: Query) -> Iterator[pa.RecordBatch]:
         with tempfile.TemporaryFile() as file:
-            self._spooled(question, file)
+            self._spooled(query, file)
             file.seek(0)
             schema = arrow_schema(self.columns)
             end = file.seek(0, 2)
@@ -86,14 +86,14 @@ class Asking:
                 for batch in pa.ipc.open_stream(file):
                     yield as_ours(batch, schema)
 
-    def _spooled(self, question: PlanRequest, file: IO[bytes]) -> None:
+    def _spooled(self, query: Query, file: IO[bytes]) -> None:
         rows, pauses = BLOCK_ROWS, iter(PAUSES)
         while True:
             file.seek(0)
             file.truncate()
             try:
                 with self.place.session() as session:
-                    return session.spool(question.sql, file, block_rows=rows, **question.values)
+                    return session.spool(query.sql, file, block_rows=rows, **query.values)
             except Overflow:
                 if rows == LEAST_BLOCK_ROWS:
                     raise
@@ -106,20 +106,20 @@ class Asking:
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no types for it
-    def __init__(self, asking: Asking, questions: Sequence[PlanRequest]) -> None:
-        self._asking = asking
-        self._questions = list(questions)
+    def __init__(self, query_reader: QueryReader, queries: Sequence[Query]) -> None:
+        self._query_reader = query_reader
+        self._queries = list(queries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark pickles the reader into every task; the task gets its own question beside it.
-        return TableReader, (self._asking, ())
+        # Spark pickles the reader into every task; the task gets its own query beside it.
+        return TableReader, (self._query_reader, ())
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._questions
+        return self._queries
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, PlanRequest)
-        return packed(self._asking.read(partition))
+        assert isinstance(partition, Query)
+        return packed(self._query_reader.read(partition))
 
 
 class TableSource(DataSource):  # type: ignore[misc]  # PySpark brings no types for it
@@ -127,17 +127,17 @@ class TableSource(DataSource):  # type: ignore[misc]  # PySpark brings no types 
     reader: a plan shows those, and it has a password.
     """
 
-    asking: Asking
-    questions: Sequence[PlanRequest]
+    query_reader: QueryReader
+    queries: Sequence[Query]
 
     def schema(self) -> str:
-        return ddl(self.asking.columns)
+        return ddl(self.query_reader.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TableReader(self.asking, self.questions)
+        return TableReader(self.query_reader, self.queries)
 
 
-def data_source(name: str, asking: Asking, questions: Sequence[PlanRequest]) -> type[TableSource]:
+def data_source(name: str, query_reader: QueryReader, queries: Sequence[Query]) -> type[TableSource]:
     """A data source that carries everything by value, to be registered under `name`."""
-    content = {"name": classmethod(lambda cls: name), "asking": asking, "questions": tuple(questions)}
+    content = {"name": classmethod(lambda cls: name), "query_reader": query_reader, "queries": tuple(queries)}
     return type("ThisTable", (TableSource,), content)

@@ -26,7 +26,8 @@ from instep.container import Container
 from instep.domain.refs import GLOBAL, PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import GlobalRequest, Kind
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 from instep.project import Project
 from instep.requests.handler_pool import HandlerPool
 from instep.requests.handlers import Handler, Indexed, Indexer

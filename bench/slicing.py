@@ -30,7 +30,8 @@ from instep.domain.keys import INT64_MIN, key_of
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.session import SparkSettings, new_session
+from instep.pipeline.engine.launch import new_session
+from instep.pipeline.engine.settings import SparkSettings
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Sessions, TableSource

@@ -29,7 +29,8 @@ from bench.environment import WORK, describe_machine
 from bench.report import show
 from instep import Instep
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 from instep.project import Project
 
 FILES = 8

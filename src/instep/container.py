@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from instep.entities.tables.wiring import TableEntities
     from instep.ledger.ledger import Ledger
     from instep.pipeline.engine.engine import Engine
-    from instep.pipeline.engine.session import LazySpark, SparkSettings
+    from instep.pipeline.engine.session import LazySpark
+    from instep.pipeline.engine.settings import SparkSettings
     from instep.requests.indexing import PartitionIndexer
     from instep.targets.document_target import DocumentTarget
     from instep.targets.table_target import TableTarget
@@ -298,7 +299,7 @@ class Container:
         return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
 
     def _spark_settings(self) -> SparkSettings:
-        from instep.pipeline.engine.session import SparkSettings
+        from instep.pipeline.engine.settings import SparkSettings
 
         spark = self.project.spark
         # A log in the state folder if that is there: looking (`check`) creates nothing.

@@ -216,6 +216,12 @@ def out_of_memory() -> errors.UserError:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its kind if it has none."""
+    said = str(error).strip()
+    return said.splitlines()[0][:300] if said else type(error).__name__
+
+
 def _in_a_line(text: str) -> str:
     """The last line of the Python traceback in a Spark error; else what Spark says of the task, its cause, or it."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]

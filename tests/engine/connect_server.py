@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 
 
 def main(port: str, log: str, folder: str) -> None:

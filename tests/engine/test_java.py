@@ -10,7 +10,8 @@ import pytest
 
 from instep.errors import UserError
 from instep.pipeline.engine.java import java_problem, java_version
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 
 
 def fake_java(home: Path, version: str) -> Path:

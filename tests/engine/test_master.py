@@ -18,7 +18,8 @@ from instep.errors import Away
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.java import find_java
 from instep.pipeline.engine.master import demand_master
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark

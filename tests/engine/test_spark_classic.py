@@ -13,7 +13,8 @@ import pytest
 
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import Batches, Engine
-from instep.pipeline.engine.session import LazySpark, SparkSettings, local_options
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings, local_options
 from instep.pipeline.engine.spark_engine import SparkEngine
 from instep.pipeline.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave

@@ -16,7 +16,8 @@ import pytest
 
 from instep.errors import Away, Transient, UserError
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 from instep.pipeline.engine.spark_engine import SparkEngine
 from tests.contracts.engine import RowFiles, a_wave, written
 

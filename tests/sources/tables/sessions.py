@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 from tests.servers.jars import jar
 
 if TYPE_CHECKING:

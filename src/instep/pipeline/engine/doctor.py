@@ -10,7 +10,8 @@ import pyarrow as pa
 from instep.errors import InstepError
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.class_cache import spark_home
-from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.settings import SparkSettings
 
 
 def examine(settings: SparkSettings) -> str:

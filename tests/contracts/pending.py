@@ -177,6 +177,27 @@ class PendingContract(EventsContract):
         assert store.read(Ask(1, settled))[0].event_time == START
         assert read(store, Ask(2, settled, after=3)) == [2, 1]
 
+    def test_a_key_without_an_event_time_has_nothing_to_wait_for(self, tables: UserTables) -> None:
+        """Nor would it ever be given, since no time makes one older. A row that has one says it for its key."""
+        spec, names = tables.spec(), tables.names
+        account, happened = tables.quoted(names.account), tables.quoted(names.happened)
+        time = f"CASE WHEN {account} = 2 THEN NULL ELSE {happened} END"
+        store = tables.open(replace(spec, source=replace(spec.source, event_time=time)))
+        tables.played([1, 2], account=2)
+        store.create()
+        store.backfill(KEYS)
+        tables.played([3, 4, 5], account=2)
+        late = START + timedelta(hours=2)
+        tables.played([2, 4], at=late)
+        tables.played([4], account=2)
+        tables.cover([5])
+        asks = (Ask(10, START), Ask(2, START), Ask(10, late), Ask(10))
+        assert [read(store, ask) for ask in asks] == [store.anti_join(ask) for ask in asks]
+        assert [read(store, ask) for ask in asks] == [[3, 1], [3, 1], [4, 3, 2, 1], [4, 3, 2, 1]]
+        tables.uncover([5])
+        assert read(store, Ask(10, START)) == [5, 3, 1]
+        assert store.read(Ask(1, START))[0].event_time is None
+
     def test_a_queue_without_event_times_waits_for_nothing(self, tables: UserTables) -> None:
         spec = tables.spec()
         store = created(tables, replace(spec, source=replace(spec.source, event_time=None)))

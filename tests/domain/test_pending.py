@@ -1,11 +1,12 @@
 """A key's state is merged by maximum: no order of events, and no repetition, makes another queue of them."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.pending_queue import covers, pending, register
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec, covers, pending, register
 
 #: Cover (or None: the source), version, covered.
 Event = tuple[int | None, int, bool]
@@ -45,3 +46,19 @@ def test_a_cover_is_taken_back_by_a_later_event_and_not_by_an_earlier_one() -> N
     assert covers(max(register(1, covered=False), register(2, covered=True)))
     assert not covers(max(register(3, covered=False), register(2, covered=True)))
     assert not covers(0)
+
+
+def test_a_queue_of_before_covers_had_versions_is_declared_as_it_was() -> None:
+    """Else it would be taken for one of another declaration, and refused."""
+    covers = (QueueCover("salts", "good", "lost"), QueueCover("players", "good", "lost", "created_at"))
+    source, keys = QueueSource("history", None, None), KeyRange(0, 9)
+    spec = QueueSpec("q", "id", source, covers, keys, timedelta(1), newest_first=True, participants=None)
+    salts = {"table": "salts", "where": "good", "uncovered": "lost"}
+    assert spec.declared() == {
+        "name": "q",
+        "key": "id",
+        "source": {"table": "history", "where": None, "event_time": None},
+        "covers": (salts, {**salts, "table": "players", "version": "created_at"}),
+        "keys": {"lowest": 0, "below": 9},
+        "participants": None,
+    }

@@ -111,14 +111,19 @@ def test_entries_that_became_false_unseen_are_surplus_and_not_offered(tables: Sq
     assert store.compare(KEYS).surplus == (), "who reads withdraws it"
 
 
+#: As texts, seconds, and milliseconds; and what has none.
+_TIMES = ["'2026-01-01T00:00:00Z'", "1767225600", "1767225600.5", "NULL", "'soon'", "1767225600000", "1767225600500.0"]
+
+
 def test_times_are_texts_or_numbers(tables: SqliteTables) -> None:
     store = created(tables)
-    for key, happened in enumerate(["'2026-01-01T00:00:00Z'", "1767225600", "1767225600.5", "NULL", "'soon'"], 1):
+    for key, happened in enumerate(_TIMES, 1):
         tables.run(f"INSERT INTO history VALUES ({key}, 'ranked', {happened}, 1)")
-    assert read(store, Ask(9, START)) == [2, 1] == store.anti_join(Ask(9, START))
-    assert read(store, Ask(9, START + timedelta(seconds=1))) == [3, 2, 1]
+    assert read(store, Ask(9, START)) == [6, 5, 4, 2, 1] == store.anti_join(Ask(9, START))
+    assert read(store, Ask(9, START + timedelta(seconds=1))) == [7, 6, 5, 4, 3, 2, 1]
     moments = {offer.key: offer.event_time for offer in store.read(EVERYTHING)}
-    assert moments == {1: START, 2: START, 3: START + timedelta(seconds=0.5), 4: None, 5: None}
+    half = START + timedelta(seconds=0.5)
+    assert moments == {1: START, 2: START, 3: half, 4: None, 5: None, 6: START, 7: half}
 
 
 def test_nothing_is_promised_without_an_index_or_a_file(tables: SqliteTables, tmp_path: Path) -> None:

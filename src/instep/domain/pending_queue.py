@@ -7,10 +7,10 @@ cover back does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from heapq import nlargest
-from typing import Final
+from typing import Any, Final
 
 LARGEST_KEY: Final = 2**63 - 1
 
@@ -57,6 +57,16 @@ class QueueSpec:
     newest_first: bool
     participants: str | None
     """A column of the source with whom the key concerns, for reading the keys of some of them first."""
+
+    def declared(self) -> dict[str, Any]:
+        """What live capture is made from, as JSON has it: the same for the same queue of an earlier release, which knew
+        no `version`. How a queue is read may change at any time.
+        """
+        made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first"}}
+        for cover in made["covers"]:
+            if cover["version"] is None:
+                del cover["version"]
+        return made
 
 
 def register(version: int, *, covered: bool) -> int:

@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "an offer that is not settled is given",
         "queues/engines/sqlite/queries.py",
-        '        wanted.append(f"_offer.event_time <= {ask.settled.timestamp()!r}")\n',
-        '        wanted.append(f"_offer.event_time >= 0")\n',
+        '        wanted.append(_settled("_offer.event_time", ask.settled))\n',
+        '        wanted.append("_offer.event_time >= 0")\n',
         _SQLITE,
     ),
     Mutant(

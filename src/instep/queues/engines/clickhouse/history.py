@@ -18,6 +18,7 @@ from instep.queues.engines.clickhouse.reading import micros
 from instep.queues.engines.clickhouse.tables import (
     BACKFILLED,
     NO_EVENT,
+    NULL_EVENT,
     UNKNOWN_EVENT,
     VERSION,
     Tables,
@@ -214,13 +215,14 @@ def anti_join_sql(tables: Tables, ask: Ask) -> str:
     """Keys as `key`, in the order of reading; settled and after as parameters of the same names."""
     spec = tables.spec
     beyond = None if ask.after is None else f"instep_key {'<' if spec.newest_first else '>'} {{after:Int64}}"
-    settled = None if ask.settled is None else "instep_event <= {settled:Int64}"
+    time = "min(instep_event)"
+    settled = "1" if ask.settled is None else f"{time} <= {{settled:Int64}} OR {time} = {NULL_EVENT:d}"
     within = tables.within()
     if ask.participants:
         within = conditions(within, f"{quoted(spec.participants or '')} IN {{participants:Array(Int64)}}")
     return (
-        f"SELECT DISTINCT instep_key AS key FROM ({_pending_sql(tables, within)})"
-        f" WHERE {conditions(beyond, settled) or '1'}"
+        f"SELECT instep_key AS key FROM ({_pending_sql(tables, within)}) WHERE {beyond or '1'}"
+        f" GROUP BY instep_key HAVING {settled}"
         f" ORDER BY key {'DESC' if spec.newest_first else 'ASC'} LIMIT {ask.limit:d}"
     )
 

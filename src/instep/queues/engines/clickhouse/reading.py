@@ -211,7 +211,7 @@ def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates
     taken = offered(offers, registers)
     dropped = 0 if taken.all() else int(spent(offers, registers).sum())
     if settled is not None:
-        taken &= events <= settled
+        taken &= (events <= settled) | (events == NULL_EVENT)
     return _Candidates(keys[taken], offers[taken] >> np.uint64(1), events[taken], dropped)
 
 
@@ -235,7 +235,7 @@ def _confirmed(
     _withdraw(session, tables, [(each, versions[each.key]) for each in truth.values() if each.covered])
     for at in np.flatnonzero(doubtful):
         merged = truth.get(int(keys[at]))
-        if merged is not None and merged.pending and (settled is None or merged.event <= micros(settled)):
+        if merged is not None and merged.pending and (settled is None or merged.settled(micros(settled))):
             taken[at], events[at] = True, merged.event
     times = _moments(tables, events[taken])
     return list(map(Offer, keys[taken].tolist(), candidates.versions[taken].tolist(), times))
@@ -284,6 +284,10 @@ class Truth:
     @property
     def pending(self) -> bool:
         return self.seen and not self.covered
+
+    def settled(self, until: int) -> bool:
+        """A key without an event time has nothing to wait for."""
+        return self.event <= until or self.event == NULL_EVENT
 
 
 def looked_up(session: Session, tables: Tables, keys: Collection[int]) -> dict[int, Truth]:

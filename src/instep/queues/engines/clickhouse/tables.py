@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
@@ -113,13 +113,7 @@ class Tables:
 
     def declaration(self) -> str:
         """The same for the same tables and views. How they are read is no part of it."""
-        made = {name: value for name, value in asdict(self.spec).items() if name not in {"settle", "newest_first"}}
-        # Not there, as it was before there were such columns: a queue of then is the same.
-        made["covers"] = [
-            {name: value for name, value in cover.items() if (name, value) != ("version", None)}
-            for cover in made["covers"]
-        ]
-        said = json.dumps({"layout": _LAYOUT, **made}, default=str, sort_keys=True)
+        said = json.dumps({"layout": _LAYOUT, **self.spec.declared()}, default=str, sort_keys=True)
         return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def key_sql(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -118,8 +118,13 @@ class Layout:
 
     def present(self, key: str, settled: datetime | None = None) -> str:
         """Whether the source has the key; a queue without event times has nothing to wait for."""
-        early = [] if settled is None or self.event_time is None else [f"{self.event_time} <= {moment(settled)}"]
-        return f"EXISTS (SELECT {self.source_rows(key, *early)})"
+        if settled is None or self.event_time is None:
+            return f"EXISTS (SELECT {self.source_rows(key)})"
+        return f"(SELECT {self.settled(settled)} {self.source_rows(key)} HAVING count(*) > 0)"
+
+    def settled(self, until: datetime) -> str:
+        """Of some rows of a key: without any event time there is nothing to wait for."""
+        return f"coalesce(min({self.event_time}), '-infinity') <= {moment(until)}"
 
     def uncovered(self, key: str, keys: KeyRange | None = None) -> str:
         """Whether no cover holds: for many keys, as joins. That covers have only keys of the range is for PostgreSQL,
@@ -168,7 +173,7 @@ class Layout:
 
     def declared(self) -> str:
         """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
-        spec = asdict(self.spec)
+        spec = self.spec.declared()
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 
     @property
@@ -180,8 +185,8 @@ class Layout:
         return f"/* instep:queue:{self.spec.name}:legacy */"
 
 
-#: Infinite where the rows have none; null where there are no rows yet.
-_EARLIEST = "CASE WHEN count(*) > 0 THEN coalesce(min(event_time), 'infinity') END"
+#: Infinitely long ago where the rows have none, since there is nothing to wait for; null where there are no rows yet.
+_EARLIEST = "CASE WHEN count(*) > 0 THEN coalesce(min(event_time), '-infinity') END"
 _CONCERNED = "coalesce(array_agg(DISTINCT participant) FILTER (WHERE participant IS NOT NULL), '{}')"
 
 

@@ -61,14 +61,13 @@ def anti_join(layout: Layout, ask: Ask) -> str:
     source = layout.spec.source
     key = f"{layout.called(source.table)}.{layout.key}"
     wanted = [held(source.where), layout.between(key), *_beyond(layout, key, ask.after), layout.uncovered(key)]
-    if ask.settled and layout.event_time:
-        wanted.append(f"{layout.event_time} <= {moment(ask.settled)}")
     if ask.participants and layout.spec.participants:
         wanted.append(f"{quoted(layout.spec.participants)} = ANY({numbers(list(ask.participants))})")
+    having = f"HAVING {layout.settled(ask.settled)} " if ask.settled and layout.event_time else ""
     return (
-        f"SELECT {layout.legacy_comment} DISTINCT {key}::bigint AS key\n"
+        f"SELECT {layout.legacy_comment} {key}::bigint AS key\n"
         f"FROM {layout.table(source.table)} AS {layout.called(source.table)}\n"
-        f"{_where(wanted)}ORDER BY key{_order(layout)} LIMIT {int(ask.limit)}"
+        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
 from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+
+#: Of the year 9999: numbers beyond are no seconds for SQLite.
+_LAST_SECOND = 253_402_300_799
 
 
 def quoted(name: str) -> str:
@@ -66,11 +69,14 @@ class Layout:
 
     @property
     def time(self) -> str | None:
-        """Seconds since 1970 of a row of the source, from a text or a number; infinite where there is none."""
+        """Seconds since 1970 of a row, from a text or a number (of seconds or milliseconds); else infinite."""
         expression = self.spec.source.event_time
         if expression is None:
             return None
-        return f"ifnull(round((julianday({held(expression)}, 'auto') - 2440587.5) * 86400, 3), 9e999)"
+        given = held(expression)
+        millis = f"typeof({given}) IN ('integer', 'real') AND abs({given}) > {_LAST_SECOND}"
+        time = f"CASE WHEN {millis} THEN {given} / 1000.0 ELSE {given} END"
+        return f"ifnull(round((julianday({time}, 'auto') - 2440587.5) * 86400, 3), 9e999)"
 
     def earliest(self, key: str) -> str:
         """The earliest event time of a key, or null without event times."""
@@ -102,7 +108,7 @@ class Layout:
 
     def declared(self) -> str:
         """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
-        spec = asdict(self.spec)
+        spec = self.spec.declared()
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from instep.domain.pending_queue import KeyRange
 from instep.queues.engines.queue_engine import Ask
 from instep.queues.engines.sqlite.layout import Layout, held, quoted
@@ -11,7 +13,7 @@ def offers(layout: Layout, ask: Ask) -> str:
     """Offers in the order of reading: key, version, event time, whether it is false, and whether to give it."""
     wanted = _beyond(layout, "_offer.key", ask.after)
     if ask.settled and layout.time:
-        wanted.append(f"_offer.event_time <= {ask.settled.timestamp()!r}")
+        wanted.append(_settled("_offer.event_time", ask.settled))
     if ask.participants and layout.spec.participants:
         concerned = f"SELECT key FROM {layout.participants} WHERE participant IN ({_list(ask.participants)})"
         wanted.append(f"_offer.key IN ({concerned})")
@@ -26,13 +28,12 @@ def anti_join(layout: Layout, ask: Ask) -> str:
     key = f"{layout.source}.{layout.key}"
     wanted = [held(layout.spec.source.where), layout.between(key), *_beyond(layout, key, ask.after)]
     wanted.append(layout.uncovered(key))
-    if ask.settled and layout.time:
-        wanted.append(f"{layout.time} <= {ask.settled.timestamp()!r}")
     if ask.participants and layout.spec.participants:
         wanted.append(f"{quoted(layout.spec.participants)} IN ({_list(ask.participants)})")
+    having = f"HAVING {_settled(f'min({layout.time})', ask.settled)} " if ask.settled and layout.time else ""
     return (
-        f"SELECT {layout.legacy_comment} DISTINCT {key} AS key FROM {layout.source}\n"
-        f"{_where(wanted)}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
+        f"SELECT {layout.legacy_comment} {key} AS key FROM {layout.source}\n"
+        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
     )
 
 
@@ -71,6 +72,11 @@ def garbage(layout: Layout, table: str, where: str | None) -> str:
     keys = layout.spec.keys
     found = f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)} AND {quoted(table)}.{layout.key}"
     return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
+
+
+def _settled(time: str, until: datetime) -> str:
+    """A key without an event time has nothing to wait for."""
+    return f"({time} <= {until.timestamp()!r} OR {time} = 9e999)"
 
 
 def _list(numbers: tuple[int, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,7 +94,20 @@ def half_ids(slice_id: str) -> tuple[str, str]:
     return f"{slice_id}a", f"{slice_id}b"
 
 
-@dataclass(frozen=True, slots=True)
+class _Payload:
+    """Bytes, or what makes them whenever they are asked for: a plan of a large corpus holds no copy of it."""
+
+    def __get__(self, plan: SlicePlan | None, owner: type[SlicePlan]) -> bytes:
+        if plan is None:
+            raise AttributeError("a payload has no default")
+        value: bytes | Callable[[], bytes] = plan.__dict__["payload"]
+        return value() if callable(value) else value
+
+    def __set__(self, plan: SlicePlan, value: bytes | Callable[[], bytes]) -> None:
+        plan.__dict__["payload"] = value
+
+
+@dataclass(frozen=True)
 class SlicePlan:
     """A slice as planned: stored in the ledger and never computed again by a retry.
 
@@ -110,7 +123,7 @@ class SlicePlan:
     units: int
     work: int
     priority: int
-    payload: bytes
+    payload: _Payload = _Payload()
 
 
 @dataclass(frozen=True, slots=True)

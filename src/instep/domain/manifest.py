@@ -58,7 +58,7 @@ class Action(StrEnum):
 UNREAD: Final = "(unread)"
 #: Why it is tried again.
 LEFT_UNREAD: Final = "could not be read before"
-_GONE: Final = "no longer in the source"
+GONE: Final = "no longer in the source"
 _ACTIONS: Final = {each.value: each for each in Action}
 
 
@@ -98,7 +98,7 @@ class Difference:
 def lost_by(changes: Iterable[DocumentChange]) -> int:
     """The number of documents that would be lost, or lose all their content, without a user's permission."""
     return sum(
-        each.reason == _GONE if each.action is Action.DELETE else bool(each.previous_hash) and not each.size
+        each.reason == GONE if each.action is Action.DELETE else bool(each.previous_hash) and not each.size
         for each in changes
     )
 
@@ -152,7 +152,7 @@ def difference(
     gone: list[DocumentChange] = []
     if complete:
         missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
-        gone = _deletions(missing, recorded, failed, buckets, _GONE)
+        gone = _deletions(missing, recorded, failed, buckets, GONE)
     lost = emptied + sum(each.uri in recorded for each in gone)
     return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone), lost)
 

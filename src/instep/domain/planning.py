@@ -93,9 +93,19 @@ def _cut(
     while True:
         cut = [(bucket, list(_runs(group, sizing, rows_per_slice))) for bucket, group in groups]
         count = sum(len(runs) for _, runs in cut)
-        if count <= max(MAX_SLICES_PER_ENTITY, len(groups)):
+        if count <= slices_allowed(len(groups)):
             return cut
-        rows_per_slice = math.ceil(rows_per_slice * max(_GROWTH, count / MAX_SLICES_PER_ENTITY))
+        rows_per_slice = grown(rows_per_slice, count)
+
+
+def slices_allowed(buckets: int) -> int:
+    """Of one entity: each bucket with changes needs one."""
+    return max(MAX_SLICES_PER_ENTITY, buckets)
+
+
+def grown(rows_per_slice: int, slices: int) -> int:
+    """How many rows a slice is to have, where so many of them were too many."""
+    return math.ceil(rows_per_slice * max(_GROWTH, slices / MAX_SLICES_PER_ENTITY))
 
 
 def _runs(group: Iterable[DocumentChange], sizing: SliceSizing, rows_per_slice: int) -> Iterator[list[DocumentChange]]:

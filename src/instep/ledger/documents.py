@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import and_, case, delete, func, literal_column, or_, select
 
 from instep.domain.buckets import BucketLoad
+from instep.domain.identity import IdentityError, canonical_uri, document_id
 from instep.domain.jobs import JobPart, SliceState
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
@@ -16,8 +18,14 @@ from instep.ledger import failures, leases
 from instep.ledger.tables import documents, job_parts, jobs, slices
 from instep.ledger.transaction import Store, Transaction, batches, reads, writes
 
-#: Entries that are fetched at once.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Entries that are fetched at once, and in columns.
 _TOGETHER: Final = 5_000
+_PAGE: Final = 50_000
+#: Up to so many documents are looked for one by one; for more, all are looked at.
+_FEW: Final = 5_000
 
 _DURABLE: Final = slices.c.state == literal_column(f"'{SliceState.COMPLETED}'")
 _OPEN: Final = and_(
@@ -44,6 +52,32 @@ class Documents(Store):
         columns = (documents.c.uri, documents.c.size, documents.c.version)
         rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
         return {uri: (size, version) for uri, size, version in rows.fetchall()}
+
+    @reads
+    def columns(self, tx: Transaction, instance: str, names: Sequence[str]) -> pa.Table:
+        """These columns of all entries of an instance, by document."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(_pages(tx, instance, names)), entry_schema(names))
+
+    @reads
+    def named(self, tx: Transaction, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:
+        """These columns, the URI among them, of the entries that have these URIs."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        schema = entry_schema(names)
+        found: list[pa.RecordBatch] = []
+        if len(uris) <= _FEW:
+            # Each has the id that its URI gives it; should one have another, all are looked at.
+            columns = [documents.c[name] for name in names]
+            for ids in batches(_ids(uris.to_pylist())):
+                some = select(*columns).where(documents.c.instance == instance, documents.c.document_id.in_(ids))
+                found.append(_batch(tx.connection.execute(some).fetchall(), schema))
+            if sum(each.num_rows for each in found) == len(uris):
+                return pa.Table.from_batches(found, schema)
+        pages = _pages(tx, instance, names)
+        return pa.Table.from_batches([each.filter(pc.is_in(each["uri"], value_set=uris)) for each in pages], schema)
 
     @reads
     def get(self, tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
@@ -123,6 +157,45 @@ class Documents(Store):
         # The lease is locked: nothing is written to an instance that its next holder has looked at.
         leases.demand_epoch(tx, job_id, part)
         record(tx, part, job_id, [each.storable() for each in outcomes])
+
+
+def _ids(uris: Sequence[Any]) -> Iterator[str]:
+    for uri in uris:
+        with suppress(IdentityError):  # It was stored with other characters in place of some.
+            yield document_id(canonical_uri(uri))
+
+
+def entry_schema(names: Sequence[str]) -> pa.Schema:
+    """Of columns of entries, as Arrow has them."""
+    import pyarrow as pa
+
+    kinds = {"size": pa.int64(), "chunks": pa.int64(), "bucket": pa.int32(), "digest": pa.int64()}
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+
+
+def _pages(tx: Transaction, instance: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """By the key: no database has to hold more than a page, nor sort one."""
+    schema = entry_schema(names)
+    page = select(*(documents.c[name] for name in names), documents.c.document_id.label("place"))
+    page = page.where(documents.c.instance == instance).order_by(documents.c.document_id).limit(_PAGE)
+    after: str | None = None
+    while True:
+        beyond = page if after is None else page.where(documents.c.document_id > after)
+        rows = tx.connection.execute(beyond).fetchall()
+        if rows:
+            yield _batch(rows, schema)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].place
+
+
+def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns: Any = zip(*rows, strict=True) if rows else [()] * len(schema)
+    # A page has one column more: where it ends.
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=False)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:

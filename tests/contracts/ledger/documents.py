@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from instep.domain.counts import Counts
+from instep.domain.identity import document_id
 from instep.domain.jobs import Claim, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
@@ -49,6 +51,47 @@ class Documents(Fixtures):
             assert ledger.documents.get(part.instance, each.document_id) == each
         assert ledger.documents.get(part.instance, "doc_9999") is None
         assert ledger.documents.get("another", next(iter(entries.values())).document_id) is None
+
+    def test_entries_come_in_columns_as_they_come_in_rows(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = ("uri", "document_id", "size", "version", "document_hash", "chunks", "bucket", "digest")
+        part = self._run(ledger, "first", outcome)
+        entries = ledger.documents.entries(part.instance)
+        expected = [{name: getattr(each, name) for name in names} for each in entries.values()]
+        for page in (50_000, 2, 1):  # That the last page is full, too.
+            monkeypatch.setattr("instep.ledger.documents._PAGE", page)
+            assert ledger.documents.columns(part.instance, names).to_pylist() == expected
+            assert ledger.documents.columns(part.instance, ("chunks", "uri")).column_names == ["chunks", "uri"]
+            assert ledger.documents.columns("another", names).num_rows == 0
+
+    @pytest.mark.parametrize("few", [0, 5_000])
+    def test_entries_of_some_uris_come_in_columns(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, few: int
+    ) -> None:
+        monkeypatch.setattr("instep.ledger.documents._FEW", few)
+        part = self._run(ledger, "first", outcome)
+        first, second = (each.uri for each in ledger.documents.entries(part.instance).values())
+
+        def found(*uris: str) -> list[str | None]:
+            table = ledger.documents.named(part.instance, pa.array(uris, pa.string()), ("uri", "document_id"))
+            return table["document_id"].to_pylist()
+
+        assert found(first) == ["doc_0000"]
+        assert found(second, "file:///unknown", "no uri") == ["doc_0001"]
+        assert found("file:///unknown") == found() == []
+
+    def test_entries_under_the_ids_of_their_uris_come_in_columns(self, ledger: Ledger) -> None:
+        uris = [f"file:///docs/{number}" for number in range(2)]
+        entries = [ManifestEntry(document_id(uri), uri, 1, "v", "hash", 1, 0) for uri in uris]
+
+        def make(claim: Claim) -> SliceOutcome:
+            return SliceOutcome(claim.slice_id, claim.fence, Counts(2, 2), entries)
+
+        part = self._run(ledger, "first", make)
+        for wanted in (uris[:1], uris, [*uris, "file:///unknown"]):
+            table = ledger.documents.named(part.instance, pa.array(wanted, pa.string()), ("document_hash", "uri"))
+            assert sorted(map(str, table["uri"].to_pylist())) == [each for each in wanted if each in uris]
 
     def test_some_documents_are_found_by_ids_that_need_not_be_there(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)

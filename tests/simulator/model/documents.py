@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.documents import entry_schema
 from instep.ledger.failures import FailureRecord
 from tests.simulator.model.tables import Generation, Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
@@ -69,6 +74,16 @@ def manifest(tables: Tables, instance: str) -> dict[str, ManifestEntry]:
 
 def versions(tables: Tables, instance: str) -> dict[str, tuple[int, str]]:
     return {entry.uri: (entry.size, entry.version) for entry in tables.documents.get(instance, {}).values()}
+
+
+def columns(tables: Tables, instance: str, names: Sequence[str], uris: Collection[str] | None = None) -> pa.Table:
+    import pyarrow as pa
+
+    found = [each for each in manifest(tables, instance).values() if uris is None or each.uri in uris]
+    found.sort(key=lambda each: each.document_id)
+    schema = entry_schema(names)
+    made = [pa.array([getattr(each, field.name) for each in found], field.type) for field in schema]
+    return pa.Table.from_arrays(made, schema=schema)
 
 
 def sampled(tables: Tables, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.clock import TIMING, Clock, Timing
@@ -58,6 +58,9 @@ from tests.simulator.model import (
     workers,
 )
 from tests.simulator.model.tables import Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -310,6 +313,15 @@ class _Documents(_Kept, Documents):
     def versions(self, instance: str) -> dict[str, tuple[int, str]]:
         with self._lock:
             return documents.versions(self._tables, instance)
+
+    def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
+        with self._lock:
+            return documents.columns(self._tables, instance, names)
+
+    def named(self, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:
+        wanted = {str(each) for each in uris.to_pylist()}
+        with self._lock:
+            return documents.columns(self._tables, instance, names, wanted)
 
     def get(self, instance: str, document_id: str) -> ManifestEntry | None:
         with self._lock:

@@ -78,7 +78,7 @@ def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(mak
             )
         )
     )
-    listed = source.list().documents
+    listed = list(source.list().documents)
     micros = str(int((NOON - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)))
     assert [(each.uri, each.version, each.locator) for each in listed] == [
         ("table://Ticket/-2", hashlib.sha256("\0zwei, ü".encode()).hexdigest(), ""),
@@ -105,7 +105,7 @@ def test_a_column_without_a_value_has_no_type_as_pandas_writes_it(tmp_path: Path
         rows = {"id": pa.array([file]), "body": pa.array(["text"]), "subject": title, "at": nothing, "gone": nothing}
         pq.write_table(pa.table(rows), tmp_path / f"{file}.parquet")
     source = documents(ParquetRows((str(tmp_path),)))
-    listed = source.list().documents
+    listed = list(source.list().documents)
     assert [each.uri for each in listed] == ["table://Ticket/a", "table://Ticket/b"]
     assert [(each.data, each.title) for each in read(source, listed)] == [(b"text", ""), (b"text", "titled")]
 
@@ -113,7 +113,7 @@ def test_a_column_without_a_value_has_no_type_as_pandas_writes_it(tmp_path: Path
 def test_of_a_row_whose_version_is_null_the_content_tells(make: Make) -> None:
     rows = [(1, "one", "first", NOON, False), (2, "zwei", None, None, None), (3, None, None, None, None)]
     source = documents(make(tickets(*rows)))
-    listed = source.list().documents
+    listed = list(source.list().documents)
     hashes = [hashlib.sha256(each).hexdigest() for each in (b"\0zwei", b"\0")]
     assert [each.version for each in listed[1:]] == hashes
     assert [each.version for each in read(source, listed)] == [each.version for each in listed]
@@ -142,7 +142,7 @@ def test_without_a_version_the_content_is_one(make: Make) -> None:
         make(tickets((1, "one", "first", NOON, False), (2, None, None, NOON, False))),
         DocumentColumns(("id",), "body", "subject"),
     )
-    listed = source.list().documents
+    listed = list(source.list().documents)
     hashes = [hashlib.sha256(each).hexdigest() for each in (b"first\0one", b"\0")]
     assert listed == [
         SourceDocument("table://Ticket/1", 3, hashes[0]),
@@ -159,7 +159,7 @@ def test_without_a_version_the_content_is_one(make: Make) -> None:
 def test_rows_that_share_a_key_or_have_none_are_one_document_that_gives_the_reason(make: Make) -> None:
     row = ("text", "title", NOON, False)
     source = documents(make(tickets((1, *row), (2, *row), (2, *row), (None, *row), (None, *row))))
-    listed = source.list().documents
+    listed = list(source.list().documents)
     flaws = {each.uri: each.locator for each in listed}
     assert flaws == {
         "table://Ticket/(null)": "2 rows have a null in the key (id)",
@@ -186,7 +186,7 @@ def test_keys_of_every_type_are_named_alike_and_found_again(make: Make) -> None:
     rows = pa.table({name: pa.array(values, kind) for name, (kind, values) in keys.items()})
     columns = DocumentColumns(tuple(keys), "text", version="small")
     source = documents(make(rows), columns)
-    listed = source.list().documents
+    listed = list(source.list().documents)
     expected = [row_uri("Ticket", each) for each in zip(*(values for _, values in keys.values()), strict=True)]
     assert [each.uri for each in listed] == sorted(expected)
     assert all(isinstance(each, Content) for each in read(source, listed))
@@ -195,7 +195,7 @@ def test_keys_of_every_type_are_named_alike_and_found_again(make: Make) -> None:
 def test_few_rows_and_many_are_found(make: Make) -> None:
     many = MAX_KEYS + 500
     source = documents(make(tickets(*((each, f"text {each}", None, NOON, False) for each in range(many)))))
-    listed = source.list().documents
+    listed = list(source.list().documents)
     assert len(listed) == many
     for wanted in ([listed[7], listed[3]], listed):
         found = read(source, wanted)
@@ -217,7 +217,7 @@ def test_columns_of_a_wrong_type_are_refused(make: Make, columns: DocumentColumn
 
 
 def test_an_empty_table_has_no_documents(make: Make) -> None:
-    assert documents(make(tickets())).list().documents == []
+    assert list(documents(make(tickets())).list().documents) == []
 
 
 def test_row_groups_without_a_wanted_key_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_files_may_lack_a_column_and_have_wider_numbers(tmp_path: Path) -> None:
     old = pa.table({"id": pa.array([2], pa.int16()), "body": pa.array(["two"]).dictionary_encode()})
     pq.write_table(old, tmp_path / "old.parquet")
     source = documents(ParquetRows((str(tmp_path),)))
-    listed = source.list().documents
+    listed = list(source.list().documents)
     assert [(each.data, each.title) for each in read(source, listed)] == [(b"one", "first"), (b"two", "")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,13 +9,13 @@ from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import as_named_now
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
-from instep.domain.manifest import Action, Difference, difference, same, unchanged
-from instep.domain.planning import cut_documents
+from instep.domain.manifest import Difference
 from instep.domain.promotion_rules import NO_LOSS, Loss, judged
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.comparing import PlannedChanges, compared, counts_of, cut, left_out, state_of
 from instep.entities.generations import wanted_as_of_now
-from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
+from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
@@ -31,20 +30,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
-    if base and not failed and not found.deleted and same(found.documents, ledger.documents.versions(base)):
-        changes = unchanged(len(found.documents))
-    else:
-        indexed = ledger.documents.entries(base) if base else {}
-        found = found.seen_from(indexed)
-        changes = difference(
-            found.documents,
-            indexed,
-            failed,
-            complete=found.complete and found.exhaustive,
-            buckets=setup.buckets,
-            deleted=found.deleted,
-            retry_failures=retry,
-        )
+    found, changes = compared(ledger, base, found, failed, buckets=setup.buckets, retry_failures=retry)
     if kind is Kind.REFRESH and not changes.changes:
         why = wanted_as_of_now(request, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
@@ -63,15 +49,15 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     slices: Sequence[SlicePlan] = []
     if kind is not Kind.NOTHING:
         sizing = replace(setup.sizing, asked=request.settings().slice_rows)
-        slices = cut_documents(changes.changes, sizing, priority=setup.priority)
+        slices = cut(changes, sizing, priority=setup.priority)
     return Found(
         kind=kind,
         why=why,
         unit="document",
         slices=slices,
         counts=counts_of(changes),
-        changes=[Planned(str(each.action), each.uri, each.reason) for each in changes.changes],
-        state=["\0".join((each.action, each.uri, str(each.size), each.version)) for each in changes.changes],
+        changes=PlannedChanges(changes.changes),
+        state=state_of(changes),
         problems=found.problems,
         blocked=blocked,
         held_back=held_back,
@@ -84,19 +70,6 @@ def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
     if request.kind is Kind.RESUME and request.unfinished:
         return request.unfinished.part(setup.ref).part.instance
     return request.checkpoint.instance if request.kind is Kind.REFRESH and request.checkpoint else None
-
-
-def counts_of(changes: Difference) -> dict[str, int]:
-    """Number of documents by outcome, for display."""
-    actions = Counter(change.action for change in changes.changes)
-    return {
-        "new": actions[Action.INSERT],
-        "changed": actions[Action.UPDATE],
-        "deleted": actions[Action.DELETE],
-        "retried": actions[Action.RETRY],
-        "unchanged": changes.unchanged,
-        "known_failures": changes.known_failures,
-    }
 
 
 def _would_fail_again(
@@ -164,17 +137,13 @@ def _left_out(
     the refusal, and the number of such documents.
     """
     options = request.options
-    manifest = request.ledger.documents.entries(checkpoint.instance)
-    found = found.seen_from(manifest)
+    found, changes = left_out(request.ledger, checkpoint.instance, found, buckets=setup.buckets)
     if not found.complete and not options.allow_deletes:
         return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
-    names = [each.uri for each in found.documents]
-    served = as_named_now(manifest, names)
-    changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
     if changes.gone and not found.exhaustive and not options.allow_deletes:
         refusal = Refusal(
             f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "
-            f"the first is {next(each.uri for each in changes.changes[-changes.gone :])}"
+            f"the first is {changes.changes[-changes.gone].uri}"
         )
         return refusal, changes.lost
     return _blocked(setup, changes, found, request), changes.lost
@@ -182,18 +151,9 @@ def _left_out(
 
 def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
-    indexed = ledger.documents.entries(part.instance)
-    found = setup.source.list(None).seen_from(indexed)
-    changes = difference(
-        found.documents,
-        indexed,
-        ledger.failures.versions(part.ref, part.generation),
-        complete=found.complete and found.exhaustive,
-        buckets=part.buckets,
-        deleted=found.deleted,
-        retry_failures=False,
-    )
+    failed = ledger.failures.versions(part.ref, part.generation)
+    _, changes = compared(ledger, part.instance, setup.source.list(None), failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []
-    return cut_documents(changes.changes, setup.sizing, priority=setup.priority)
+    return cut(changes, setup.sizing, priority=setup.priority)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.row_documents import NULL, DocumentColumns, row_key
@@ -54,25 +55,28 @@ class RowDocuments:
             rows += batch.num_rows
             if progress:
                 progress(rows)
-        ordered = pa.Table.from_batches(found, schema).sort_by("uri")
-        return Listing(list(self._documents(ordered)), [])
+        return Listing(self._documents(pa.Table.from_batches(found, schema).sort_by("uri")), [])
 
-    def _documents(self, ordered: pa.Table) -> Iterator[SourceDocument]:
+    def _documents(self, ordered: pa.Table) -> ListedColumns:
         import numpy as np
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not ordered.num_rows:
-            return
-        uris: Any = ordered["uri"].combine_chunks()
+        uris: Any = ordered["uri"]
         other: Any = pc.not_equal(uris[1:], uris[:-1])
-        starts = np.append(0, np.flatnonzero(other.to_numpy(zero_copy_only=False)) + 1)
+        starts = np.append(0, np.flatnonzero(other.to_numpy()) + 1) if len(uris) else np.empty(0, np.int64)
         counts = np.diff(starts, append=len(uris))
-        without: Any = pc.match_substring(uris.take(starts), NULL)
-        firsts = ordered.take(starts)
-        columns = (firsts[name].to_pylist() for name in ("uri", "version", "size"))
-        for uri, version, size, count, null in zip(*columns, counts.tolist(), without.to_pylist(), strict=True):
-            flaw = self._flaw(count, null=null) if null or count > 1 else ""
-            yield SourceDocument(uri, size, flaw or version, flaw)
+        if len(starts) < len(uris):
+            ordered = ordered.take(pa.array(starts))
+        nulls = pc.match_substring(ordered["uri"], NULL).to_numpy()
+        flaws: Any = pa.repeat("", ordered.num_rows)
+        versions: Any = ordered["version"]
+        if np.any(flawed := nulls | (counts > 1)):
+            said = [self._flaw(int(counts[at]), null=bool(nulls[at])) for at in np.flatnonzero(flawed)]
+            flaws = pc.replace_with_mask(flaws, pa.array(flawed), pa.array(said))
+            versions = pc.if_else(pa.array(flawed), flaws, versions)
+        columns = [ordered["uri"], ordered["size"], versions, flaws]
+        return ListedColumns(pa.Table.from_arrays(columns, schema=listed_schema()))
 
     def _flaw(self, count: int, *, null: bool) -> str:
         named = ", ".join(self.columns.key)

@@ -1,0 +1,97 @@
+"""Listings and changes of documents in columns, which look like sequences of documents to whoever wants a few."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+
+from instep.domain.manifest import Action, DocumentChange, SourceDocument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows that become Python objects at once, when somebody looks at all of them.
+_AT_ONCE: Final = 10_000
+
+#: Up to so many documents are compared one by one: importing Arrow takes longer.
+FEW: Final = 50_000
+
+Row = TypeVar("Row", SourceDocument, DocumentChange)
+
+
+class _Rows(Sequence[Row], Generic[Row]):
+    """Rows of a table, made when they are asked for and not kept."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def _row(self, values: Sequence[Any]) -> Row:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[Row]:
+        for start in range(0, len(self), _AT_ONCE):
+            columns = [column.to_pylist() for column in self.table.slice(start, _AT_ONCE).columns]
+            yield from map(self._row, zip(*columns, strict=True))
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        place = range(len(self))[at]
+        return self._row([column[place].as_py() for column in self.table.columns])
+
+
+class ListedColumns(_Rows[SourceDocument]):
+    """A listing in columns (those of `SourceDocument`), each document once."""
+
+    def _row(self, values: Sequence[Any]) -> SourceDocument:
+        return SourceDocument(*values)
+
+
+class ChangeColumns(_Rows[DocumentChange]):
+    """Changes in columns (those of `DocumentChange`)."""
+
+    def _row(self, values: Sequence[Any]) -> DocumentChange:
+        return DocumentChange(Action(values[0]), *values[1:])
+
+    def counts(self, name: str) -> Counter[str]:
+        """How often each value of a column is there."""
+        found: Any = self.table[name].value_counts()
+        return Counter({each["values"]: each["counts"] for each in found.to_pylist()})
+
+    def buffers(self, *names: str) -> Iterator[pa.Buffer]:
+        """What these columns hold, in the same bytes however they came to be."""
+        import pyarrow as pa
+
+        some = self.table.select(names)
+        plain = [(each.name, getattr(each.type, "value_type", each.type)) for each in some.schema]
+        for start in range(0, len(self), _AT_ONCE):
+            for batch in some.slice(start, _AT_ONCE).cast(pa.schema(plain)).combine_chunks().to_batches():
+                yield batch.serialize()
+
+
+def listed_columns(documents: Iterable[SourceDocument]) -> ListedColumns:
+    """The same listing in columns; of a document that is in it twice, the first."""
+    import pyarrow as pa
+
+    once: dict[str, SourceDocument] = {}
+    for each in documents:
+        once.setdefault(each.uri, each)
+    schema = listed_schema()
+    columns = zip(*once.values(), strict=True) if once else ((),) * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return ListedColumns(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def listed_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {"uri": pa.string(), "size": pa.int64(), "version": pa.string(), "locator": pa.string()}
+    return pa.schema([pa.field(name, kinds[name], nullable=False) for name in SourceDocument._fields])

@@ -1,0 +1,89 @@
+"""`domain.planning.cut_documents` over columns: slices know the rows of their changes, and encode them when stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.document_state.columns import ChangeColumns
+from instep.domain.jobs import SlicePlan
+from instep.domain.manifest import Action, encode_changes
+from instep.domain.planning import SliceSizing, grown, slices_allowed
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
+    """See `domain.planning.cut_documents`; the two give the same slices."""
+    table = changes.table
+    order = _order(table)
+    buckets = _numbers(table["bucket"])[order]
+    # Rows up to each change, so that a run ends where a search says.
+    ends = np.concatenate([[0], np.cumsum(_rows(table, sizing)[order])])
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(buckets)) + 1, [len(order)]]).tolist() if len(order) else [0]
+    groups = list(pairwise(edges))
+    ids: Any = table["document_id"]
+    slices: list[SlicePlan] = []
+    for start, runs in zip(edges, _cut(groups, ends, sizing), strict=False):
+        first = start
+        for position, stop in enumerate(runs):
+            slices.append(
+                SlicePlan(
+                    index=len(slices),
+                    bucket=int(buckets[first]),
+                    lower="" if position == 0 else ids[int(order[first])].as_py(),
+                    upper="" if position == len(runs) - 1 else ids[int(order[stop])].as_py(),
+                    units=stop - first,
+                    work=max(1, round(int(ends[stop] - ends[first]) * sizing.work_factor)),
+                    priority=priority,
+                    payload=partial(_encoded, table, order[first:stop]),
+                )
+            )
+            first = stop
+    return slices
+
+
+def _order(table: pa.Table) -> Numbers:
+    keys = table.select(["bucket", "document_id"])
+    return _numbers(pc.sort_indices(keys, sort_keys=[("bucket", "ascending"), ("document_id", "ascending")]))
+
+
+def _rows(table: pa.Table, sizing: SliceSizing) -> Numbers:
+    """As `SliceSizing.rows` has them."""
+    sizes = _numbers(table["size"])
+    deletes = pc.equal(table["action"].cast(pa.string()), pa.scalar(str(Action.DELETE))).to_numpy()
+    return np.where(deletes, 1, np.maximum(1, -(-sizes // sizing.row_bytes)))
+
+
+def _cut(groups: Sequence[tuple[int, int]], ends: Numbers, sizing: SliceSizing) -> list[list[int]]:
+    """Where the runs of each bucket end. They grow until there are few enough, or one for each bucket."""
+    most = sizing.rows_per_slice
+    while True:
+        cut = [list(_runs(start, stop, ends, most)) for start, stop in groups]
+        count = sum(map(len, cut))
+        if count <= slices_allowed(len(groups)):
+            return cut
+        most = grown(most, count)
+
+
+def _runs(start: int, stop: int, ends: Numbers, most: int) -> Iterator[int]:
+    while start < stop:
+        fits = int(np.searchsorted(ends, ends[start] + most, "right")) - 1
+        start = min(stop, max(fits, start + 1))
+        yield start
+
+
+def _encoded(table: pa.Table, rows: Numbers) -> bytes:
+    places: Any = pa.array(rows)
+    return encode_changes(list(ChangeColumns(table.take(places))))
+
+
+def _numbers(column: Any) -> Numbers:
+    return np.asarray(column.to_numpy(), np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -10,23 +9,24 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from instep.domain.identity import canonical_uri, document_id
+from instep.domain.identity import canonical_uri
 
 #: URIs that are Python objects at once.
 _AT_ONCE: Final = 50_000
 
-#: A URI whose path stands in its canonical form as it is, whatever comes before it: no query, no fragment, nothing that
-#: is refused, and a path that is one beyond doubt.
-_PLAIN: Final = re.compile(
-    r"([^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*)(/[^/?#\x00-\x20\x7f][^?#\x00-\x20\x7f]*)"
-).fullmatch
+#: A path that stands in the canonical form of a URI as it is, whatever comes before it: no query, no fragment, nothing
+#: that is refused, and a path beyond doubt.
+_PLAIN: Final = r"^[^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*/[^/?#\x00-\x20\x7f][^?#\x00-\x20\x7f]*$"
 
 
 def document_ids(uris: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     """As `domain.identity` has them: `document_id(canonical_uri(uri))`."""
-    heads: dict[str, str] = {}
-    found = [pa.array([_document_id(uri, heads) for uri in some], pa.string()) for some in _portions(uris)]
+    found = []
+    for some in _portions(uris):
+        ids = ["doc_" + sha256(each).hexdigest() for each in _canonical(some).cast(pa.binary()).to_pylist()]
+        found.append(pa.array(ids, pa.string()))
     return pa.chunked_array(found, pa.string())
 
 
@@ -34,23 +34,23 @@ def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]
     """As `domain.identity.bucket_of` has them."""
     if buckets < 1:
         raise ValueError("a route needs at least one bucket")
-    heads = [b"".join([sha256(each.encode()).digest()[:4] for each in some]) for some in _portions(ids)]
+    heads = [
+        b"".join([sha256(each).digest()[:4] for each in some.cast(pa.binary()).to_pylist()]) for some in _portions(ids)
+    ]
     return np.frombuffer(b"".join(heads), ">i4").astype(np.int32) % np.int32(buckets)
 
 
-def _document_id(uri: str, heads: dict[str, str]) -> str:
-    """`heads` keeps the canonical form of what comes before the path: the same for nearly all of a listing."""
-    plain = _PLAIN(uri)
-    if plain is None:
-        return document_id(canonical_uri(uri))
-    head, path = plain.groups()
-    known = heads.get(head)
-    if known is None:
-        known = heads[head] = canonical_uri(f"{head}/x").removesuffix("/x")
-    return document_id(known + path)
+def _canonical(uris: Any) -> Any:
+    """Most listings have one scheme and one host, which are looked at once."""
+    first = uris[0].as_py()
+    head = first[: first.find("/", first.find("://") + 3)]
+    alike = pc.and_(pc.starts_with(uris, f"{head}/"), pc.match_substring_regex(uris, _PLAIN))
+    if not pc.all(alike).as_py():
+        return pa.array([canonical_uri(each) for each in uris.to_pylist()], pa.string())
+    known = canonical_uri(f"{head}/x").removesuffix("/x")
+    return uris if known == head else pc.binary_replace_slice(uris, start=0, stop=len(head.encode()), replacement=known)
 
 
-def _portions(values: pa.ChunkedArray[Any]) -> Iterator[list[str]]:
+def _portions(values: pa.ChunkedArray[Any]) -> Iterator[Any]:
     for start in range(0, len(values), _AT_ONCE):
-        portion: Any = values.slice(start, _AT_ONCE).to_pylist()
-        yield portion
+        yield values.slice(start, _AT_ONCE)

@@ -13,21 +13,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.app.instances import Instances
 from instep.app.jobs import Jobs
-from instep.app.queues import Queueing
+from instep.app.queues import Queues
 from instep.app.requests import Handling
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
 from instep.container import Container
 from instep.domain.refs import PartitionRef
-from instep.domain.settings import JobSettings
 from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
-from instep.entities.partitions import declared_ref, declared_refs, wanted_refs
+from instep.entities.partitions import wanted_refs
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, UserError
 from instep.jobs.target_order import held_up
@@ -41,22 +40,14 @@ if TYPE_CHECKING:
 
     from instep.answers.doctor import Finding
     from instep.answers.failures import Failure
-    from instep.answers.instances import Change, Instance
-    from instep.answers.lineage import Lineage, Moment
     from instep.answers.plan import Plan
     from instep.answers.search import Hit
     from instep.answers.status import Partition
     from instep.answers.wants import Want
-    from instep.answers.why import Provenance
     from instep.entities.setup import EntitySetup
-    from instep.jobs.collection import Garbage
     from instep.jobs.promote import Promotion
     from instep.jobs.run import EntityResult
-    from instep.ledger.verification import Verified
     from instep.targets.document_target import SearchMode
-
-#: How long old instances and wants are kept unless told otherwise.
-KEEP = timedelta(days=30)
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Instep:
@@ -67,7 +58,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling, Jobs, Queueing, Upkeep):
+class Instep(Handling, Instances, Jobs, Queues, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -343,68 +334,6 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         with closing(container.ledger()) as ledger:
             return cancel_want(ledger, found.id, by=by, why=why)
 
-    def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
-        """Every instance of a partition, newest first."""
-        from instep.answers.instances import instance_answer
-
-        found = self._ref(ref)
-        with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return list(map(instance_answer, ledger.instances.newest(found, limit=limit)))
-
-    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Change:
-        """Mark the Live instance as wrong: the next run builds a new one; until then it is served as before."""
-        from instep.answers.instances import change_answer
-        from instep.entities.instances import live, taint
-
-        found, container = self._ref(ref), Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            name = generation_of(ledger, found, checked_generation(generation))
-            live(ledger, found, name, "tainted")  # No ledger is made just to find that it is empty.
-        with closing(container.ledger()) as ledger:
-            return change_answer(taint(ledger, found, name, why=why, by=by))
-
-    def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Change:
-        """The next run builds it anew, though nothing is wrong with it. `allow_empty`: it may become empty, because its
-        source is. That is said by a want, so that a worker builds it too.
-        """
-        from instep.answers.instances import change_answer
-        from instep.entities.instances import rebuild
-        from instep.requests.wants import make_want
-
-        found, container = self._ref(ref), Container(self.project)
-        with closing(container.ledger()) as ledger:
-            name = generation_of(ledger, found, checked_generation(generation))
-            left = rebuild(ledger, found, name, by=by)
-            if allow_empty:
-                settings = JobSettings(allow_empty=True)
-                make_want(ledger, container.ids.new(), [found], generation=name, by=by, settings=settings)
-                left = replace(left, wanted=True)
-            return change_answer(left)
-
-    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Change]:
-        """The time of these partitions is over; by default of those that are past their time to live."""
-        from instep.answers.instances import change_answer
-        from instep.entities.instances import expire, expire_overdue, live, overdue
-
-        container = Container(self.project)
-        named = declared_refs(refs or (), self.project)
-        declared = self.project.entities.items()
-        ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
-        with closing(container.ledger(read_only=True)) as ledger:
-            # All of them, before the first is: and no ledger is made just to find that it is empty.
-            names = {ref: generation_of(ledger, ref, checked_generation(generation)) for ref in named}
-            for ref, name in names.items():
-                live(ledger, ref, name, "expired")
-            if not named and not overdue(ledger, ttls):
-                return []
-        with closing(container.ledger()) as ledger:
-            done = (
-                [expire(ledger, ref, name, by=by) for ref, name in names.items()]
-                if named
-                else expire_overdue(ledger, ttls, by=by)
-            )
-            return list(map(change_answer, done))
-
     def search(
         self,
         query: str,
@@ -444,70 +373,6 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
             return list(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
 
-    def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
-        """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
-
-        `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
-        of a table the row's key, its columns joined by commas.
-        """
-        from instep.answers.why import provenance_answer, why
-
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            found = why(container.one_each(), ledger, target, row_id, generation=checked_generation(generation))
-            return provenance_answer(found)
-
-    def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
-        """Inputs of the canonical instance of a partition, direct and indirect; as known at a time, if one is given.
-
-        An older instance is named by its UUID, or the first 8 characters of that.
-        """
-        from instep.answers.lineage import lineage
-
-        with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return lineage(ledger, ref, at=None if at is None else _milliseconds(at))
-
-    def status_at(
-        self, entities: Iterable[str] | None = None, *, at: datetime | None = None, job: str | None = None
-    ) -> list[Moment]:
-        """The canonical instances and their states at a time, or when a job ended; by default now."""
-        from instep.answers.jobs import find_job
-        from instep.answers.lineage import end_of, moments
-
-        if at is not None and job is not None:
-            raise UserError("either a time or a job can be looked back at, not both")
-        with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            now = ledger.now()
-            time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
-            return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
-
-    def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:
-        """Forget instances that were left, and wants that have ended, for longer than `keep`."""
-        from instep.jobs.collection import collect
-
-        milliseconds = round(keep.total_seconds() * 1000)
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            found = collect(ledger, keep=milliseconds, dry_run=True)
-        if dry_run or found.empty:
-            return found
-        with closing(container.ledger()) as ledger:
-            return collect(ledger, keep=milliseconds)
-
-    def verify_ledger(self) -> Verified:
-        """Replay the ledger's log, and compare what is stored with what it leads to. Changes nothing."""
-        with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return ledger.events.verify()
-
-    def rebuild_ledger(self) -> Verified:
-        """Make what is stored what the ledger's log leads to. The differences are those that there were."""
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            if not ledger.events.rows(limit=1):
-                return ledger.events.verify()  # No ledger is made just to find that it is empty.
-        with closing(container.ledger()) as ledger:
-            return ledger.events.rebuild_projections()
-
     def check(self) -> list[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
         container = Container(self.project, spark=self._spark)
@@ -515,13 +380,6 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             return container.check()
         finally:
             container.close()
-
-    def _ref(self, text: str) -> PartitionRef:
-        return declared_ref(text, self.project)
-
-
-def _milliseconds(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
 
 
 def _listing(progress: Progress, entity: str) -> Callable[[int], None]:

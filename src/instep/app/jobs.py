@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Jobs:
-    """Of one project; see `app.Instep`."""
+    """The methods of `app.Instep` for jobs."""
 
     project: Project
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 WEEK = timedelta(days=7)
 
 
-class Queueing:
-    """Of one project; see `app.Instep`."""
+class Queues:
+    """The methods of `app.Instep` for queues."""
 
     project: Project
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Handling:
-    """Of one project; see `app.Instep`."""
+    """The methods of `app.Instep` for requests, handlers and namespaces."""
 
     project: Project
     _spark: SparkSession | None

@@ -1,4 +1,4 @@
-"""The part of the Python API for upkeep of document indexes: buckets, differences, repairs, adoption."""
+"""The part of the Python API for upkeep: buckets, differences, repairs, adoption, the ledger's projections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from instep.jobs.adoption import Adoption
     from instep.jobs.run import EntityResult
     from instep.ledger.ledger import Ledger
+    from instep.ledger.verification import Verified
 
 #: How long a run waits for another one on the same entity unless told otherwise, in seconds.
 WAIT_SECONDS = 600.0
 
 
 class Upkeep:
-    """Of one project; see `app.Instep`."""
+    """The methods of `app.Instep` for upkeep."""
 
     project: Project
     _spark: SparkSession | None
@@ -71,7 +72,7 @@ class Upkeep:
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityResult]:
-        """Compare, and make a job of what differs. What has changed in the source is left to the next run."""
+        """Compare, and repair the differences by a job. Changes of the source are left to the next run."""
         options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
         container = Container(self.project, spark=self._spark, engine=engine)
         with closing(container), closing(container.ledger()) as ledger:
@@ -89,8 +90,8 @@ class Upkeep:
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityResult]:
-        """Build an entity anew with another number of buckets, beside what is served, which is replaced when that is
-        verified. The project should say the same number: runs refuse another.
+        """Rebuild an entity with another number of buckets, beside the served index, which it replaces once it is
+        verified. Declare the same number in the project: runs refuse another.
         """
         if not 1 <= buckets <= MAX_BUCKETS:
             raise UserError(f"{buckets} buckets are out of range", hint=f"Allowed: 1 to {MAX_BUCKETS}.")
@@ -112,8 +113,8 @@ class Upkeep:
         by: str = "",
         progress: Progress | None = None,
     ) -> list[Adoption]:
-        """Make indexes this project's that another ledger has made: its own, if its ledger was lost, or those of a
-        project that gives them up. What is found is shown to `agree` first. Writes nothing if that says no.
+        """Take over indexes that another ledger made: this project's own, if its ledger was lost, or those of a project
+        that gives them up. `agree` is asked about the found ones first; if it returns False, nothing is written.
         """
         from instep.jobs import adoption
 
@@ -129,6 +130,20 @@ class Upkeep:
                 return found
             return [adoption.adopt(each, context, by=by) for each in found]
 
+    def verify_ledger(self) -> Verified:
+        """Replay the ledger's log, and compare the stored projections with it. Changes nothing."""
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return ledger.events.verify()
+
+    def rebuild_ledger(self) -> Verified:
+        """Rebuild the stored projections from the ledger's log. Returns the differences found before."""
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            if not ledger.events.rows(limit=1):
+                return ledger.events.verify()  # No ledger is made just to find that it is empty.
+        with closing(container.ledger()) as ledger:
+            return ledger.events.rebuild_projections()
+
     def declared_buckets(self, entity: str) -> int | None:
         """The number of buckets that the project declares; None for a table."""
         declared = self.project.entities[entity]
@@ -136,7 +151,7 @@ class Upkeep:
 
 
 def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> None:
-    """A first build has as many buckets as the project says."""
+    """Check that something is built or in work: a first build takes the number of buckets from the project."""
     if ledger.checkpoints.get(ref, generation) is None and ledger.jobs.unfinished(ref, generation) is None:
         raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ledger, ref, generation))
 

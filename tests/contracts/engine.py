@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from instep.pipeline.outcomes import encode_outcome, outcome_batch
 BUCKETS = 4
 
 
-def a_wave(documents: int = 40, *, slices_per_bucket: int = 2, work: int = 1) -> Wave:
+def a_wave(documents: int = 40, *, slices_per_bucket: int = 2, work: int = 1, tasks: int = BUCKETS) -> Wave:
     """Documents `d0`, `d1`, … dealt to buckets and, within one, to slices. `work` counts per document."""
     slices = []
     for bucket in range(BUCKETS):
@@ -41,7 +41,7 @@ def a_wave(documents: int = 40, *, slices_per_bucket: int = 2, work: int = 1) ->
                 fence = 3 + bucket
                 slices.append(WaveSlice(f"s{bucket}.{turn}", fence, bucket, work * len(changes), changes))
     ref = PartitionRef.parse("Document")
-    return Wave(str(uuid.uuid4()), ref, "instance", "Document__1", 7, 5, tuple(slices))
+    return Wave(str(uuid.uuid4()), ref, "instance", "Document__1", 7, 5, tuple(slices), tasks)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,8 @@ class EngineContract:
             assert outcome.counts == Counts(
                 read=len(part.changes), written=len(part.changes), rows_written=2 * len(part.changes)
             )
-            assert [entry.document_id for entry in outcome.entries] == [each.document_id for each in part.changes]
+            assert {entry.document_id for entry in outcome.entries} == {each.document_id for each in part.changes}
+            assert len(outcome.entries) == len(part.changes)
 
     def test_all_rows_are_written_once_and_staged_files_are_named(self, engine: Engine, tmp_path: Path) -> None:
         tasks = list(engine.run(a_wave(), RowFiles(tmp_path)))
@@ -173,13 +174,21 @@ class EngineContract:
         assert sorted(row["chunk_id"] for row in rows) == sorted(f"d{n}/{i}" for n in range(40) for i in range(2))
         assert all(row["document_hash"] == f"hash of {row['document_id']}" for row in rows)
 
-    def test_a_bucket_is_seen_by_one_task_only(self, engine: Engine, tmp_path: Path) -> None:
-        rows = written(tmp_path, list(engine.run(a_wave(work=10_000), RowFiles(tmp_path))))
-        files: dict[int, set[str]] = {}
-        for row in rows:
-            files.setdefault(row["bucket"], set()).add(row["file"])
-        assert len(files) == BUCKETS
-        assert all(len(each) == 1 for each in files.values())
+    def test_slices_of_one_bucket_are_read_by_several_tasks_and_each_document_by_one(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        whole = a_wave(tasks=3)
+        (first, *_), one_slice = whole.slices, replace(whole, slices=whole.slices[:1])
+        alone = list(engine.run(one_slice, RowFiles(tmp_path)))
+        assert by_slice(alone)[first.slice_id].counts.read == len(first.changes)
+        together = list(engine.run(whole, RowFiles(tmp_path)))
+        assert len(alone) == len(together) <= 3
+        for tasks, documents in ((alone, len(first.changes)), (together, 40)):
+            files: dict[str, set[str]] = {}
+            for row in written(tmp_path, tasks):
+                files.setdefault(row["document_id"], set()).add(row["file"])
+            assert len(files) == documents
+            assert all(len(each) == 1 for each in files.values())
 
     def test_a_poisoned_document_fails_alone(self, engine: Engine, tmp_path: Path) -> None:
         tasks = list(engine.run(a_wave(), RowFiles(tmp_path, poison=frozenset({"d5"}))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from heapq import heapify, heapreplace
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from instep.domain.jobs import SlicePlan
 from instep.domain.planning import (
+    LEAST_TASK_SECONDS,
     SLICE_ROWS_MAX,
+    TASK_SECONDS,
     WAVE_SECONDS,
     Pace,
     claim_order,
@@ -20,6 +23,8 @@ from instep.domain.planning import (
     fair_share,
     learned_pace,
     lpt_bound,
+    most_claims,
+    tasks_of,
     too_long,
     wave_work,
 )
@@ -46,6 +51,14 @@ def test_a_document_that_is_larger_than_any_slice_comes_last_of_its_priority() -
     giant, urgent = planned(0, SLICE_ROWS_MAX + 1), planned(1, SLICE_ROWS_MAX + 1, priority=50)
     slices = [giant, planned(2, 1), urgent, planned(3, SLICE_ROWS_MAX)]
     assert [slices[at].index for at in claim_order(slices)] == [1, 3, 2, 0]
+
+
+@pytest.mark.parametrize("work", [10_000, 777])
+def test_the_first_claims_of_equal_documents_are_spread_over_all_buckets(work: int) -> None:
+    """As planned they come bucket by bucket: a wave of 64 lay in one."""
+    slices = [SlicePlan(at, at // 100, "", "", 1, work, 40, b"") for at in range(1_600)]
+    first = claim_order(slices)[:64]
+    assert Counter(slices[at].bucket for at in first) == dict.fromkeys(range(16), 4)
 
 
 @given(plans)
@@ -145,3 +158,28 @@ def test_a_slice_of_several_waves_is_too_long_unless_it_cannot_be_cut(start: flo
     assert too_long(limit + 1, 2, pace, idle=idle)
     assert not too_long(limit * 100, 1, pace, idle=idle)
     assert not too_long(limit * 100, 0, pace, idle=idle)
+
+
+SECOND = Pace(0.0, 4_000.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tasks"),
+    [(0.01, 1), (0.06, 1), (0.13, 2), (0.25, 4), (0.5, 4), (2, 4), (2.1, 8), (10, 20), (9.9, 20), (100, 200)],
+)
+def test_tasks_last_two_seconds_are_as_many_for_each_core_and_few_of_little(seconds: float, tasks: int) -> None:
+    assert tasks_of(round(seconds * SECOND.work_per_second), SECOND) == tasks
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**6), st.integers(1, 512))
+def test_no_core_is_idle_where_a_task_pays_and_no_task_outlasts_its_goal(work: int, speed: int, cores: int) -> None:
+    pace = Pace(0.0, float(speed), cores)
+    tasks = tasks_of(work, pace)
+    of_a_task = work * cores / speed / tasks
+    assert tasks % cores == 0 or of_a_task < 2 * LEAST_TASK_SECONDS
+    assert of_a_task <= TASK_SECONDS * 1.001
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 64), (7, 64), (8, 128), (32, 512), (4_096, 512)])
+def test_a_machine_with_more_cores_claims_more_at_once(cores: int, most: int) -> None:
+    assert most_claims(64, Pace(0.0, 1.0, cores)) == most

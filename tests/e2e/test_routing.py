@@ -146,8 +146,8 @@ def test_a_restart_assigns_the_same_documents_and_delete_markers_to_the_same_buc
 
 
 def test_different_documents_have_different_writers_and_each_document_one(feed: Feed) -> None:
-    """In one wave, slices of a bucket go to one task: `tests/contracts/engine.py`. Here, each document is in one slice
-    of its bucket, and there are many.
+    """In one wave a document has one task: `tests/contracts/engine.py`. Here, each document is in one slice of its
+    bucket, and there are many.
     """
     site = Site(Location(feed.root, feed.root))
     feed.put(range(50), "first")

@@ -1,12 +1,10 @@
-"""Which engine is chosen and why; how slices are dealt to tasks."""
+"""Which engine is chosen and why."""
 
 from __future__ import annotations
 
 import pytest
 
 from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
-from instep.pipeline.engine.tasks import assign, buckets
-from tests.contracts.engine import BUCKETS, a_wave
 
 
 def chosen(
@@ -69,20 +67,3 @@ def test_a_remote_address_wins_over_the_master() -> None:
 def test_paces_are_positive() -> None:
     assert pace_of("inline").seconds(1_000) > 0
     assert pace_of("spark", 8).work_per_second > pace_of("spark", 2).work_per_second
-
-
-@pytest.mark.parametrize("tasks", range(1, 7))
-def test_slices_are_dealt_whole_and_a_bucket_stays_together(tasks: int) -> None:
-    wave = a_wave(97, slices_per_bucket=3)
-    hands = assign(wave, tasks)
-    assert len(hands) == min(tasks, BUCKETS)
-    assert sorted(each.slice_id for hand in hands for each in hand) == sorted(each.slice_id for each in wave.slices)
-    owners = [{each.bucket for each in hand} for hand in hands]
-    assert sum(map(len, owners)) == len(buckets(wave))
-
-
-def test_shares_differ_by_no_more_than_the_largest_bucket() -> None:
-    wave = a_wave(97)
-    loads = [sum(each.work for each in hand) for hand in assign(wave, 2)]
-    largest = max(sum(each.work for each in group) for group in buckets(wave))
-    assert max(loads) - min(loads) <= largest

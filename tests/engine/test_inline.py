@@ -92,8 +92,10 @@ def test_the_readers_error_is_raised_though_the_writer_hid_it(tmp_path: Path) ->
         InlineEngine(1).run(a_wave(), FailsInNativeCode(tmp_path, fail={"d37": ZeroDivisionError("by nought")}))
 
 
-def test_a_small_wave_is_one_task_and_a_large_one_uses_all_threads(tmp_path: Path) -> None:
-    assert len(InlineEngine(2).run(a_wave(work=1), RowFiles(tmp_path))) == 1
-    large = list(InlineEngine(2).run(a_wave(work=10_000), RowFiles(tmp_path)))
-    assert len(large) == 2
-    assert len(written(tmp_path, large)) == 80
+@pytest.mark.parametrize(("threads", "tasks", "run"), [(2, 1, 1), (2, 4, 2), (4, 3, 3)])
+def test_a_wave_has_as_many_tasks_as_it_is_for_but_no_more_than_threads(
+    tmp_path: Path, threads: int, tasks: int, run: int
+) -> None:
+    done = list(InlineEngine(threads).run(a_wave(tasks=tasks), RowFiles(tmp_path)))
+    assert len(done) == run
+    assert len(written(tmp_path, done)) == 80

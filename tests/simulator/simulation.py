@@ -24,7 +24,7 @@ from instep.jobs.promote import promote
 from instep.jobs.run import EntityResult, run_entities
 from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
-from instep.pipeline.engine.choice import EngineChoice
+from instep.pipeline.engine.choice import EngineChoice, pace_of
 from instep.planning.context import Context
 from instep.telemetry.progress import Silent
 from tests.simulator.model import ModelLedger
@@ -220,7 +220,7 @@ class Simulation:
             liveness=self._hosts[process.host].of(process),
             progress=Silent(),
             status_reporter=StatusReporter(lambda: self._status, Silent()),
-            choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0),
+            choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0, pace_of("inline", 2)),
             engine=lambda _: engine,
             prepare=lambda _: None,
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import Action, DocumentChange, by_bucket, encode_changes
@@ -18,10 +19,17 @@ MAX_SLICES_PER_JOB = 50_000
 #: Goal for one wave; long enough to pay for a Spark job, short enough to lose little in a crash.
 WAVE_SECONDS = 10.0
 
+#: Goal for one task of a wave: progress is told by tasks that are done.
+TASK_SECONDS = 2.0
+#: What a task must last to pay for itself, and for the fragment that it makes in the target.
+LEAST_TASK_SECONDS = 0.25
 
 #: A slice is cut when it would take longer than so many waves; `IDLE` when others wait for work. Fifteen waves are half
 #: the time after which a silent worker is given up.
 LONG_WAVES, LONG_WAVES_IDLE = 15, 2
+
+#: For so many cores each a claim may be as large again; a commit of all their slices has its bound all the same.
+_CORES, _MOST_OF_CORES = 4, 8
 
 #: Too many slices: each further try to cut makes them at least so much larger.
 _GROWTH = 1.1
@@ -135,13 +143,19 @@ def claim_order(slices: Sequence[SlicePlan]) -> list[int]:
     """Positions in the order of claims: the i-th of them gets rank i.
 
     Highest priority first, then longest processing time first (Graham 1969: at most 4/3 of the shortest
-    makespan), then as planned. A giant comes last of its priority: the others would wait for it, and it can be as late
-    as all of them together.
+    makespan). Of equal slices each bucket has its turn, so that a wave is spread over all of them. A giant comes last
+    of its priority: the others would wait for it, and it can be as late as all of them together.
     """
+    seen: Counter[tuple[int, int]] = Counter()
+    turns = [0] * len(slices)
+    for at in sorted(range(len(slices)), key=lambda at: slices[at].index):
+        kind = slices[at].bucket, slices[at].work
+        turns[at] = seen[kind]
+        seen[kind] += 1
 
     def key(at: int) -> tuple[object, ...]:
         here = slices[at]
-        return -here.priority, is_giant(here.units, here.work), -here.work, here.index, at
+        return -here.priority, is_giant(here.units, here.work), -here.work, turns[at], here.index, at
 
     return sorted(range(len(slices)), key=key)
 
@@ -168,6 +182,11 @@ def fair_share(pending: int, workers: int) -> int:
     return max(1, -(-pending // max(1, workers)))
 
 
+def most_claims(few: int, pace: Pace) -> int:
+    """How many slices one claim may take, if `few` are the most for a machine of up to seven cores."""
+    return few * max(1, min(_MOST_OF_CORES, pace.cores // _CORES))
+
+
 def lpt_bound(works: Sequence[int], workers: int) -> float:
     """A makespan that no order can beat: an even share of all work, or the largest slice."""
     return max(sum(works) / max(1, workers), max(works, default=0))
@@ -175,10 +194,11 @@ def lpt_bound(works: Sequence[int], workers: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Measured speed of one engine: work units per second, and what one start costs."""
+    """Speed of one engine: work units per second on all of its cores, and what one start costs."""
 
     start_seconds: float
     work_per_second: float
+    cores: int = 1
 
     def seconds(self, work: int) -> float:
         return self.start_seconds + work / self.work_per_second
@@ -194,7 +214,16 @@ def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:
     if work <= 0 or seconds <= 0:
         return pace
     measured = work / seconds
-    return Pace(pace.start_seconds, (pace.work_per_second + measured) / 2)
+    return replace(pace, work_per_second=(pace.work_per_second + measured) / 2)
+
+
+def tasks_of(work: int, pace: Pace) -> int:
+    """Into how many tasks so much work is dealt: of about `TASK_SECONDS` each, and as many on each core; fewer when
+    they would not pay.
+    """
+    seconds = work * pace.cores / pace.work_per_second
+    rounds = math.ceil(seconds / pace.cores / TASK_SECONDS)
+    return max(1, min(pace.cores * rounds, math.floor(seconds / LEAST_TASK_SECONDS)))
 
 
 def too_long(work: int, units: int, pace: Pace, *, idle: bool) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
-from instep.domain.manifest import DocumentChange, ManifestEntry
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
 from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
@@ -35,7 +36,9 @@ class WaveSlice:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Slices of one partition, run as one job of the engine. `id` names this very attempt."""
+    """Slices of one partition, run as one job of the engine, in at most so many `tasks`. `id` names this very
+    attempt.
+    """
 
     id: str
     ref: PartitionRef
@@ -44,10 +47,45 @@ class Wave:
     epoch: int
     base: int
     slices: tuple[WaveSlice, ...]
+    tasks: int = 1
 
     @property
     def work(self) -> int:
         return sum(each.work for each in self.slices)
+
+
+def deal(slices: Sequence[WaveSlice], tasks: int) -> list[list[WaveSlice]]:
+    """Shares of the work of documents for at most so many tasks, the largest first; none is empty.
+
+    The documents, by buckets, are one row of work, which is cut into equal lengths: a document belongs to the length
+    that its middle lies in. So no share is larger than an even one by more than a document, whatever slices and buckets
+    are like; a slice may be read by several tasks, a document by one, and few tasks meet in a bucket.
+    """
+    length = max(1, sum(each.work for each in slices)) / tasks
+    shares: dict[int, list[WaveSlice]] = {}
+    begin = 0.0
+    for each in sorted(slices, key=lambda each: each.bucket):
+        for share, piece in _pieces(each, begin, length):
+            shares.setdefault(min(share, tasks - 1), []).append(piece)
+        begin += each.work
+    return sorted(shares.values(), key=lambda share: -sum(each.work for each in share))
+
+
+def _pieces(whole: WaveSlice, begin: float, length: float) -> Iterator[tuple[int, WaveSlice]]:
+    """The parts of a slice that lie in one length each, and in which. Of a document's work its size tells."""
+    first, last = (int(at // length) for at in (begin, begin + whole.work))
+    if first == last or len(whole.changes) < 2:
+        yield int((begin + whole.work / 2) // length), whole
+        return
+    sizes = [1 if each.action is Action.DELETE else 1 + each.size for each in whole.changes]
+    scale = whole.work / sum(sizes)
+    ends = list(accumulate(sizes))
+    middles = (begin + (end - size / 2) * scale for end, size in zip(ends, sizes, strict=True))
+    for share, places in groupby(enumerate(middles), lambda each: int(each[1] // length)):
+        found = [place for place, _ in places]
+        start, stop = found[0], found[-1] + 1
+        work = (ends[stop - 1] - ends[start] + sizes[start]) * scale
+        yield share, replace(whole, changes=whole.changes[start:stop], work=max(1, round(work)))
 
 
 #: The stage of a document that was left out because it is to be: it is counted as skipped, and kept with the failures,

@@ -16,6 +16,7 @@ from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, ManifestEntry, lost_by
+from instep.domain.planning import tasks_of
 from instep.domain.promotion_rules import Loss
 from instep.domain.texts import cleaned
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
@@ -109,11 +110,21 @@ class LiveRefresh:
     def _write(self, served: JobPart, slices: Sequence[WaveSlice]) -> None:
         context, setup = self.context, self.setup
         base = setup.target.fence(served.physical, served.epoch)
-        wave = Wave(context.ids.new(), served.ref, served.instance, served.physical, served.epoch, base, tuple(slices))
+        choice = context.choose(setup, work := sum(each.work for each in slices))
+        wave = Wave(
+            context.ids.new(),
+            served.ref,
+            served.instance,
+            served.physical,
+            served.epoch,
+            base,
+            tuple(slices),
+            tasks_of(work, choice.pace),
+        )
         announced = _announced(slices)
         if announced:
             self._record(served, [SliceOutcome("", 0, Counts(), entries=announced)])
-        engine = context.engine(context.choose(setup, wave.work))
+        engine = context.engine(choice)
         tasks = engine.run(wave, setup.program(served, wave, context.ledger, self.job_id))
         outcomes = [outcome for task in tasks for outcome in task.slices]
         self.heartbeat.require(served.ref)

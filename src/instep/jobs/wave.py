@@ -10,7 +10,16 @@ from functools import partial
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
-from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
+from instep.domain.planning import (
+    Pace,
+    fair_share,
+    is_giant,
+    learned_pace,
+    most_claims,
+    tasks_of,
+    too_long,
+    wave_work,
+)
 from instep.domain.texts import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.entities.ownership import newer_elsewhere
@@ -21,7 +30,6 @@ from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.retry import Circuit, T, backoff, with_retries
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
-from instep.pipeline.engine.choice import pace_of
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
 from instep.planning.context import Context
@@ -54,6 +62,7 @@ class WaveRunner:
         job_id: str,
         worker_id: str,
         engine: Engine,
+        pace: Pace,
         context: Context,
         heartbeat: Heartbeat,
         circuit: Circuit,
@@ -70,7 +79,7 @@ class WaveRunner:
         self._heartbeat = heartbeat
         self._circuit = circuit
         self._pauses = backoff(context.random)
-        self._pace = pace_of(engine.name, tables=setup.scanned)
+        self._pace = pace
         self._failed_in_a_row = 0
         self._after = 0
         self._done = 0
@@ -130,7 +139,10 @@ class WaveRunner:
             self._part.ref,
             self._worker,
             work=wave_work(self._pace),
-            limit=min(self._setup.most_claims, fair_share(open_part.pending, open_part.workers)),
+            limit=min(
+                most_claims(self._setup.most_claims, self._pace),
+                fair_share(open_part.pending, open_part.workers),
+            ),
             after=self._after,
             together=self._setup.scanned,
         )
@@ -363,8 +375,11 @@ class WaveRunner:
 
     def _wave(self, claims: Sequence[Claim]) -> Wave:
         slices = tuple(map(self._setup.wave_slice, claims))
+        tasks = tasks_of(sum(each.work for each in slices), self._pace)
         part = self._part
-        return Wave(self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
+        return Wave(
+            self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices, tasks
+        )
 
 
 def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str) -> None:

@@ -291,6 +291,7 @@ class Worker:
                 job_id=each.job_id,
                 worker_id=self.id,
                 engine=engine,
+                pace=choice.pace,
                 context=self._context,
                 heartbeat=self.membership.heartbeat,
                 circuit=self._circuit(part_context),

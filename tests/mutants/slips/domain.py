@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant(
         "short slices are claimed before long ones",
         "domain/planning.py",
-        "return -here.priority, is_giant(here.units, here.work), -here.work, here.index, at",
+        "return -here.priority, is_giant(here.units, here.work), -here.work, turns[at], here.index, at",
         "return -here.priority, is_giant(here.units, here.work), here.work, here.index, at",
         (f"{_DOMAIN}/test_planning.py", f"{_DOMAIN}/test_claiming.py"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CHOICE = ("tests/engine/test_choice_and_deal.py",)
+_DEAL = ("tests/domain/test_dealing.py",)
 _INLINE = ("tests/engine/test_inline.py",)
 
 MUTANTS = [
@@ -37,18 +38,25 @@ MUTANTS = [
         _CHOICE,
     ),
     Mutant(
-        "one bucket has two writers",
-        "pipeline/engine/tasks.py",
-        "groups.setdefault(part.bucket, []).append(part)",
-        "groups.setdefault(len(groups), []).append(part)",
-        _CHOICE,
+        "one document has two writers",
+        "domain/waves.py",
+        "changes=whole.changes[start:stop]",
+        "changes=whole.changes[start : stop + 1]",
+        _DEAL,
     ),
     Mutant(
-        "work is dealt to whoever has most",
-        "pipeline/engine/tasks.py",
-        "heapq.heappush(loads, (load + _work(group), number))",
-        "heapq.heappush(loads, (load - _work(group), number))",
-        _CHOICE,
+        "a slice is always read by one task",
+        "domain/waves.py",
+        "    if first == last or len(whole.changes) < 2:\n",
+        "    if True:\n",
+        _DEAL,
+    ),
+    Mutant(
+        "the tasks of a wave are as many as its rounds, whatever cores there are",
+        "domain/planning.py",
+        "min(pace.cores * rounds, ",
+        "min(rounds, ",
+        ("tests/domain/test_claiming.py",),
     ),
     Mutant(
         "an error of one task is not that of the wave",

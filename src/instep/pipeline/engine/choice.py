@@ -37,6 +37,7 @@ class EngineChoice:
     work: int
     inline_seconds: float
     spark_seconds: float
+    pace: Pace
 
 
 def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pace:
@@ -45,16 +46,18 @@ def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pac
     """
     here = cores or _cores_here()
     if tables:
-        return Pace(0.0, TABLE_ROWS_PER_CORE * here)
+        return Pace(0.0, TABLE_ROWS_PER_CORE * here, here)
     if name == "inline":
-        return Pace(0.0, INLINE_WORK_PER_CORE * min(here, INLINE_CORES))
-    return Pace(0.0, SPARK_WORK_PER_CORE * here)
+        here = min(here, INLINE_CORES)
+        return Pace(0.0, INLINE_WORK_PER_CORE * here, here)
+    return Pace(0.0, SPARK_WORK_PER_CORE * here, here)
 
 
 def choose_for_table(rows: int, *, warm: bool, cores: int) -> EngineChoice:
     """Tables have no choice; what it takes is said all the same."""
-    seconds = pace_of("spark", cores, tables=True).seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
-    return EngineChoice("spark", "tables always run on Spark", rows, 0.0, round(seconds, 1))
+    pace = pace_of("spark", cores, tables=True)
+    seconds = pace.seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
+    return EngineChoice("spark", "tables always run on Spark", rows, 0.0, round(seconds, 1), pace)
 
 
 @cache
@@ -88,11 +91,12 @@ def choose(
 
     `cores` is what Spark has; threads here are bounded by this machine's.
     """
-    inline = pace_of("inline").seconds(work)
-    spark = pace_of("spark", cores).seconds(work) + (0.0 if warm else SPARK_START_SECONDS)
+    paces = {"inline": pace_of("inline"), "spark": pace_of("spark", cores)}
+    inline = paces["inline"].seconds(work)
+    spark = paces["spark"].seconds(work) + (0.0 if warm else SPARK_START_SECONDS)
 
     def chosen(name: EngineName, reason: str) -> EngineChoice:
-        return EngineChoice(name, reason, work, round(inline, 1), round(spark, 1))
+        return EngineChoice(name, reason, work, round(inline, 1), round(spark, 1), paces[name])
 
     if in_process:
         return chosen("inline", "its target is in this process")

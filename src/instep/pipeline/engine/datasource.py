@@ -1,4 +1,4 @@
-"""The documents of a wave as a Spark Python Data Source: one input partition for each route bucket.
+"""The documents of a wave as a Spark Python Data Source: one input partition for each share of it.
 
 It gives chunk rows, for a user's transform to work on; the writer follows as `mapInArrow`. A wave
 without a transform has nothing to show to Spark and goes without it (see `spark.py`).
@@ -14,15 +14,15 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from instep.domain.waves import Wave, WaveSlice
+from instep.domain.waves import Wave, WaveSlice, deal
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine.engine import Batches, WaveProgram
-from instep.pipeline.engine.tasks import buckets, ddl, packed_changes, settled
+from instep.pipeline.engine.tasks import ddl, packed_changes, settled
 
 
-class BucketPartition(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
-    """The changes of one bucket's slices as an Arrow stream."""
+class Share(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
+    """The changes of one task as an Arrow stream."""
 
     def __init__(self, changes: bytes) -> None:
         self.changes = changes
@@ -33,7 +33,7 @@ class WaveReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no t
     all that it imports).
     """
 
-    def __init__(self, program: bytes, parts: Sequence[BucketPartition]) -> None:
+    def __init__(self, program: bytes, parts: Sequence[Share]) -> None:
         self._program = program
         self._parts = list(parts)
 
@@ -45,7 +45,7 @@ class WaveReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no t
         return self._parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, BucketPartition)
+        assert isinstance(partition, Share)
         program = cast(WaveProgram, CloudPickleSerializer().loads(self._program))
         return settled(packed(program.read(iter(pa.ipc.open_stream(partition.changes)))))
 
@@ -54,7 +54,7 @@ class WaveSource(DataSource):  # type: ignore[misc]  # PySpark brings no types f
     """Base of the source that one wave registers; `wave_source` puts the wave's content in."""
 
     program: bytes
-    parts: Sequence[BucketPartition]
+    parts: Sequence[Share]
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -72,11 +72,11 @@ class WaveSource(DataSource):  # type: ignore[misc]  # PySpark brings no types f
         return WaveReader(self.program, parts)
 
 
-def _source(name: str, program: bytes, parts: Sequence[BucketPartition]) -> WaveSource:
+def _source(name: str, program: bytes, parts: Sequence[Share]) -> WaveSource:
     return _source_class(name, program, parts)({})
 
 
-def _source_class(name: str, program: bytes, parts: Sequence[BucketPartition]) -> type[WaveSource]:
+def _source_class(name: str, program: bytes, parts: Sequence[Share]) -> type[WaveSource]:
     content = {"name": classmethod(lambda cls: name), "program": program, "parts": parts}
     return type("ThisWave", (WaveSource,), content)
 
@@ -93,11 +93,11 @@ class _Silence:
 
 def empty_source(name: str) -> type[WaveSource]:
     """A data source class of a wave without documents, whatever a transform asks of it."""
-    nothing = BucketPartition(packed_changes([WaveSlice("", 0, 0, 0)]))
+    nothing = Share(packed_changes([WaveSlice("", 0, 0, 0)]))
     return _source_class(name, CloudPickleSerializer().dumps(_Silence()), [nothing])
 
 
 def wave_source(name: str, wave: Wave, program: WaveProgram) -> type[WaveSource]:
     """A data source class that carries the wave by value, to be registered under `name`."""
-    parts = [BucketPartition(packed_changes(slices)) for slices in buckets(wave)]
+    parts = [Share(packed_changes(share)) for share in deal(wave.slices, wave.tasks)]
     return _source_class(name, CloudPickleSerializer().dumps(program), parts)

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.domain.waves import TaskOutcome, Wave, WaveSlice
+from instep.domain.waves import TaskOutcome, Wave, WaveSlice, deal
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
-from instep.pipeline.engine.tasks import assign, closed, pipelined
-from instep.pipeline.outcomes import OUTCOME_SCHEMA, task_outcomes
+from instep.pipeline.engine.tasks import closed, pipelined
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
 
-#: Work (rows) that pays for a second task, and so for a second fragment in the target.
-TASK_WORK = 4_000
 #: How long a stopped wave waits for its other tasks: they look between two batches.
 STOP_SECONDS = 5.0
 
@@ -47,13 +45,12 @@ class InlineEngine:
             raise UserError(
                 "a transform needs Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
             )
-        wanted = min(self._threads, max(1, wave.work // TASK_WORK))
-        tasks = [_Task(program, slices) for slices in assign(wave, wanted)]
+        tasks = [_Task(program, share) for share in deal(wave.slices, min(self._threads, wave.tasks))]
         if not tasks:
             return []
         with explaining():
             rows = _run_together(tasks, _Tally(progress))
-        return task_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
+        return merged_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
 
     def ready(self) -> None:
         """Do nothing: the engine is always ready."""

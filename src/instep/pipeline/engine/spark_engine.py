@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from instep.domain.waves import TaskOutcome, Wave
+from instep.domain.waves import TaskOutcome, Wave, deal
 from instep.error_transport import explained, packed
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.session import LazySpark
-from instep.pipeline.engine.tasks import buckets, pipelined
+from instep.pipeline.engine.tasks import pipelined
 from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
-from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ class SparkEngine:
                 if isinstance(program, RowProgram):
                     return self._of_rows(session, wave, program, _Progress(units, progress))
                 frame = self._frame(session, wave, program)
-                return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
+                return merged_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
         except Exception as error:
             found = self._spark.explained(session, error)
             if found is error:
@@ -84,12 +84,12 @@ class SparkEngine:
 
         transform: Transform | None = getattr(program, "transform", None)
         if transform is None:
-            # One task per bucket, each reading and writing its own: only outcome rows cross the JVM. A
-            # data source would do the same, but planning one starts three more kinds of Python process
-            # (2.5 s of a cold start on 2 cores).
-            tasks = len(buckets(wave))
-            numbers = session.range(0, tasks, 1, tasks)
-            return sparkapi.map_in_arrow(numbers, outcome_task(wave, program), ddl(OUTCOME_SCHEMA))
+            # Each task reads and writes its share: only outcome rows cross the JVM. A data source would do
+            # the same, but planning one starts three more kinds of Python process (2.5 s of a cold start on
+            # 2 cores).
+            shares = deal(wave.slices, wave.tasks)
+            numbers = session.range(0, len(shares), 1, len(shares))
+            return sparkapi.map_in_arrow(numbers, outcome_task(shares, program), ddl(OUTCOME_SCHEMA))
         from instep.pipeline.engine.datasource import wave_source
 
         session.dataSource.register(wave_source(self._source, wave, program))

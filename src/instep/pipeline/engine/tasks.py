@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -11,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 
-from instep.domain.waves import Wave, WaveSlice
+from instep.domain.waves import WaveSlice
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
@@ -57,30 +56,6 @@ def closed(batches: Batches) -> Iterator[None]:
             close()
 
 
-def buckets(wave: Wave) -> list[list[WaveSlice]]:
-    """The slices of each route bucket together, buckets ascending: one bucket is seen by one task."""
-    groups: dict[int, list[WaveSlice]] = {}
-    for part in wave.slices:
-        groups.setdefault(part.bucket, []).append(part)
-    return [groups[bucket] for bucket in sorted(groups)]
-
-
-def assign(wave: Wave, tasks: int) -> list[list[WaveSlice]]:
-    """Buckets dealt to at most `tasks` tasks, longest first to the task with the least (LPT). No task is empty."""
-    groups = sorted(buckets(wave), key=_work, reverse=True)
-    loads: list[tuple[int, int]] = [(0, number) for number in range(min(max(1, tasks), len(groups)))]
-    hands: list[list[WaveSlice]] = [[] for _ in loads]
-    for group in groups:
-        load, number = heapq.heappop(loads)
-        hands[number].extend(group)
-        heapq.heappush(loads, (load + _work(group), number))
-    return hands
-
-
-def _work(group: Sequence[WaveSlice]) -> int:
-    return sum(part.work for part in group)
-
-
 _SPARK_TYPES = {
     pa.string(): "string",
     pa.binary(): "binary",
@@ -98,7 +73,7 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def packed_changes(slices: Sequence[WaveSlice]) -> bytes:
-    """Changes of one bucket's slices as an Arrow stream, one batch each, compressed: it travels driver → JVM → task."""
+    """Changes of one task's slices as an Arrow stream, one batch each, compressed: it travels driver → JVM → task."""
     sink = pa.BufferOutputStream()
     batches = [change_batch(part) for part in slices]
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -108,9 +83,9 @@ def packed_changes(slices: Sequence[WaveSlice]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def outcome_task(wave: Wave, program: WaveProgram) -> Callable[[Batches], Batches]:
-    """A task for `mapInArrow` over a range with one row (`id`) per bucket: reads and writes that bucket's slices."""
-    parts = [packed_changes(slices) for slices in buckets(wave)]
+def outcome_task(shares: Sequence[Sequence[WaveSlice]], program: WaveProgram) -> Callable[[Batches], Batches]:
+    """A task for `mapInArrow` over a range with one row (`id`) for each share of a wave: reads and writes that share."""
+    parts = list(map(packed_changes, shares))
     # Pickled apart, so that only the process that runs it loads what it imports.
     pickled = CloudPickleSerializer().dumps(program)
 

@@ -84,7 +84,7 @@ def packed_changes(slices: Sequence[WaveSlice]) -> bytes:
 
 
 def outcome_task(shares: Sequence[Sequence[WaveSlice]], program: WaveProgram) -> Callable[[Batches], Batches]:
-    """A task for `mapInArrow` over a range with one row (`id`) for each share of a wave: reads and writes that share."""
+    """A task for `mapInArrow` over a range with one row (`id`) for each share of a wave: reads and writes it."""
     parts = list(map(packed_changes, shares))
     # Pickled apart, so that only the process that runs it loads what it imports.
     pickled = CloudPickleSerializer().dumps(program)

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from bench import report
-from instep.answers.matrix import status_matrix
+from instep.answers.status import status_matrix
 from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.domain.refs import PartitionRef, Scope

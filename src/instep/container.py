@@ -30,8 +30,7 @@ from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
 from instep.targets.ownership import NO_OWNER, Owner
-from instep.telemetry.counters import Counters, Uncounted
-from instep.telemetry.progress import Progress
+from instep.telemetry.progress import Counters, Progress, Uncounted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from instep.answers.doctor import Finding
     from instep.bus.bus import Bus
     from instep.domain.clock import Clock, Ids
-    from instep.entities.tables.catalog import Catalog
-    from instep.entities.tables.wiring import TableEntities
+    from instep.entities.tables.wiring import Catalog, TableEntities
     from instep.ledger.ledger import Ledger
     from instep.pipeline.engine.engine import Engine
     from instep.pipeline.engine.session import LazySpark

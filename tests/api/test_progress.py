@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from instep.api import progress, progress_poller
+from instep.api import progress, progress_feed
 from instep.domain.jobs import JobState
 from tests.api.progress_server import Channel, served_channel
 from tests.cli import ledgers
@@ -22,7 +22,7 @@ NEVER = 3_600.0
 
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
-    monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(progress_feed, "CHANGE_SECONDS", 0.01)
     with served_channel() as channel:
         yield channel
 
@@ -30,12 +30,12 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
 @pytest.fixture
 def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress alone is never told."""
-    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", NEVER)
+    monkeypatch.setattr(progress_feed, "PROGRESS_SECONDS", NEVER)
 
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.02)
+    monkeypatch.setattr(progress_feed, "PROGRESS_SECONDS", 0.02)
 
 
 def status(message: dict[str, Any]) -> object:
@@ -178,7 +178,7 @@ def test_a_ledger_that_is_away_is_reported_once_and_when_it_is_back(channel: Cha
 
 @pytest.mark.usefixtures("often")
 def test_a_ledger_that_does_not_answer_is_reported_too(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_poller, "LATE_SECONDS", 0.05)
+    monkeypatch.setattr(progress_feed, "LATE_SECONDS", 0.05)
     ledgers.begin(channel.ledger)
     channel.ledger.answers.clear()
     with channel.listening() as ear:

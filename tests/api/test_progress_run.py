@@ -11,15 +11,15 @@ import pytest
 from websockets.sync.client import connect
 
 import instep
-from instep.api import progress_poller
+from instep.api import progress_feed
 from instep.api.application import create_app
 from tests.api.progress_server import PATIENCE, served
 from tests.e2e import corpus
 
 
 def test_a_run_is_watched_from_its_beginning_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.005)
-    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(progress_feed, "CHANGE_SECONDS", 0.005)
+    monkeypatch.setattr(progress_feed, "PROGRESS_SECONDS", 0.01)
     corpus.write(tmp_path / "docs", range(30))
     corpus.project(tmp_path, tmp_path / "docs")
     project = instep.load(tmp_path)

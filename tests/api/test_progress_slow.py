@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from instep.api import connections, progress, progress_feed, progress_poller
+from instep.api import connections, progress, progress_feed
 from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel
 from tests.cli import ledgers
 from tests.waiting import until
@@ -22,8 +22,8 @@ _KEPT = 16
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long messages, many of them, and little room for what is not read."""
     monkeypatch.setattr(progress_feed, "KEPT", _KEPT)
-    monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
-    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(progress_feed, "CHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(progress_feed, "PROGRESS_SECONDS", 0.01)
     monkeypatch.setattr(connections, "_LINGER_SECONDS", 0.05)
 
 
@@ -84,7 +84,7 @@ def test_a_client_that_answers_no_ping_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """uvicorn gives it up between two messages, and does not say so to who sends the second."""
-    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.3)
+    monkeypatch.setattr(progress_feed, "PROGRESS_SECONDS", 0.3)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", 0.05)
     options = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.05}
     with _busy_channel(**options) as channel, _connected(channel, _deaf()) as deaf:

@@ -9,8 +9,7 @@ import pytest
 
 from instep.answers.answer import as_json
 from instep.domain.identity import canonical_uri, content_hash, document_id
-from instep.entities.documents.deep_comparison import Looked
-from instep.entities.documents.differences import Differences
+from instep.entities.documents.differences import Differences, Looked
 from tests.e2e import corpus
 from tests.jobs.projects import Home
 from tests.jobs.tampering import Tamperer, altered, stranger

@@ -27,9 +27,8 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave, WaveSlice
 from instep.errors import Conflict, Fenced, Transient, UserError
 from instep.pipeline.engine.engine import Batches, Engine
 from instep.pipeline.outcomes import encode_outcome
-from instep.pipeline.tables.program import TableWave
 from instep.pipeline.tables.routing import WaveRows
-from instep.pipeline.tables.writing import RowWriter, needed_columns
+from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
 from instep.sources.tables.table_source import Sessions
 from instep.targets.lance.tables import LanceTableTarget
 from instep.targets.table_target import TableSpec, TableTarget

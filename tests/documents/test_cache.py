@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
-from instep.pipeline.documents.cache import EmbeddingCache
+from instep.pipeline.documents.vectors import EmbeddingCache
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from instep.domain.discrepancies import Held
 from instep.domain.manifest import ManifestEntry
+from instep.pipeline.documents.comparison import compare
 from instep.pipeline.documents.diff import chunk_digests, document_digests
-from instep.pipeline.documents.target_comparison import compare
 from instep.targets.document_target import contents_schema
 
 #: Document, chunk, text.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from instep.domain.breaker import FAILURES, PROBE_SECONDS, WINDOW_SECONDS, Backoff, Breaker
+from instep.domain.retries import FAILURES, PROBE_SECONDS, WINDOW_SECONDS, Backoff, Breaker
 
 
 def failing(*times: float) -> Breaker:

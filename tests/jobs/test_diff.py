@@ -12,7 +12,7 @@ from instep.cli import main
 from instep.domain.identity import content_hash
 from instep.errors import Away, UserError
 from instep.jobs.wave import WaveRunner
-from instep.pipeline.documents import target_comparison
+from instep.pipeline.documents import comparison
 from instep.targets.lance import LanceTarget
 from tests.contracts.document_diff import CLEAN, DiffContract, identity, repaired, seen
 
@@ -75,7 +75,7 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
 def test_a_job_that_ends_during_a_comparison_invalidates_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = home(tmp_path)
     place.run()
-    compare = target_comparison.compare
+    compare = comparison.compare
 
     def slowly(*args: Any) -> Any:
         found = compare(*args)
@@ -83,7 +83,7 @@ def test_a_job_that_ends_during_a_comparison_invalidates_it(tmp_path: Path, monk
         place.run()
         return found
 
-    monkeypatch.setattr(target_comparison, "compare", slowly)
+    monkeypatch.setattr(comparison, "compare", slowly)
     with pytest.raises(Away, match="while it was compared"):
         seen(place)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.answers.snippets import SNIPPET_CHARS, snippet
+from instep.answers.search import SNIPPET_CHARS, snippet
 
 
 @given(st.text(max_size=3000), st.text(max_size=50))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instep.answers.matrix import status_matrix
+from instep.answers.status import status_matrix
 from instep.bus.bus import StatusEntry, StatusKeys
 from instep.bus.open import open_bus
 from instep.bus.status_reporter import StatusReporter

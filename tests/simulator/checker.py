@@ -12,7 +12,7 @@ from instep.domain.instances import InstanceState
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef, generation_text
-from instep.domain.slice_retries import SUSPECT_ATTEMPTS
+from instep.domain.retries import SUSPECT_ATTEMPTS
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.checkpoints import Checkpoint

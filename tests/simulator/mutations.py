@@ -14,7 +14,7 @@ import pytest
 
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
-from instep.domain.slice_retries import halves as halves_of
+from instep.domain.retries import halves as halves_of
 from instep.errors import Conflict, Fenced, Transient, Unknown
 from instep.jobs import finish as promotion
 from instep.jobs import wave, worker

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from instep.domain.columns import BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, Column, ColumnType, decimal_type
 from instep.errors import UserError
-from instep.pipeline.tables.fitting import fitted
-from instep.pipeline.tables.ids import row_ids
+from instep.pipeline.tables.values import fitted, row_ids
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
 

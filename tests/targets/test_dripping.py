@@ -8,11 +8,10 @@ import pytest
 
 from instep.clickhouse import server as clickhouse
 from instep.clickhouse.session import ServerAddress
-from instep.deadline import Greeting
 from instep.errors import Away, Transient
-from instep.retry import tries
-from instep.targets.opensearch import connection as opensearch
-from instep.targets.qdrant import connection as qdrant
+from instep.servers.calls import Greeting, tries
+from instep.targets.opensearch import indexes as opensearch
+from instep.targets.qdrant import server as qdrant
 from tests.doubles.dripping_server import dripping
 
 
@@ -36,7 +35,7 @@ def test_qdrant_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) 
 
 def test_servers_that_say_nothing_are_away_before_they_are_given_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work may take minutes, and is tried again: nobody is to wait as long for a server that does not answer at all."""
-    monkeypatch.setattr("instep.deadline.GREETING", 0.2)
+    monkeypatch.setattr("instep.servers.calls.GREETING", 0.2)
     monkeypatch.setattr(clickhouse, "GREETING", 0.2)
     with dripping(head=False) as url:
         with pytest.raises(Transient, match="no whole answer within"):
@@ -48,7 +47,7 @@ def test_servers_that_say_nothing_are_away_before_they_are_given_work(monkeypatc
 
 
 def test_a_server_is_greeted_once_and_again_after_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.deadline.GREETING", 0.05)
+    monkeypatch.setattr("instep.servers.calls.GREETING", 0.05)
     greeting, asked, never = Greeting(), [], threading.Event()
     for _ in range(2):
         greeting.demand("server", lambda: asked.append("once"))

@@ -19,7 +19,7 @@ from qdrant_client import QdrantClient
 
 from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
-from instep.targets import server_retry
+from instep.servers import calls
 from instep.targets.document_target import ChunkChanges, DocumentTarget
 from instep.targets.qdrant import collections, writing
 from instep.targets.qdrant import server as module
@@ -233,8 +233,8 @@ def test_a_zombie_between_its_check_and_its_write(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_retry, "_FIRST_WAIT", 0.001)
-    monkeypatch.setattr(server_retry, "_LONGEST_WAIT", 0.001)
+    monkeypatch.setattr(calls, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(calls, "_LONGEST_WAIT", 0.001)
 
 
 @pytest.mark.usefixtures("quick")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import stamina
 
-from instep.retry import _silence, tries
+from instep.servers.calls import _silence, tries
 
 
 def test_retries_are_not_logged_in_a_librarys_words(caplog: pytest.LogCaptureFixture) -> None:

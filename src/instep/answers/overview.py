@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from instep.answers.answer import HIDDEN, Answer
-from instep.answers.failures import Failure
+from instep.answers.answer import HIDDEN, Answer, Ref
 from instep.answers.jobs import Job, Worker, job_answer, worker_answer
 from instep.domain.clock import TIMING, Timing
 from instep.ledger.jobs import JobMark
 from instep.ledger.ledger import Ledger
+
+
+class Failure(Answer):
+    """A document, or a row by its key, at what stage it failed, and why."""
+
+    ref: Ref
+    document_id: str
+    uri: str
+    version: str
+    stage: str
+    reason: str
+    attempts: int
+    job_id: str
+    failed_at: int
+    generation: str
+
 
 #: How many jobs are shown, the newest and the newest that have not ended, and how many failures.
 JOBS: Final = 8

@@ -5,34 +5,63 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio.to_thread
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from starlette.datastructures import Headers
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
-from instep.api import (
-    failures,
-    jobs,
-    metrics,
-    openapi,
-    partitions,
-    problems,
-    progress,
-    project,
-    search,
-    wants,
-)
+from instep.api import failures, jobs, metrics, partitions, problems, progress, project, search, wants
 from instep.api.access import Access
 from instep.api.guard import Guard
+from instep.api.problems import Fault, Problem, responses
 from instep.api.server import Server
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 from instep.telemetry import traces
 from instep.telemetry.context import received, within
+
+#: Of every route: no host, no token, another site's page, a body that is too large, a host that is not ours,
+#: something unexpected, the ledger away.
+_ALWAYS: Final = (400, 401, 403, 413, 421, 500, 503)
+_TEMPLATE: Final = "#/components/schemas/{model}"
+
+
+def install(app: FastAPI) -> None:
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]  # How FastAPI has its document extended.
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components = made.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    for model in (Problem, Fault):
+        found = model.model_json_schema(ref_template=_TEMPLATE)
+        found.pop("$defs", None)
+        schemas[model.__name__] = found
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for operations in made["paths"].values():
+        for method, operation in operations.items():
+            found = operation["responses"]
+            invalid = (422,) if "422" in found else ()
+            for status, said in responses(*_ALWAYS, *invalid).items():
+                found[str(status)] = said
+            operation["responses"] = dict(sorted(found.items()))
+            # Reads are open on a loopback address: there the token may be left out.
+            operation["security"] = [{"token": []}] if method == "post" else [{"token": []}, {}]
+    return made
+
 
 #: Requests that wait for ledger, sources and targets at once; others queue for them.
 THREADS: Final = 16
@@ -79,7 +108,7 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
         mount(app, server)
     traces.enabled()  # An error in the settings of traces shows now, not at the first request.
     app.add_middleware(Traced)
-    openapi.install(app)
+    install(app)
     # Last: it takes every path that is left.
     app.mount("/", Page(directory=Path(web.__file__).parent, html=True), name="page")
     app.add_middleware(Guard, access=server.access)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from instep.answers.failures import Failure
+from instep.answers.overview import Failure
 from instep.api.paging import After, Limit, Page, location_of, page
 from instep.api.problems import responses
 from instep.api.requests import Asked, Body, asked

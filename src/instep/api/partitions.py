@@ -10,8 +10,7 @@ from fastapi import APIRouter, Query
 from instep.answers.buckets import Buckets
 from instep.answers.instances import Instance
 from instep.answers.lineage import Lineage
-from instep.answers.matrix import Matrix
-from instep.answers.status import Partition
+from instep.answers.status import Matrix, Partition
 from instep.api.paging import After, Limit, Page
 from instep.api.problems import responses
 from instep.api.server import Ours

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.doctor import Finding
-    from instep.answers.failures import Failure
+    from instep.answers.overview import Failure
     from instep.answers.plan import Plan
     from instep.answers.search import Hit
     from instep.answers.status import Partition
@@ -366,7 +366,7 @@ class Instep(Handling, Instances, Jobs, Queues, Upkeep):
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
-        from instep.answers.failures import Failure
+        from instep.answers.overview import Failure
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:

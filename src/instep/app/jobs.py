@@ -13,10 +13,9 @@ from instep.entities.partitions import all_refs, declared_refs
 from instep.project import Project
 
 if TYPE_CHECKING:
-    from instep.answers.failures import Failure
     from instep.answers.job_feed import JobWatch
     from instep.answers.jobs import Job, Worker
-    from instep.answers.overview import Overview
+    from instep.answers.overview import Failure, Overview
     from instep.answers.slices import Grid, Slice
     from instep.answers.status import Partition
     from instep.ledger.failures import FailurePlace
@@ -131,7 +130,7 @@ class Jobs:
         self, entities: Iterable[str] | None = None, *, after: FailurePlace | None = None, limit: int = 100
     ) -> list[Failure]:
         """Documents and rows that could not be indexed, newest first."""
-        from instep.answers.failures import Failure
+        from instep.answers.overview import Failure
 
         refs = None if entities is None else declared_refs(entities, self.project)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:

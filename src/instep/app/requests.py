@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.checkpoints import Checkpoint
-    from instep.answers.matrix import Matrix
+    from instep.answers.status import Matrix
     from instep.bus.bus import Bus, DeadLetter
     from instep.domain.requests import Kind
     from instep.jobs.namespaces import Deletion
@@ -151,7 +151,7 @@ class Handling:
 
     def matrix(self, namespaces: Iterable[str] = (), entities: Iterable[str] | None = None) -> Matrix:
         """States of the namespaced entities in these namespaces; by default in those that are declared or known."""
-        from instep.answers.matrix import status_matrix
+        from instep.answers.status import status_matrix
         from instep.jobs.namespaces import namespaces_of
 
         named = namespaces_of(namespaces)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from instep.answers.lineage import Moment
-    from instep.answers.matrix import Matrix
-    from instep.answers.status import Partition
+    from instep.answers.status import Matrix, Partition
     from instep.app import Instep
 
 

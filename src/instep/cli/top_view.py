@@ -18,9 +18,8 @@ from instep.domain.jobs import JobState
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:
-    from instep.answers.failures import Failure
     from instep.answers.jobs import Job, Worker
-    from instep.answers.overview import Overview
+    from instep.answers.overview import Failure, Overview
 
 _STYLES = {
     JobState.RUNNING: "cyan",

@@ -10,8 +10,8 @@ from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Any
 
 from instep.clickhouse.session import STAGED, ServerAddress, demanded, explained, literal, plain
-from instep.deadline import GREETING, within
 from instep.errors import UserError
+from instep.servers.calls import GREETING, within
 
 if TYPE_CHECKING:
     import pyarrow as pa

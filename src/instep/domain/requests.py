@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from instep.domain.refs import GLOBAL, RefError, Scope
+from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope
 
 #: No request is larger than this, on no bus.
 MAX_BYTES: Final = 1_024
@@ -169,3 +169,15 @@ def _namespace(path: object) -> Scope:
     if scope.is_global:
         raise RequestError("path: must be a traversal path such as 42/9970/")
     return scope
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """At most `limit` partitions of these kinds of scope are in work, that is, leased."""
+
+    name: str
+    limit: int
+    kinds: frozenset[Kind]
+
+    def has(self, ref: PartitionRef) -> bool:
+        return Kind.of(ref.scope) in self.kinds

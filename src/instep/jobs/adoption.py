@@ -17,8 +17,7 @@ from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
-from instep.entities.inspection import Inspection
-from instep.entities.setup import EntitySetup
+from instep.entities.setup import EntitySetup, Inspection
 from instep.errors import Conflict, Fenced, UserError
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
 from instep.ledger.leases import Lease

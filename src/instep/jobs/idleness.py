@@ -1,10 +1,13 @@
-"""Detect that several concurrent handlers are all idle."""
+"""Detect that several concurrent workers of one process are all idle, and the place of one among them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+from instep.domain.refs import PartitionRef
 
 
 class Idleness:
@@ -62,3 +65,33 @@ class Idleness:
             with self._lock:
                 self._working.discard(name)
                 self._round += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`leaves`: the partitions that another worker of the process looks after. `stopping` tells it to end."""
+
+    name: str = ""
+    idleness: Idleness | None = None
+    leaves: Callable[[PartitionRef], bool] = lambda _: False
+    stopping: threading.Event | None = None
+
+    def stops(self) -> bool:
+        return self.stopping is not None and self.stopping.is_set()
+
+    def start(self) -> int:
+        """A look begins, and maybe work."""
+        return self.idleness.start(self.name) if self.idleness is not None else 0
+
+    def stop(self, *, worked: bool) -> None:
+        """The look that was started ends."""
+        if self.idleness is not None:
+            self.idleness.stop(self.name, worked=worked)
+
+    def idle(self, began: int) -> bool:
+        """Whether, after a look that found nothing, all are idle."""
+        return self.idleness is None or self.idleness.found_nothing(self.name, began)
+
+
+#: Of a worker that is the only one of its process.
+ALONE = Place()

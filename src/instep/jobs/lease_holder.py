@@ -9,8 +9,8 @@ from typing import Any
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Transient, Unknown
 from instep.jobs.acquisition import Busy, held_text
+from instep.jobs.heartbeat import Registration
 from instep.jobs.recovery import recover
-from instep.jobs.registration import Registration
 from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from instep.domain.groups import Group
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
+from instep.domain.requests import Group
 from instep.domain.texts import cleaned
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
-from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.heartbeat import Heartbeat, Kind, Registration
 from instep.jobs.job_spans import trace_of
 from instep.jobs.live_refresh import LiveRefresh
 from instep.jobs.part_context import PartContext
-from instep.jobs.registration import Kind, Registration
 from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 from instep.planning.plan import as_job_says

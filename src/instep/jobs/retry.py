@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from instep.domain.breaker import Backoff, Breaker
 from instep.domain.clock import Clock
+from instep.domain.retries import Backoff, Breaker
 from instep.errors import Transient, Unknown
 
 T = TypeVar("T")

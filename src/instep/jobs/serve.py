@@ -13,9 +13,8 @@ from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.jobs.backoff import Backoff
 from instep.jobs.entity_workers import EntityWorkers, SetupsOf, of_one_entity
-from instep.jobs.idleness import Idleness
+from instep.jobs.idleness import ALONE, Idleness, Place
 from instep.jobs.job_starter import JobStarter
-from instep.jobs.place import ALONE, Place
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.source_poller import SourcePoller
 from instep.jobs.want_scheduler import WantScheduler

@@ -10,12 +10,12 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.finish import finish, strand
+from instep.jobs.heartbeat import Kind
+from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership
 from instep.jobs.other_jobs import OtherJobs
 from instep.jobs.part_context import PartContext, Report
-from instep.jobs.place import ALONE, Place
 from instep.jobs.recovery import fail_orphans, recover
-from instep.jobs.registration import Kind
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.wave import Outage, WaveRunner

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
 
-from instep.domain.groups import Group
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
+from instep.domain.requests import Group
 from instep.errors import Conflict, Fenced
 from instep.ledger import job_moves, workers
 from instep.ledger.job_moves import NOTHING_PLANNED

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, 
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.domain.slice_retries import SUSPECT_ATTEMPTS
+from instep.domain.retries import SUSPECT_ATTEMPTS
 from instep.ledger import jobs as job_rows
 from instep.ledger.dialects.dialect import may_be_claimed
 from instep.ledger.slice_rows import PENDING, PROCESSING

@@ -10,7 +10,7 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
 from instep.domain.jobs import Claim, JobPart, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
-from instep.domain.slice_retries import (
+from instep.domain.retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
     SUSPECT_ATTEMPTS,

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from instep.domain.breaker import Backoff
 from instep.domain.clock import Timing
+from instep.domain.retries import Backoff
 from instep.errors import Transient
 from instep.ledger.dialects.dialect import Collision, SqlDialect
 

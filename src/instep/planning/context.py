@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import Background, Clock, Ids, Timing
-from instep.domain.groups import Group
 from instep.domain.refs import PartitionRef
+from instep.domain.requests import Group
 from instep.entities.setup import EntitySetup
 from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import Liveness
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import Engine
-from instep.telemetry.counters import Counters, Uncounted
-from instep.telemetry.progress import Progress
+from instep.telemetry.progress import Counters, Progress, Uncounted
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain import graph
-from instep.domain.groups import Group
 from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind
+from instep.domain.requests import Group, Kind
 from instep.domain.rows import RowColumns
 from instep.project.models import Project
 from instep.project.tables import End, TableEntity

@@ -17,7 +17,6 @@ from instep.queues.states import recall, remember_reader
 
 if TYPE_CHECKING:
     from instep.project.queues import Engine
-    from instep.queues.engines.queue_engine import PendingStore
 
 
 #: SQLite has one writer at a time, and who waits asks again after a tenth of a second at most. A statement of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
 from instep.errors import UserError
-from instep.telemetry.counters import Counters, Uncounted
+from instep.telemetry.progress import Counters, Uncounted
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -1,8 +1,10 @@
-"""Progress of a long use case: the port for those who display it."""
+"""Ports of those who follow the work of this process: its progress, and counters of what it did."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from instep.domain.counts import Counts
 
 
 class Progress(Protocol):
@@ -33,3 +35,36 @@ class Silent:
     def say(self, entity: str, message: str) -> None: ...
 
     def end(self, entity: str, *, well: bool = True) -> None: ...
+
+
+class Counters(Protocol):
+    """Called from several threads. Counted by entity, never by anything of which there is no bound."""
+
+    def done(self, entity: str, slices: int, counts: Counts) -> None:
+        """These slices are durable, in the target and in the ledger."""
+
+    def wave(self, entity: str, seconds: float) -> None:
+        """From its claim until the ledger has it."""
+
+    def step(self, entity: str, step: str, seconds: float) -> None:
+        """Of a wave: `claim`, `run`, `commit` or `complete`."""
+
+    def refused(self, entity: str) -> None:
+        """A write of ours was refused: others had taken over."""
+
+    def retried(self, entity: str) -> None:
+        """Something is tried once more: a wave, a half of it, a commit, a slice."""
+
+
+class Uncounted:
+    """Implements `Counters` by doing nothing."""
+
+    def done(self, entity: str, slices: int, counts: Counts) -> None: ...
+
+    def wave(self, entity: str, seconds: float) -> None: ...
+
+    def step(self, entity: str, step: str, seconds: float) -> None: ...
+
+    def refused(self, entity: str) -> None: ...
+
+    def retried(self, entity: str) -> None: ...

@@ -8,7 +8,7 @@ from instep.domain.clock import TIMING
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
 from instep.domain.key_leases import LONGEST_PAUSE
-from instep.domain.slice_retries import LONGEST_DELAY
+from instep.domain.retries import LONGEST_DELAY
 from instep.domain.wants import WantState
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.domain.clock import TIMING
-from instep.domain.groups import Group
 from instep.domain.refs import PartitionRef
-from instep.domain.requests import Kind
+from instep.domain.requests import Group, Kind
 from instep.errors import Conflict, Fenced
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.ledger import Ledger

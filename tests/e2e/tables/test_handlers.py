@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from instep.answers.matrix import status_matrix
+from instep.answers.status import status_matrix
 from instep.bus.bus import Bus
 from instep.container import Container
 from instep.domain.refs import GLOBAL, Scope

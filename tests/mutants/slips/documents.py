@@ -185,14 +185,14 @@ MUTANTS = [
     ),
     Mutant(
         "rows that are stored twice pass for chunks",
-        "pipeline/documents/target_comparison.py",
+        "pipeline/documents/comparison.py",
         "(owner[1:] != owner[:-1]) | (ids[1:] != ids[:-1])",
         "(owner[1:] == owner[:-1]) | (ids[1:] != ids[:-1])",
         ("tests/documents/test_comparing.py",),
     ),
     Mutant(
         "documents with as many chunks as recorded are not compared",
-        "pipeline/documents/target_comparison.py",
+        "pipeline/documents/comparison.py",
         "(rows[:known] != chunks) | ((sums[:known] != digests) & ~without)",
         "rows[:known] != chunks",
         ("tests/documents/test_comparing.py",),

@@ -205,14 +205,14 @@ MUTANTS = [
     ),
     Mutant(
         "a breaker is opened by failures of long ago",
-        "domain/breaker.py",
+        "domain/retries.py",
         "if now - each <= WINDOW_SECONDS)",
         "if now - each >= WINDOW_SECONDS)",
         (f"{_DOMAIN}/test_breaker.py",),
     ),
     Mutant(
         "a probe that fails closes the breaker",
-        "domain/breaker.py",
+        "domain/retries.py",
         "replace(self, probe_at=now + PROBE_SECONDS)",
         "Breaker()",
         (f"{_DOMAIN}/test_breaker.py",),

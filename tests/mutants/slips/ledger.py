@@ -250,14 +250,14 @@ MUTANTS = [
     ),
     Mutant(
         "an outcome that does not add up is taken",
-        "domain/slice_retries.py",
+        "domain/retries.py",
         "    if not outcome.counts.balanced:\n",
         "    if outcome.counts.read < 0:\n",
         (*_SQLITE, *_MODEL),
     ),
     Mutant(
         "a document in the middle of a slice is in neither of its halves",
-        "domain/slice_retries.py",
+        "domain/retries.py",
         "first, second = changes[:middle], changes[middle:]",
         "first, second = changes[:middle], changes[middle + 1 :]",
         _SQLITE,

@@ -102,14 +102,14 @@ MUTANTS = [
     ),
     Mutant(
         "a table without an index on the key is taken",
-        "queues/engines/sqlite/checking.py",
+        "queues/engines/sqlite/layout.py",
         "    if not rowid and not indexes:\n",
         "    if rowid and not indexes and not key:\n",
         _SQLITE,
     ),
     Mutant(
         "the time of an offer is that of the last change",
-        "queues/engines/sqlite/capture.py",
+        "queues/engines/sqlite/layout.py",
         'return [f"UPDATE {layout.offers} SET event_time = {layout.earliest(key)} WHERE key = {key}"]',
         "return []",
         _SQLITE,

@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         "words that are cut off at the end of a snippet are marked",
-        "answers/snippets.py",
+        "answers/search.py",
         "if m.start() >= start and m.end() <= end)",
         "if m.start() >= start)",
         ("tests/jobs/test_snippets.py",),

@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     Mutant(
         "of values that do not fit the first alone is found",
-        "pipeline/tables/fitting.py",
+        "pipeline/tables/values.py",
         "                stretches += [(start + half, length - half), (start, half)]\n",
         "                stretches += [(start, half)]\n",
         ("tests/tables/test_fitting.py",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from instep.domain.groups import Group
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
+from instep.domain.requests import Group
 from instep.errors import Conflict, Fenced
 from instep.ledger.job_moves import NOTHING_PLANNED
 from instep.ledger.leases import Holder, Lease

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from instep.domain.buckets import BucketLoad
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.events import Collected, Event, Recorded
-from instep.domain.groups import Group
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
+from instep.domain.requests import Group
 from instep.domain.state import State
 from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.wants import Want

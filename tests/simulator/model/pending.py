@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from instep.domain.jobs import MAX_ATTEMPTS
-from instep.domain.slice_retries import LONGEST_DELAY, SUSPECT_ATTEMPTS
+from instep.domain.retries import LONGEST_DELAY, SUSPECT_ATTEMPTS
 
 
 class _Slice(Protocol):

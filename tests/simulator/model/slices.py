@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
-from instep.domain.slice_retries import (
+from instep.domain.retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
     Poisoned,

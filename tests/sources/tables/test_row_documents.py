@@ -22,8 +22,7 @@ from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows
 from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.predicates import MAX_KEYS
-from instep.sources.tables.row_documents import RowDocuments
-from instep.sources.tables.row_table import RowTable
+from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.spark_rows import SparkRows
 from instep.sources.tables.spark_tables import SparkTable
 from tests.sources.rights import without_rights

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from instep.domain.breaker import PROBE_SECONDS
+from instep.domain.retries import PROBE_SECONDS
 from instep.errors import Fenced, Transient, UserError
 from instep.targets.document_target import ChunkChanges
 from instep.targets.opensearch import bulk as module
 from instep.targets.opensearch.bulk import Bulk, Pace, deletes, upserts
-from instep.targets.opensearch.connection import Connection
-from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.indexes import Connection, Indexes
 from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.opensearch.writing import OpenSearchChunkWriter

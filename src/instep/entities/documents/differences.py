@@ -1,18 +1,20 @@
-"""Compare a target with the source and the ledger, and plan a repair."""
+"""Compare a target with the source and the ledger, and plan a repair.
+
+A deep comparison reads, chunks and, for vectors, embeds documents again, all through the cache. Nothing is written.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from instep.domain.discrepancies import Differing, Discrepancy, Truth, discrepancies, repairs
-from instep.domain.manifest import Action, Difference, DocumentChange, difference
+from instep.domain.manifest import Action, Difference, DocumentChange, ManifestEntry, difference
 from instep.domain.planning import cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
-from instep.entities.documents import deep_comparison as deeply
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.generations import built
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
@@ -21,11 +23,129 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from instep.entities.documents.deep_comparison import Looked
+    from instep.pipeline.documents.comparison import RowDifference
+    from instep.pipeline.documents.pipeline import DocumentProgram
+
+
+#: Documents per query.
+_PORTION = 500
+#: Rows compared at a time.
+_ROWS = 1_000
+
+
+class Looked(NamedTuple):
+    """Result of a deep comparison: documents by id, and how many could not be read."""
+
+    unlike: Mapping[str, RowDifference]
+    unread: int
+
+
+def program_of(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram | None:
+    """The program that a run would use for these documents; None if it would run on Spark, or if the index was built by
+    another one.
+    """
+    from instep.pipeline.documents.pipeline import DocumentProgram
+    from instep.pipeline.documents.row_program import RowProgram
+
+    job = ledger.jobs.get(checkpoint.job_id)
+    if job is None or checkpoint.fingerprint != setup.fingerprint:
+        return None
+    program = setup.programs(job.part(setup.ref).part, 0, setup.target)
+    if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:
+        return None
+    return program
+
+
+def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
+    """The same program. Raises `UserError` if there is none."""
+    program = program_of(setup, ledger, checkpoint)
+    if program is None:
+        raise UserError(
+            f"{setup.ref} cannot be looked at deeply: rows of tables and transforms need Spark, and what is built "
+            "otherwise than the project says now is to be built anew",
+            hint="Compare without --deep, or build it anew: instep run --full-refresh",
+        )
+    return program
+
+
+def as_indexed(truth: Truth, pending: Iterable[DocumentChange]) -> list[ManifestEntry]:
+    """Recorded documents whose source is unchanged since they were indexed."""
+    changing = {each.uri for each in pending}
+    return [
+        each
+        for each in truth.recorded.values()
+        if each.uri in truth.listed and each.uri not in changing and each.uri not in truth.failed
+    ]
+
+
+def wrong_chunks(
+    program: DocumentProgram | None, stale: Sequence[ManifestEntry], truth: Truth, held: Mapping[str, Collection[int]]
+) -> dict[str, int]:
+    """Number of wrong chunks by document, of those whose source is unchanged."""
+    from instep.pipeline.documents.comparison import given, numbers
+
+    made: dict[str, list[int]] = {}
+
+    def take(rows: pa.RecordBatch) -> None:
+        for document, some in numbers(rows).items():
+            made.setdefault(document, []).extend(some)
+
+    if program is not None:
+        for some in _portions(stale):
+            given(program, [_change(each, truth) for each in some], take, vectors=False)
+    right = {each.document_id: made.get(each.document_id, []) for each in stale}
+    return {
+        each.document_id: len(set(held[each.document_id]) - set(right[each.document_id]))
+        for each in stale
+        if _signed(sum(right[each.document_id])) == each.digest
+    }
+
+
+def look(
+    program: DocumentProgram, setup: DocumentAdapters, physical: str, entries: Sequence[ManifestEntry], truth: Truth
+) -> Looked:
+    """Compare the rows of these documents with new ones made from their source."""
+    from instep.pipeline.documents.comparison import RowDifference, given, unlike
+
+    found: dict[str, Counter[str]] = {}
+    seen: set[str] = set()
+
+    def take(rows: pa.RecordBatch) -> None:
+        for at in range(0, rows.num_rows, _ROWS):
+            part = rows.slice(at, _ROWS)
+            documents = list(dict.fromkeys(map(str, part["document_id"].to_pylist())))
+            seen.update(documents)
+            for document, counted in unlike(part, setup.target.written(physical, documents)).items():
+                found.setdefault(document, Counter()).update(counted._asdict())
+
+    for some in _portions(entries):
+        given(program, [_change(each, truth) for each in some], take, vectors=True)
+    unread = sum(1 for each in entries if each.chunks and each.document_id not in seen)
+    named = {
+        each: RowDifference(**{name: counted[name] for name in RowDifference._fields})
+        for each, counted in found.items()
+    }
+    return Looked(named, unread)
+
+
+def _change(entry: ManifestEntry, truth: Truth) -> DocumentChange:
+    document = truth.listed[entry.uri]
+    size = entry.size if document.size < 0 else document.size
+    return DocumentChange(
+        Action.INSERT, entry.document_id, entry.uri, size, document.version, entry.bucket, "", "", document.locator
+    )
+
+
+def _portions(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry]]:
+    return (entries[at : at + _PORTION] for at in range(0, len(entries), _PORTION))
+
+
+def _signed(number: int) -> int:
+    """A sum in the ledger's form: 64 bits, signed."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +199,11 @@ def compare(
     """Raises `UserError` when nothing is built, and `Away` when a job changes the index during the comparison. `deep`:
     texts, titles and vectors are compared with new ones made from the source.
     """
-    from instep.pipeline.documents import target_comparison  # Imports Arrow.
+    from instep.pipeline.documents import comparison  # Imports Arrow.
 
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
-    program = deeply.demanded(setup, ledger, checkpoint) if deep else None
+    program = demanded(setup, ledger, checkpoint) if deep else None
     manifest, failed = ledger.documents.entries(checkpoint.instance), ledger.failures.versions(setup.ref, generation)
     listed = setup.source.list(listing).seen_from(manifest)
     exhaustive = listed.complete and listed.exhaustive
@@ -92,22 +212,22 @@ def compare(
     pending = difference(
         listed.documents, manifest, failed, complete=exhaustive, buckets=checkpoint.buckets, deleted=listed.deleted
     )
-    held = target_comparison.compare(lambda: _contents(setup, checkpoint.physical), recorded)
+    held = comparison.compare(lambda: _contents(setup, checkpoint.physical), recorded)
     found = list(discrepancies(held.held, recorded, held.uris))
-    as_indexed = deeply.as_indexed(truth, pending.changes)
+    sound = as_indexed(truth, pending.changes)
     looked = None
     if program is not None:
         differing = {each.document_id for each in found}
-        whole = [each for each in as_indexed if each.document_id not in differing]
-        looked = deeply.look(program, setup, checkpoint.physical, whole, truth)
+        whole = [each for each in sound if each.document_id not in differing]
+        looked = look(program, setup, checkpoint.physical, whole, truth)
         found += [
             Differing(identity, recorded[identity].uri, Discrepancy.ALTERED, each.rows)
             for identity, each in looked.unlike.items()
         ]
     stale = {each.document_id for each in found if each.kind is Discrepancy.STALE}
     if stale:
-        entries = [each for each in as_indexed if each.document_id in stale]
-        wrong = deeply.wrong_chunks(deeply.program_of(setup, ledger, checkpoint), entries, truth, held.chunks)
+        entries = [each for each in sound if each.document_id in stale]
+        wrong = wrong_chunks(program_of(setup, ledger, checkpoint), entries, truth, held.chunks)
         found = [
             each._replace(rows=wrong.get(each.document_id, each.rows)) if each.kind is Discrepancy.STALE else each
             for each in found

@@ -13,7 +13,7 @@ from instep.domain.planning import cut_documents
 from instep.domain.texts import amount
 from instep.domain.waves import WaveSlice
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.inspection import Inspection
+from instep.entities.setup import Inspection
 from instep.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.entities.documents import changes, differences, inspection, promotion_checks, provenance
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
-from instep.entities.inspection import Inspection
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
-from instep.entities.setup import Size
+from instep.entities.setup import Inspection, Size
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger

@@ -14,8 +14,7 @@ from instep.project.addresses import is_relative
 from instep.sources import files
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
-from instep.sources.tables.row_documents import RowDocuments
-from instep.sources.tables.row_table import RowTable
+from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
 
 #: Larger than any document, in bytes.

@@ -107,8 +107,8 @@ def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
 
 def _try(declared: OpenAIEmbed, cache: str, say: Callable[[str], None]) -> None:
     """Raises `UserError` for an embedder that cannot embed any text, and `Away` for one that says nothing."""
-    from instep.pipeline.documents.cache import EmbeddingCache
     from instep.pipeline.documents.embed.http import HttpEmbedder
+    from instep.pipeline.documents.vectors import EmbeddingCache
 
     made = embedder_of(declared)
     assert isinstance(made, HttpEmbedder), "of that kind"

@@ -16,15 +16,14 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.setup import Size
-from instep.entities.tables import changes, promotion_checks, provenance, queued_keys
+from instep.entities.tables import changes, promotion_checks, provenance
 from instep.entities.tables.adapters import ROWS, TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
-from instep.pipeline.tables.ids import id_of
-from instep.pipeline.tables.program import TableWave
 from instep.pipeline.tables.routing import WaveRows
-from instep.pipeline.tables.writing import RowWriter, needed_columns
+from instep.pipeline.tables.values import id_of
+from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +56,9 @@ class TableSetup(TableAdapters):
         return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        if self.queue is None or not queued_keys.has_keys(slices):
+        if self.queue is None or not changes.has_keys(slices):
             return slices
-        return queued_keys.cut_keys(self, self.queue.take(ledger, job_id))
+        return changes.cut_keys(self, self.queue.take(ledger, job_id))
 
     def release(self, ledger: Ledger, job_id: str) -> None:
         if self.queue:
@@ -85,18 +84,18 @@ class TableSetup(TableAdapters):
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
         first: RowSlice = slices[0][1]
-        changes = first.window is not None and not first.window.first
+        refresh = first.window is not None and not first.window.first
         selection = Selection(
             self.ref.scope,
             first.window,
             first.cut_by,
             tuple(rows.range for _, rows in slices) if first.cut_by else (),
-            others=self.others(ledger) if changes else None,
+            others=self.others(ledger) if refresh else None,
         )
         keys = None
         if self.queue and first.keys:
             keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
-            selection = queued_keys.selection(self, keys or first.keys[:1])
+            selection = changes.selection(self, keys or first.keys[:1])
         tables = self.tables()
         writer = RowWriter(
             tables=tables,
@@ -166,7 +165,7 @@ class TableSetup(TableAdapters):
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return queued_keys.notes(self.queue, part, ledger) if self.queue else []
+        return changes.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": self._check_source, "tables": self._check_tables}

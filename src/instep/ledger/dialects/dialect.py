@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
 from sqlalchemy.exc import DBAPIError
 
 from instep.domain.counts import COUNT_FIELDS
-from instep.domain.slice_retries import LONGEST_DELAY
+from instep.domain.retries import LONGEST_DELAY
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.tables import slices

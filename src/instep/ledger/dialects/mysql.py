@@ -32,7 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import SliceState
-from instep.domain.slice_retries import LONGEST_DELAY
+from instep.domain.retries import LONGEST_DELAY
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.dialects.collations import nopad
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest

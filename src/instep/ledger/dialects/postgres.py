@@ -21,7 +21,7 @@ from sqlalchemy.types import TypeEngine
 
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
-from instep.domain.slice_retries import LONGEST_DELAY
+from instep.domain.retries import LONGEST_DELAY
 from instep.errors import InstepError, UserError
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest, grouped
 from instep.ledger.dialects.server import (

@@ -13,7 +13,7 @@ from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.pipeline.documents.cache import EmbeddingCache
+    from instep.pipeline.documents.vectors import EmbeddingCache
     from instep.sources.document_source import DocumentSource
     from instep.targets.document_target import DocumentTarget
 
@@ -70,6 +70,6 @@ class DocumentProgram:
     def _cache(self) -> EmbeddingCache | None:
         if self.cache is None or not self.embedder.cached:
             return None
-        from instep.pipeline.documents.cache import EmbeddingCache
+        from instep.pipeline.documents.vectors import EmbeddingCache
 
         return EmbeddingCache(self.cache, self.embedder.fingerprint, self.embedder.dimensions)

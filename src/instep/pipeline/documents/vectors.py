@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -11,10 +18,149 @@ from instep.pipeline.documents.embed.embedder import Embedder, EmbedRejected, ch
 if TYPE_CHECKING:
     import numpy as np
 
-    from instep.pipeline.documents.cache import EmbeddingCache
     from instep.pipeline.documents.embed.embedder import Vectors
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+_log = logging.getLogger(__name__)
+
+#: After so many commits the unindexed tail is indexed and small files are merged.
+_TIDY_EVERY = 64
+#: Hashes asked for in one lookup.
+_LOOKUP = 1_000
+#: Superseded files are kept this long for readers that still have them open.
+_KEEP = timedelta(hours=1)
+
+
+class EmbeddingCache:
+    """A Lance dataset per model under `uri`, appended to by several tasks at once.
+
+    Losing it costs money, never correctness: what cannot be read is rebuilt, and nothing here
+    raises. The same hash may be stored twice; both vectors are the same.
+    """
+
+    def __init__(self, uri: str, fingerprint: str, dimensions: int) -> None:
+        self._uri = f"{uri.rstrip('/')}/{fingerprint}.lance"
+        self._local = None if "://" in self._uri else Path(self._uri)
+        self._dimensions = dimensions
+        self._writable = True
+        self._schema = pa.schema({"chunk_hash": pa.string(), "vector": pa.list_(pa.float32(), dimensions)})
+
+    @property
+    def exists(self) -> bool:
+        """Whether there may be some."""
+        return self._local is None or self._local.exists()
+
+    def get(self, hashes: pa.StringArray) -> tuple[Array, Vectors]:
+        """Places in `hashes` (distinct) whose vector is known, and these vectors."""
+        for again in (True, False):
+            try:
+                return self._found(hashes)
+            except Exception as error:  # Whatever is wrong with it, it is only a cache.
+                if not again:
+                    _log.warning("embedding cache cannot be read and is rebuilt: %s", type(error).__name__)
+                    self._rebuild()
+        return self._nothing()
+
+    def put(self, hashes: pa.StringArray, vectors: Vectors) -> None:
+        """Keep vectors. A place that cannot be written is not tried again: the cache is only a cache."""
+        if not len(hashes) or not self._writable:
+            return
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._dimensions)
+        rows = pa.Table.from_arrays([hashes, flat], schema=self._schema)
+        for pause in (0.01, 0.05, 0.25, None):
+            try:
+                self._append(rows)
+            except Exception as error:  # Another task was quicker, or something is wrong with it.
+                if pause is None:
+                    self._writable = False
+                    _log.warning("embeddings were not cached: %s", type(error).__name__)
+                else:
+                    time.sleep(pause)
+            else:
+                break
+
+    def _found(self, hashes: pa.StringArray) -> tuple[Array, Vectors]:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        dataset = self._open()
+        if dataset is None:
+            return self._nothing()
+        answers = []
+        for start in range(0, len(hashes), _LOOKUP):
+            asked = "','".join(map(str, hashes[start : start + _LOOKUP].to_pylist()))
+            answers.append(dataset.to_table(filter=f"chunk_hash IN ('{asked}')"))
+        found = pa.concat_tables(answers).combine_chunks()
+        places: Any = pc.index_in(found["chunk_hash"].combine_chunks(), value_set=hashes)
+        once, first = np.unique(places.to_numpy(zero_copy_only=False).astype(np.int64), return_index=True)
+        column: Any = found["vector"].combine_chunks()
+        vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, self._dimensions)
+        return once, vectors[first]
+
+    def _nothing(self) -> tuple[Array, Vectors]:
+        import numpy as np
+
+        return np.zeros(0, np.int64), np.zeros((0, self._dimensions), np.float32)
+
+    def _open(self) -> Any:
+        """The dataset, or None when there is none yet."""
+        if self._local is not None and not self._local.exists():
+            return None
+        import lance
+
+        try:
+            return lance.dataset(self._uri)
+        except ValueError as error:
+            if "not found" in str(error).lower():
+                return None
+            raise
+
+    def _append(self, rows: pa.Table) -> None:
+        import lance
+
+        if self._open() is None:
+            self._create()
+        dataset = lance.write_dataset(rows, self._uri, mode="append")
+        if dataset.version % _TIDY_EVERY == 0:
+            self._tidy(dataset)
+
+    def _create(self) -> None:
+        """An empty dataset. Lance lets the last of several creators win, a folder the first."""
+        import lance
+
+        if self._local is None:
+            lance.write_dataset(self._schema.empty_table(), self._uri, mode="create")
+            return
+        folder = self._local.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            lance.write_dataset(self._schema.empty_table(), f"{made}/new.lance")
+            with contextlib.suppress(OSError):
+                Path(made, "new.lance").rename(self._local)
+
+    def _tidy(self, dataset: Any) -> None:
+        """Another task may do the same at the same time: then one of them loses, which is no harm."""
+        try:
+            dataset.optimize.compact_files()
+            if dataset.describe_indices():
+                dataset.optimize.optimize_indices()
+            else:
+                dataset.create_scalar_index("chunk_hash", "BTREE")
+            dataset.cleanup_old_versions(older_than=_KEEP)
+        except Exception as error:  # The next one will do it.
+            _log.info("embedding cache was not tidied: %s", type(error).__name__)
+
+    def _rebuild(self) -> None:
+        import lance
+
+        try:
+            lance.write_dataset(self._schema.empty_table(), self._uri, mode="overwrite")
+        except Exception:  # Not even that: start from nothing, where that is possible.
+            if self._local is not None:
+                shutil.rmtree(self._local, ignore_errors=True)
+
 
 #: Vectors are put into the cache in portions of this many, so that an outage loses little.
 _PORTION = 1_024

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
-from instep.deadline import within
 from instep.errors import UserError
+from instep.servers.calls import within
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

@@ -6,12 +6,12 @@ by the row's id, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from operator import or_
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,19 @@ from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, STRING, TIMESTAMP, Column
 from instep.domain.graph import GraphTable
 from instep.domain.refs import GLOBAL, Scope
-from instep.domain.rows import RowColumns
+from instep.domain.rows import RowColumns, Selection
 from instep.domain.waves import Failure
+from instep.errors import UserError
 from instep.pipeline.outcomes import outcome_batch
-from instep.pipeline.tables.fitting import Values, fitted
-from instep.pipeline.tables.ids import row_ids, row_uri
 from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, Tally, WaveRows, router
+from instep.pipeline.tables.values import Values, fitted, row_ids, row_uri
 from instep.sources.tables.namespaces import within
+from instep.sources.tables.table_source import Sessions, TableSource
 from instep.targets.table_target import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -330,3 +335,36 @@ def _nulls(values: Values) -> Flags:
 
 def _true(values: Values) -> Flags:
     return np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True, slots=True)
+class TableWave:
+    """Implements `pipeline.engine.engine.TableProgram`. Only the writer goes to the tasks: the source stays in the
+    driver.
+
+    `units` is how many rows the wave is expected to have.
+    """
+
+    source: TableSource
+    selection: Selection
+    writer: RowWriter
+    units: int
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        """The columns that the writer has, in its order. Nothing else of the source is read."""
+        frame = self.source.frame(spark, self.writer.rows, self.selection)
+        there = {name: at for at, name in enumerate(frame.columns)}
+        if missing := [each.name for each in self.writer.columns if each.name not in there]:
+            raise UserError(
+                f"{self.source.text} has no column {missing[0]!r} any more",
+                hint="Has the table changed? Look at it with: instep check",
+            )
+        # By their places: names may hold dots and quotes, and differ by their case only.
+        names = [f"c{at}" for at in range(len(there))]
+        wanted = [f"c{there[each.name]}" for each in self.writer.columns]
+        numbered = frame.toDF(*names)
+        return numbered if wanted == names else numbered.select(*wanted)
+
+    @property
+    def write(self) -> Callable[[Batches], Batches]:
+        return self.writer.write

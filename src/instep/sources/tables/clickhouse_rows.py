@@ -12,7 +12,7 @@ from instep.domain.keys import Key
 from instep.domain.row_documents import DocumentColumns
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_types import SourceColumn
-from instep.sources.tables.row_table import demand_types, row_columns, selection
+from instep.sources.tables.row_documents import demand_types, row_columns, selection
 from instep.sources.tables.table_source import demand
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ClickHouseRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.row_identity import row_versions
+        from instep.sources.tables.rows import row_versions
 
         self.key_types(columns)
         found = self._listed(columns, by_content=columns.version is None)

@@ -21,8 +21,8 @@ from instep.domain.row_documents import DocumentColumns
 from instep.errors import Transient, UserError
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
-from instep.sources.tables.row_identity import content_versions, versions_of
-from instep.sources.tables.row_table import demand_types
+from instep.sources.tables.row_documents import demand_types
+from instep.sources.tables.rows import content_versions, versions_of
 from instep.sources.tables.table_source import demand
 from instep.sources.urls import file_version
 

@@ -1,24 +1,74 @@
-"""Documents that are rows of a table."""
+"""Documents that are rows of a table, and the port of such tables, read without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.document_state.columns import ListedColumns, listed_schema
+from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.row_documents import NULL, DocumentColumns, row_key
+from instep.domain.rows import RowColumns, Selection, Window
+from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.local import check_size
-from instep.sources.tables.row_table import RowTable
 from instep.sources.tables.table_source import TableSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.sources.tables.row_spool import RowSpool
+    from instep.sources.tables.rows import RowSpool
+
+
+#: Assumed bytes of text in a row whose size is unknown: only the work is estimated by it.
+ROW_BYTES = 2_000
+
+
+class RowTable(Protocol):
+    """A table in which `columns` say what makes a document of a row. Deleted rows are not there. What is wrong with it
+    is a `UserError`; `Transient` when it changed while it was read.
+    """
+
+    @property
+    def text(self) -> str:
+        """Where it is, for people; without secrets."""
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        """Of the columns of the key, as they come."""
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        """All rows: the columns of the key; the version as text; the size (int64; negative if it is an estimate)."""
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        """Those with these keys, and perhaps others, a few megabytes at once: the columns of the key; the version as it
+        is stored, and the title, as far as there are columns for them; the text. Title and text as bytes.
+        """
+
+
+def selection(keys: Sequence[Key] = ()) -> Selection:
+    """Rows that are not deleted; with these keys."""
+    return Selection(window=Window(None, 0), keys=tuple(keys))
+
+
+def row_columns(columns: DocumentColumns) -> RowColumns:
+    return RowColumns(columns.key, deleted=columns.deleted)
+
+
+def demand_types(columns: DocumentColumns, types: Mapping[str, ColumnType], where: str) -> None:
+    """Raises `UserError` for a column that cannot be what it is named for."""
+    for name in columns.key:
+        if not types[name].keys:
+            raise UserError(f"{name!r} is {types[name]}, and cannot be in a key", where=where)
+    for text in filter(None, (columns.text, columns.title)):
+        if types[text].name not in (TypeName.STRING, TypeName.BYTES):
+            hint = "Make text of it in `sql`."
+            raise UserError(f"{text!r} is {types[text]}, and has to be text", where=where, hint=hint)
+    flags = (TypeName.BOOL, TypeName.INT32, TypeName.INT64)
+    if columns.deleted and types[columns.deleted].name not in flags:
+        raise UserError(f"{columns.deleted!r} is {types[columns.deleted]}, and has to be a flag", where=where)
 
 
 @dataclass(frozen=True)
@@ -44,7 +94,7 @@ class RowDocuments:
         """Everything, sorted by URI. Rows that share a key, or have none, are one document that cannot be read."""
         import pyarrow as pa
 
-        from instep.sources.tables.row_identity import row_uris
+        from instep.sources.tables.rows import row_uris
 
         columns: list[tuple[str, pa.DataType]] = [("uri", pa.string()), ("version", pa.string()), ("size", pa.int64())]
         schema = pa.schema(columns)
@@ -86,7 +136,7 @@ class RowDocuments:
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         """One look at the table for all of them; what it gives waits in a file."""
-        from instep.sources.tables.row_spool import RowSpool
+        from instep.sources.tables.rows import RowSpool
 
         wanted = list(documents)
         with RowSpool(self.entity, self.columns) as spool:
@@ -110,7 +160,7 @@ class RowDocuments:
 
     def answers(self, rows: pa.RecordBatch, *, max_bytes: int) -> Iterator[Answer]:
         """Rows that are there, as documents: their last columns are version, title and text, as far as declared."""
-        from instep.sources.tables.row_spool import said_by
+        from instep.sources.tables.rows import said_by
 
         said = said_by(rows, self.columns)
         for version, title, text in zip(*said.columns, strict=True):

@@ -1,16 +1,20 @@
-"""A histogram of keys from a sample of them, in Arrow."""
+"""Samples of keys, in Arrow: histograms of them, and those of Parquet files, read without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.parquet import FileMetaData
 
 from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
+from instep.domain.rows import RowColumns, Selection
+from instep.sources.tables.folders import Folder, Listed
 
 #: Keys that are taken for each bin. With 25 of them for each of 4,000 bins, four slices differ by less than a percent.
 KEYS_PER_BIN = 25
@@ -67,3 +71,89 @@ def _starts(ordered: pa.Table, bins: int) -> np.ndarray[tuple[int], np.dtype[np.
     apart[1:] |= large[:-1]
     apart[1:] |= runs[1:] // share != runs[:-1] // share
     return runs[apart]
+
+
+#: Rows that are looked at, about: 2 cores take a fifth of a second for a column of numbers.
+MOST_ROWS = 20_000_000
+_BATCH = 1_000_000
+
+
+File: TypeAlias = tuple[Folder, Listed, FileMetaData]
+
+
+class Sample(NamedTuple):
+    """So many rows are selected, and so many of them have a value in all columns; `keys` are some of these."""
+
+    rows: int
+    with_key: int
+    keys: pa.Table
+
+
+def sample(
+    files: Sequence[File],
+    rows: RowColumns,
+    selection: Selection,
+    columns: Sequence[str],
+    wanted: int,
+) -> Sample | None:
+    """None for files in which the columns are not plain, and for a window that is not the first: Spark looks there."""
+    window = selection.window
+    if not files or (window is not None and not window.first):
+        return None
+    total = sum(footer.num_rows for _, _, footer in files)
+    every = max(1, -(-total // MOST_ROWS))
+    stride = max(1, total // every // max(wanted, 1))
+    found: list[pa.Table] = []
+    read = selected = with_key = 0
+    for batch in _batches(files, list(dict.fromkeys([*columns, *_conditions(rows, selection)])), every):
+        read += batch.num_rows
+        chosen = _selected(batch, rows, selection)
+        selected += chosen.num_rows
+        keyed = chosen.select(list(columns)).drop_null()
+        at = np.arange(-with_key % stride, keyed.num_rows, stride)
+        with_key += keyed.num_rows
+        found.append(keyed.take(pa.array(at, pa.int64())))
+    share = total / read if read else 1
+    schema = files[0][2].schema.to_arrow_schema()
+    empty = pa.schema([schema.field(name) for name in columns]).empty_table()
+    return Sample(round(selected * share), round(with_key * share), pa.concat_tables([empty, *found]))
+
+
+def _conditions(rows: RowColumns, selection: Selection) -> Iterator[str]:
+    if rows.scope and not selection.scope.is_global:
+        yield rows.scope
+    if selection.window is not None:
+        yield from (name for name in (rows.watermark, rows.deleted) if name)
+
+
+def _batches(
+    files: Sequence[tuple[Folder, Listed, FileMetaData]], columns: list[str], every: int
+) -> Iterator[pa.Table]:
+    """Each row group of so many, the first one too."""
+    place = 0
+    for folder, listed, footer in files:
+        groups = [at for at in range(footer.num_row_groups) if (place + at) % every == 0]
+        place += footer.num_row_groups
+        if groups:
+            with pq.ParquetFile(listed.path, filesystem=folder.fs, metadata=footer) as file:
+                for batch in file.iter_batches(_BATCH, row_groups=groups, columns=columns):
+                    yield pa.Table.from_batches([batch])
+
+
+def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Table:
+    """Of a first window."""
+    kept = np.ones(batch.num_rows, bool)
+    if rows.scope and not selection.scope.is_global:
+        kept &= _true(pc.starts_with(batch.column(rows.scope), selection.scope.path))
+    if selection.window is not None and rows.watermark:
+        marks = batch.column(rows.watermark).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+        kept &= ~_true(pc.greater(marks, pa.scalar(selection.window.target)))
+    if selection.window is not None and rows.deleted:
+        kept &= ~_true(batch.column(rows.deleted).cast(pa.bool_()))
+    return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _true(flags: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """A null is not."""
+    found: np.ndarray[Any, np.dtype[np.bool_]] = flags.fill_null(False).to_numpy(zero_copy_only=False)
+    return found

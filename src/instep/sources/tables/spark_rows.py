@@ -12,7 +12,7 @@ from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key
 from instep.domain.row_documents import DocumentColumns
 from instep.domain.rows import Selection
-from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
+from instep.sources.tables.row_documents import ROW_BYTES, demand_types, row_columns, selection
 from instep.sources.tables.spark_reading import told
 from instep.sources.tables.spark_types import quoted
 from instep.sources.tables.table_source import Sessions, TableSource, demand
@@ -44,7 +44,7 @@ class SparkRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.row_identity import row_versions
+        from instep.sources.tables.rows import row_versions
 
         document_types(self.table, self.spark, columns)
         found = self._listed(columns, by_content=columns.version is None)

@@ -13,7 +13,7 @@ from instep.domain.keys import Key
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.errors import UserError
-from instep.sources.tables import parquet, parquet_keys
+from instep.sources.tables import parquet, samples
 from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
 from instep.sources.tables.predicates import above, conditions, in_ranges
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -344,7 +344,7 @@ class SparkTable:
         files, types = plain
         demand((*rows.named, *columns), list(types), self.text)
         self._demand_keys({name: types[name] for name in columns})
-        found = parquet_keys.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
+        found = samples.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
 
     def _of_all_files(self, reader: DataFrameReader) -> tuple[DataFrameReader, Mapping[str, str]]:

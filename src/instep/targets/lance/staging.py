@@ -25,8 +25,6 @@ from instep.targets.lance.location import Location, lance_library
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     Numbers = npt.NDArray[np.uint64]

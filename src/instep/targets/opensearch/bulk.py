@@ -15,9 +15,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from instep.domain.breaker import Backoff, Breaker
+from instep.domain.retries import Backoff, Breaker
 from instep.errors import Fenced, Transient
-from instep.targets.opensearch.connection import Connection, TooLarge, Unavailable, path
+from instep.targets.opensearch.indexes import Connection, TooLarge, Unavailable, path
 from instep.targets.opensearch.layout import RENAMED
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredR
 from instep.targets.logged_target import LoggedTarget
 from instep.targets.opensearch import layout, searching
 from instep.targets.opensearch.bulk import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
-from instep.targets.opensearch.connection import Connection
-from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.indexes import Connection, Indexes
 from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.log import Log
 from instep.targets.ownership import NO_OWNER, Owner, checked_name

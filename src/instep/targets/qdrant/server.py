@@ -1,20 +1,135 @@
-"""Collections of a Qdrant server, through its own client."""
+"""Collections of a Qdrant server, through its own client: connection, retries, the meaning of errors."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from instep.errors import Away, Transient, UserError
-from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
-from instep.targets.qdrant.connection import Connection, Exists
+from instep.servers.calls import Greeting, tries, within
+from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, TooLarge, Where
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
+
+
+T = TypeVar("T")
+
+#: Seconds of one request.
+_TIMEOUT = 120
+
+_GREETING = Greeting()
+
+_TOO_MANY = 429
+_SERVER_ERROR = 500
+_REQUEST_TOO_LARGE = 413
+_NOT_THERE = 404
+_EXISTS = 409
+_REFUSED = (401, 403)
+
+
+class Exists(UserError):
+    """A collection or an alias of this name is there."""
+
+
+class _Unavailable(Exception):
+    """Worth another try."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What goes wrong on it never shows the key."""
+
+    url: str = field(repr=False)
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The address without secrets."""
+        address = urlsplit(self.url)
+        return f"{address.scheme}://{address.hostname or ''}:{address.port or 6333}"
+
+    def open(self) -> QdrantClient:
+        return _client(self.url, self.api_key, os.getpid())
+
+    def call(self, ask: Callable[[QdrantClient], T]) -> T:
+        """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
+        try:
+            _GREETING.demand(self, lambda: self.open().info())
+        except TimeoutError as error:
+            raise Transient(f"{self.shown}: {error}") from None
+        try:
+            for attempt in tries(_Unavailable):
+                with attempt, self._understood():
+                    return within(2 * _TIMEOUT, lambda: ask(self.open()))
+        except _Unavailable as error:
+            raise Transient(f"{self.shown}: {error}") from None
+        raise AssertionError("a retry ends with an answer or an error")
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+        try:
+            yield
+        except TimeoutError as error:
+            _GREETING.forget(self)
+            raise _Unavailable(str(error)) from None
+        except ResourceExhaustedResponse as error:
+            raise _Unavailable(f"it is overloaded: {self._hushed(error)}") from None
+        except ResponseHandlingException as error:
+            raise _Unavailable(f"it cannot be reached: {self._hushed(error.source)}") from None
+        except UnexpectedResponse as error:
+            raise self._meant(int(error.status_code or 0), self._hushed(_reason(error))) from None
+
+    def _meant(self, status: int, reason: str) -> Exception:
+        if status == _REQUEST_TOO_LARGE or "larger than allowed" in reason:
+            return TooLarge(f"{self.shown}: {reason}")
+        if "no space left" in reason.lower():
+            return UserError("no space left for the index", where=self.shown, hint="Free some space, then run again.")
+        if status == _TOO_MANY or status >= _SERVER_ERROR:
+            return _Unavailable(f"it answered {status}: {reason}")
+        if status in _REFUSED:
+            return UserError(f"Qdrant refuses: {reason}", where=self.shown, hint="Check the target's api_key.")
+        if status == _NOT_THERE:
+            return Missing(f"there is no such index: {reason}", where=self.shown, hint="Build it with: instep run")
+        kind = Exists if status == _EXISTS or "already exists" in reason else UserError
+        return kind(f"Qdrant refused: {reason}", where=self.shown)
+
+    def _hushed(self, said: object) -> str:
+        text = str(said).strip() or type(said).__name__
+        return text.replace(self.api_key, "***") if self.api_key else text
+
+
+@cache
+def _client(url: str, api_key: str | None, process: int) -> QdrantClient:
+    """Kept: it keeps connections, which are no good to a fork (`process`)."""
+    try:
+        from qdrant_client import QdrantClient
+    except ImportError:
+        raise UserError("Qdrant needs qdrant-client", hint="pip install 'instep[qdrant]'") from None
+    with warnings.catch_warnings():
+        # That a key travels in clear text is for the project's documentation to say, not for every command.
+        warnings.simplefilter("ignore", UserWarning)
+        return QdrantClient(url=url, api_key=api_key, timeout=_TIMEOUT, check_compatibility=False)
+
+
+def _reason(error: Any) -> str:
+    """What the server says, without what surrounds it."""
+    try:
+        said = error.structured()["status"]["error"]
+    except (ValueError, KeyError, TypeError):
+        said = error.content.decode(errors="replace")[:300] or error.reason_phrase
+    return str(said)
+
 
 #: Conditions on upserts came with this version, ranking of texts with the other.
 _LEAST = (1, 16)
@@ -78,9 +193,9 @@ class ServerCollections:
             with contextlib.suppress(Exists):
                 self.connection.call(partial(_create, name=name, vectors=vectors, optimizers=loading))
         ranks = "text" not in indexes.values() or self._version() >= _RANKS
-        for field, kind in indexes.items():
+        for indexed, kind in indexes.items():
             schema = _schema(kind, ranks=ranks)
-            self.connection.call(partial(_create_index, name=name, field=field, schema=schema))
+            self.connection.call(partial(_create_index, name=name, field=indexed, schema=schema))
 
     def drop(self, name: str) -> None:
         with contextlib.suppress(Missing):
@@ -237,12 +352,12 @@ def _filter(where: Where) -> Any:
     from qdrant_client import models
 
     must: list[Any] = [models.HasIdCondition(has_id=list(where.ids))] if where.ids else []
-    for field, values in where.any_of.items():
-        must.append(models.FieldCondition(key=field, match=models.MatchAny(any=list(values))))
-    for field, value in where.above.items():
-        must.append(models.FieldCondition(key=field, range=models.Range(gt=value)))
-    for field, value in where.at_most.items():
-        must.append(models.FieldCondition(key=field, range=models.Range(lte=value)))
+    for key, values in where.any_of.items():
+        must.append(models.FieldCondition(key=key, match=models.MatchAny(any=list(values))))
+    for key, value in where.above.items():
+        must.append(models.FieldCondition(key=key, range=models.Range(gt=value)))
+    for key, value in where.at_most.items():
+        must.append(models.FieldCondition(key=key, range=models.Range(lte=value)))
     if where.missing:
         must.append(models.IsEmptyCondition(is_empty=models.PayloadField(key=where.missing)))
     return models.Filter(must=must)

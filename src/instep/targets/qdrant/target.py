@@ -44,8 +44,7 @@ class QdrantTarget(LoggedTarget):
     @cached_property
     def collections(self) -> Collections:
         if _is_server(self.uri):
-            from instep.targets.qdrant.connection import Connection
-            from instep.targets.qdrant.server import ServerCollections
+            from instep.targets.qdrant.server import Connection, ServerCollections
 
             return ServerCollections(Connection(self.uri, self.api_key))
         from instep.targets.qdrant.edge import EdgeCollections

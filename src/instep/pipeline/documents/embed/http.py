@@ -11,12 +11,11 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from instep.deadline import within
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
-from instep.retry import tries
+from instep.servers.calls import tries, within
 
 if TYPE_CHECKING:
     import httpx

@@ -13,8 +13,7 @@ from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
-from instep.queues.engines.postgres.checking import demand_usable
-from instep.queues.engines.postgres.layout import Layout, literal
+from instep.queues.engines.postgres.layout import Layout, demand_usable, literal
 from instep.queues.engines.postgres.queries import observations
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 

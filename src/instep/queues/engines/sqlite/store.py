@@ -13,9 +13,8 @@ from typing import Any, Final
 from instep.domain.pending_queue import KeyRange, QueueSpec
 from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
-from instep.queues.engines.sqlite import capture, queries
-from instep.queues.engines.sqlite.checking import demand_usable
-from instep.queues.engines.sqlite.layout import Layout
+from instep.queues.engines.sqlite import layout, queries
+from instep.queues.engines.sqlite.layout import Layout, demand_usable
 
 #: So long a writer waits for the one before it.
 _SECONDS: Final = 30.0
@@ -87,7 +86,7 @@ class SqlitePending:
     # -- being there ---------------------------------------------------------------------------
 
     def statements(self) -> tuple[str, ...]:
-        return (*capture.tables(self._layout), *capture.capture(self._layout))
+        return (*layout.tables(self._layout), *layout.capture(self._layout))
 
     def check(self) -> None:
         with self._connected() as connection, transaction(connection, writes=False):
@@ -98,21 +97,21 @@ class SqlitePending:
     def create(self) -> None:
         with self._connected() as connection, transaction(connection, writes=True):
             demand_usable(connection, self._layout, self._path)
-            for statement in capture.tables(self._layout):
+            for statement in layout.tables(self._layout):
                 connection.execute(statement)
             self._demand_same(connection)
-            for statement in capture.capture(self._layout):
+            for statement in layout.capture(self._layout):
                 connection.execute(statement)
 
     def drop(self) -> None:
-        layout = self._layout
+        names = self._layout
         with self._connected() as connection, transaction(connection, writes=True):
             covers = len(self._spec.covers)
             if self._there(connection):
                 covers = max(covers, len(json.loads(self._words(connection)[_DECLARED])["covers"]))
-            for trigger in capture.triggers(layout, covers):
+            for trigger in layout.triggers(names, covers):
                 connection.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-            for table in (layout.offers, layout.acks, layout.words, layout.participants):
+            for table in (names.offers, names.acks, names.words, names.participants):
                 connection.execute(f"DROP TABLE IF EXISTS {table}")
 
     def exists(self) -> bool:
@@ -140,7 +139,7 @@ class SqlitePending:
         keys = self._within(keys)
         return (
             queries.counted(self._layout, keys),
-            capture.insert(self._layout, queries.present(self._layout, keys)),
+            layout.insert(self._layout, queries.present(self._layout, keys)),
         )
 
     # -- reading -------------------------------------------------------------------------------
@@ -252,7 +251,7 @@ class SqlitePending:
 
     def _offer(self, connection: sqlite3.Connection, keys: Collection[int]) -> None:
         asked = f"SELECT key FROM ({_ASKED}) WHERE {self._layout.between('key')}"
-        connection.execute(capture.insert(self._layout, asked), _bound(keys))
+        connection.execute(layout.insert(self._layout, asked), _bound(keys))
 
     def _heal(self, connection: sqlite3.Connection, versions: list[int]) -> None:
         """The truth is asked once more, by the one who writes now."""

@@ -1,12 +1,52 @@
-"""A bound on how long a call may take: the time-out of an HTTP library holds for each read, and drops renew it."""
+"""Calls to servers: how often they are tried again, and how long one may take."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from stamina import Attempt
+
+#: Tries of one request to a server that is away or overloaded, and seconds between them: the first and the longest.
+_ATTEMPTS = 5
+_FIRST_WAIT = 0.2
+_LONGEST_WAIT = 5.0
+
+
+def tries(
+    on: type[Exception] | Callable[[Exception], bool | float],
+    *,
+    attempts: int = _ATTEMPTS,
+    first_wait: float | None = None,
+    longest_wait: float | None = None,
+) -> Iterable[Attempt]:
+    """Each in a `with`; what is raised of another kind, or by the last one, is raised on. Waits are in seconds."""
+    import stamina
+
+    _silence()
+    first = _FIRST_WAIT if first_wait is None else first_wait
+    return stamina.retry_context(
+        on=on,
+        attempts=attempts,
+        timeout=None,
+        wait_initial=first,
+        wait_max=_LONGEST_WAIT if longest_wait is None else longest_wait,
+        wait_jitter=first,
+    )
+
+
+@cache
+def _silence() -> None:
+    """Stamina logs each retry, to the terminal by default. The caller reports a longer outage itself."""
+    import stamina
+
+    stamina.instrumentation.set_on_retry_hooks(())
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,6 @@
-"""What becomes of a slice whose attempts end badly: first it runs alone, then it is cut in two, until the poison stands
+"""Retry rules: pauses that grow, a circuit breaker that waits out an outage, and what becomes of failed slices.
+
+What becomes of a slice whose attempts end badly: first it runs alone, then it is cut in two, until the poison stands
 alone. So a document that kills its worker takes no neighbour down with it.
 
 A document that always kills its worker, in a slice of n, kills at most `MAX_ATTEMPTS + 1 + ceil(log2(n))` of them:
@@ -16,7 +18,9 @@ out stops its job, in words, and the run that resumes the job tries it from the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import MAX_ATTEMPTS, half_ids, tries_of
@@ -24,6 +28,64 @@ from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.refs import CheckpointKey, PartitionRef
 from instep.domain.rows import decode_row_slice
 from instep.domain.waves import Failure, SliceOutcome
+
+#: The seed's constants: so many failures within the window (in seconds) open the breaker; a probe after so long.
+FAILURES = 5
+WINDOW_SECONDS = 30.0
+PROBE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A circuit breaker as a value. Times are monotonic seconds.
+
+    Closed, it lets every try through; `FAILURES` of them within `WINDOW_SECONDS` open it. Open, it asks to wait until a
+    probe is due; the probe's success closes it, its failure opens it for as long again.
+    """
+
+    failures: tuple[float, ...] = ()
+    probe_at: float | None = None
+
+    def failed(self, now: float) -> Breaker:
+        if self.probe_at is not None:
+            # Before the probe is due, this try began while the breaker was closed: nothing new.
+            return self if now < self.probe_at else replace(self, probe_at=now + PROBE_SECONDS)
+        recent = (*(each for each in self.failures if now - each <= WINDOW_SECONDS), now)
+        if len(recent) < FAILURES:
+            return Breaker(recent)
+        return Breaker(probe_at=now + PROBE_SECONDS)
+
+    def succeeded(self) -> Breaker:
+        return Breaker()
+
+    def wait(self, now: float) -> float:
+        """Seconds until a try is allowed: 0 while closed, and when a probe is due."""
+        return 0.0 if self.probe_at is None else max(0.0, self.probe_at - now)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses in seconds: `base` doubled with each try, `maximum` at most, then jittered so that workers
+    which failed together do not come back together.
+
+    `full` draws from all of the pause, `equal` from its second half (Brooker 2015, "Exponential Backoff
+    And Jitter"). `random` gives numbers from 0 up to, but not including, 1.
+    """
+
+    base: float
+    maximum: float
+    random: Callable[[], float]
+    jitter: Literal["full", "equal"] = "equal"
+
+    def pause(self, tried: int) -> float:
+        """Seconds to wait after `tried` failures (from 1)."""
+        # Far beyond any maximum, and still a float.
+        doublings = min(tried - 1, 60)
+        longest = min(self.maximum, self.base * 2.0**doublings)
+        if self.jitter == "full":
+            return longest * self.random()
+        return longest / 2 * (1 + self.random())
+
 
 #: No slice waits longer than so many milliseconds before it may be claimed. One that seems to was put back before the
 #: ledger's clock was set back, and may be claimed.

@@ -182,6 +182,7 @@ def test_a_build_that_was_refused_is_retried_after_pauses_that_grow(site: Site, 
     assert all(later >= 2 * sooner - EVERY for sooner, later in pairwise(pauses)), pauses
     assert said(site, "it is tried again after") == len(ended), "each end is said once"
     assert said(site, REFUSED) == 1, "and its reason, as long as it is the same"
+    assert said(site, ".; ") == 0, "no full stop before what follows"
     assert any(REFUSED in note for note in status(site).notes)
 
 

@@ -22,7 +22,7 @@ LONGEST = 36_525 * _UNITS["d"]
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds. Raises `ValueError`, with what to write, for text that is no duration above 0."""
+    """Parse a duration to milliseconds. Raises `ValueError`, with an example, for text that is no duration above 0."""
     if not _WHOLE.match(text.strip()):
         raise ValueError("must be a duration such as 30s, 15min, 1h, 1h30m, 30d or 2w")
     total = round(sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(text)))
@@ -32,7 +32,7 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(milliseconds: int) -> str:
-    """As `parse_duration` reads it: `1h 30m`."""
+    """A duration as `parse_duration` reads it: `1h 30m`."""
     parts = []
     for unit in ("w", "d", "h", "m", "s", "ms"):
         number, milliseconds = divmod(milliseconds, _UNITS[unit])
@@ -59,14 +59,19 @@ _SECRETS = (
 
 
 def hushed(text: str) -> str:
-    """What looks like a secret is starred out."""
+    """A text with everything that looks like a secret starred out."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
 
 
+def clause(text: object) -> str:
+    """A text on one line and without its full stop, so that `; …` can follow it."""
+    return " ".join(str(text).split()).removesuffix(".")
+
+
 def cleaned(reason: str) -> str:
-    """At most 300 characters, white space collapsed, what looks like a secret starred out."""
+    """A reason of at most 300 characters, with white space collapsed and secrets starred out."""
     text = hushed(" ".join(reason[:4_000].split()))
     # Lone surrogates are not text, and PostgreSQL stores no NUL.
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")

@@ -11,7 +11,7 @@ from itertools import takewhile
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import Job, PartStatus, ended_badly, rest
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import cleaned
+from instep.domain.texts import clause, cleaned
 from instep.entities.setup import EntitySetup
 from instep.planning.context import Context
 
@@ -73,7 +73,9 @@ class Backoff:
         reason = cleaned(reason)
         why = f"job {job.id[:8]} ended badly{often}: {reason}"
         said = f"job {job.id[:8]} ended as before{often}" if before and before.reason == reason else why
-        context.progress.say(setup.ref.label, f"{said}; it is tried again after {_seconds(pause)}, or by `instep run`")
+        context.progress.say(
+            setup.ref.label, f"{clause(said)}; it is tried again after {_seconds(pause)}, or by `instep run`"
+        )
         return _Rest(end, why, times, until, reason)
 
     def _failed_before(self, setup: EntitySetup, generation: str) -> int:
@@ -116,7 +118,7 @@ class Refusals:
 
 def stays_stopped(job: Job) -> str:
     """The message about a job that a user has stopped."""
-    return f"job {job.id[:8]} was {job.error}, and stays so; go on with it: instep job resume {job.id[:8]}"
+    return f"job {job.id[:8]} was {clause(job.error)}, and stays so; resume it: instep job resume {job.id[:8]}"
 
 
 def _end(job: Job, status: PartStatus) -> tuple[str, int | None]:

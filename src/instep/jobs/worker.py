@@ -8,6 +8,7 @@ from functools import partial
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import clause
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.finish import finish, strand
 from instep.jobs.heartbeat import Kind
@@ -167,7 +168,7 @@ class Worker:
                 if self._kind == "run" and clock.monotonic() - began > timing.lease / 1000:
                     raise Away(str(error), hint=RESUMES) from error
                 if tried == 1:
-                    self._context.progress.say("ledger", f"{error}; trying again")
+                    self._context.progress.say("ledger", f"{clause(error)}; trying again")
                 clock.sleep(self._pauses.pause(tried))
 
     def recover(self) -> None:

@@ -10,7 +10,7 @@ from instep.bus.bus import Bus, Inbox, Message
 from instep.domain.events import WantCreated
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind, Request, RequestError, decode
-from instep.domain.texts import cleaned
+from instep.domain.texts import clause, cleaned
 from instep.entities.generations import generation_of
 from instep.errors import Conflict, InstepError
 from instep.ledger.ledger import Ledger
@@ -53,7 +53,7 @@ class Messages:
         except InstepError as error:
             if str(error) != self._said:
                 self._said = str(error)
-                self._progress.say("bus", f"{error}; trying again")
+                self._progress.say("bus", f"{clause(error)}; trying again")
         return True
 
     def _store(self, inbox: Inbox, message: Message) -> None:

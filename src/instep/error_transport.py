@@ -141,6 +141,10 @@ _JAVAS = [
 ]
 
 
+class SparkLost(errors.Transient):
+    """Spark, or this session with it, is of no use any more: what is tried again needs another one."""
+
+
 class TaskFailed(RuntimeError):
     """A task failed with an error that does not say who should act; the message is the error's own."""
 
@@ -219,12 +223,12 @@ def _of_spark(error: Exception) -> Exception:
     try:
         text = str(error)
     except Exception:  # A Java error is asked of the JVM, which may not be there any more.
-        return errors.Transient("Spark is out of reach: its JVM has ended")
+        return SparkLost("Spark is out of reach: its JVM has ended")
     if not _MARK.search(text):
         if why := _gone(error, text):
-            return errors.Transient(f"Spark is out of reach: {why}")
+            return SparkLost(f"Spark is out of reach: {why}")
         if "Traceback (most" not in text and _NOT_HANDED_OVER.search(text):
-            return errors.Transient(f"Spark cannot hand the project's own code to its tasks: {_in_a_line(text)}")
+            return SparkLost(f"Spark cannot hand the project's own code to its tasks: {_in_a_line(text)}")
     return unpacked(text)
 
 

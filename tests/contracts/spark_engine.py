@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.pipeline.engine.engine import Engine
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.spark_engine import SparkEngine
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
 from tests.contracts.table_waves import TableWavesContract
 
@@ -118,6 +120,14 @@ RESHAPED: list[tuple[str, Callable[[Any], Any]]] = [
 
 class SparkEngineContract(EngineContract, TableWavesContract):
     """Waves of tables; and transforms: which are run, and which are refused before anything ran."""
+
+    def test_an_outage_of_something_else_leaves_spark_running(self, spark: LazySpark, tmp_path: Path) -> None:
+        session, engine = spark.get(), SparkEngine(spark)
+        for _ in range(2):
+            with pytest.raises(Transient, match="the far end is down"):
+                engine.run(a_wave(), RowFiles(tmp_path, fail={"d7": Transient("the far end is down")}))
+        assert spark.get() is session
+        assert session.range(3).count() == 3
 
     def test_each_bucket_is_one_task(self, engine: Engine, tmp_path: Path) -> None:
         assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.error_transport import explained, out_of_memory
+from instep.error_transport import SparkLost, explained, out_of_memory
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.launch import new_session
@@ -100,12 +100,12 @@ class LazySpark:
             return self._session
 
     def explained(self, session: SparkSession, error: Exception) -> Exception:
-        """An error of what was done in the session, as one that says who should act. A session that is over is left:
-        the next `get` starts another one, if it was ours.
+        """An error of what was done in the session, as one that says who should act. A session that is over, or of no
+        use any more, is left: the next `get` starts another one, if it was ours.
         """
         code = None if sparkapi.is_connect(session) else sparkapi.jvm_exit()
         found = explained(error)
-        if not isinstance(found, Transient) and not sparkapi.is_over(session):
+        if not isinstance(found, SparkLost) and not sparkapi.is_over(session):
             return found
         if isinstance(found, UserError | Fenced | Conflict | Unknown):
             return found

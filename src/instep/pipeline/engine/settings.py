@@ -57,6 +57,7 @@ def local_options(java_options: Sequence[str] = (), *, scans: bool = False) -> d
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "instep.pipeline.engine.worker_daemon",
         # To the Python workers without TCP: no other user of the machine can connect, and a job takes 0.2 s less.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-from instep.errors import Transient
+from instep.error_transport import SparkLost
 
 #: How long a call may wait before the server is asked, and how often; how long it may take then, and how many questions
 #: in a row it may leave unanswered (the first one may be old already, if this process itself had been stopped).
@@ -39,7 +39,7 @@ class WatchedChannelBuilder(DefaultChannelBuilder):  # type: ignore[misc]  # PyS
 
 
 class _WatchedChannel:
-    """Asks while calls wait. Without an answer it hangs up, and they raise `Transient`.
+    """Asks while calls wait. Without an answer it hangs up, and they raise `SparkLost`.
 
     Not by gRPC's interceptors: with one, a call that begins when the channel has just been closed ends the process.
     """
@@ -95,7 +95,7 @@ class _WatchedChannel:
                 self._changed.notify_all()
         if self._silent:
             seconds = ANSWER_SECONDS * QUESTIONS
-            raise Transient(f"Spark Connect does not answer any more: not within {seconds:.0f} s")
+            raise SparkLost(f"Spark Connect does not answer any more: not within {seconds:.0f} s")
 
     def _watch(self) -> None:
         while True:

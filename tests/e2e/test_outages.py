@@ -129,7 +129,9 @@ def test_an_extra_that_is_missing_is_named(place: Location, tmp_path: Path, mute
     declared.write_text(declared.read_text().replace("{type: hashing,", f"{{type: openai, url: '{url}', model: m,"))
     given = {"PYTHONPATH": str(blocker), "NOT_INSTALLED": "httpx"}
     for command in ("run", "check") if engine == "inline" else ("run",):
-        done = called(place, command, **given)
+        # Whether Spark works is not asked here.
+        java = {"JAVA_HOME": str(tmp_path)} if command == "check" else {}
+        done = called(place, command, **given, **java)
         assert done.returncode == 1, done.stderr
         assert "pip install 'instep[openai]'" in done.stdout + done.stderr
         assert "report this" not in done.stderr

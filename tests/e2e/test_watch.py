@@ -38,13 +38,14 @@ class Steps(VirtualClock):
     """Does the next thing whenever nothing was done for so long that the sources were looked at; then Ctrl-C."""
 
     steps: list[Callable[[], None]] = field(default_factory=list)
+    calm: float = 3 * EVERY
     quiet: float = 3 * EVERY
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
         self.quiet -= seconds
         if self.quiet <= 0:
-            self.quiet = 3 * EVERY
+            self.quiet = self.calm
             if not self.steps:
                 raise KeyboardInterrupt
             self.steps.pop(0)()
@@ -79,7 +80,11 @@ def site(tmp_path: Path, clock: Steps) -> Site:
 
 
 def watch(
-    site: Site, slow: Slow | None = None, engine: str = "inline", target: Callable[[Any], Any] = lambda real: real
+    site: Site,
+    slow: Slow | None = None,
+    engine: str = "inline",
+    target: Callable[[Any], Any] = lambda real: real,
+    every: float = EVERY,
 ) -> None:
     container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine=engine)
     with closing(container):
@@ -90,7 +95,7 @@ def watch(
             slow.inner = setup.source
             setups = [replace(setup, source=slow)]  # type: ignore[arg-type]  # nothing is read of it
         with pytest.raises(KeyboardInterrupt):
-            serve(setups, site.context(container), watch=EVERY)
+            serve(setups, site.context(container), watch=every)
 
 
 def test_changed_documents_are_indexed_and_unchanged_ones_make_no_job(site: Site, clock: Steps) -> None:
@@ -154,6 +159,8 @@ def test_a_source_that_takes_long_to_look_at_is_left_alone_for_longer(site: Site
 
 #: Of this, and then again and again, a job would be made each few seconds.
 LONG = 20 * 60
+#: How often sources are looked at then.
+SELDOM = 10.0
 REFUSED = "were recorded; not served"
 
 
@@ -173,13 +180,13 @@ def jobs(site: Site) -> list[Job]:
 
 def test_a_build_that_was_refused_is_retried_after_pauses_that_grow(site: Site, clock: Steps) -> None:
     clock.quiet = LONG
-    watch(site, target=miscounted)
+    watch(site, target=miscounted, every=SELDOM)
     ended = jobs(site)
     assert {each.state for each in ended} == {JobState.FAILED}
     pauses = [(later.created_at - (job.finished_at or 0)) / 1000 for job, later in pairwise(ended)]
     assert 4 <= len(pauses) <= 6, pauses
     assert pauses[0] >= 30
-    assert all(later >= 2 * sooner - EVERY for sooner, later in pairwise(pauses)), pauses
+    assert all(later >= 2 * sooner - SELDOM for sooner, later in pairwise(pauses)), pauses
     assert said(site, "it is tried again after") == len(ended), "each end is said once"
     assert said(site, REFUSED) == 1, "and its reason, as long as it is the same"
     assert said(site, ".; ") == 0, "no full stop before what follows"
@@ -234,7 +241,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> 
     id = site.only_job().id
     assert stop_job(site.ledger, id, "enough", clock=clock) is JobState.STOPPED
     clock.quiet = LONG
-    watch(site)
+    watch(site, every=SELDOM)
     assert site.only_job().state is JobState.STOPPED
     assert said(site, "was stopped by request: enough, and stays so") == 1
     assert any("enough" in note and f"instep job resume {id[:8]}" in note for note in status(site).notes)
@@ -266,9 +273,9 @@ def test_an_entity_with_an_empty_dependency_waits_for_it(site: Site, clock: Step
     declared.write_text(declared.read_text() + UPSTREAM)
     sites = site.place.root / "sites"
     sites.mkdir()
-    clock.quiet = LONG
+    clock.quiet, clock.calm = LONG, 3 * SELDOM
     clock.steps = [lambda: corpus.write(sites, range(1))]
-    watch(site)
+    watch(site, every=SELDOM)
     made = jobs(site)
     assert {part.part.ref.entity for job in made for part in job.parts} == {"Document", "Site"}
     assert all(job.state is JobState.COMPLETED for job in made), "no job was made in vain"
@@ -283,7 +290,7 @@ def test_an_error_of_one_watched_entity_stops_no_other(site: Site, clock: Steps,
         (site.place.root / "sites").mkdir()
         (site.place.root / "sites" / "a.pdf").write_bytes(b"%PDF-1.7 nothing")
     clock.quiet = LONG
-    watch(site)
+    watch(site, every=SELDOM)
     assert site.place.wrong() == ""
 
 

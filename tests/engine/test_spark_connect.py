@@ -24,6 +24,12 @@ ROOT = Path(__file__).parents[2]
 
 INSTEP = [sys.executable, "-m", "instep"]
 
+#: Waits for less long for a server that does not answer.
+HASTY = (
+    "import sys; from instep.pipeline.engine import watched; watched.ANSWER_SECONDS = 2.0; "
+    "from instep.__main__ import main; sys.exit(main())"
+)
+
 
 @dataclass(frozen=True)
 class Server:
@@ -153,6 +159,7 @@ def a_project(folder: Path, module: str, code: str) -> None:
     (folder / f"{module}.py").write_text(code)
 
 
+@pytest.mark.long  # How code reaches the tasks, or does not, is seen below, too.
 def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Server, tmp_path: Path) -> None:
     """A server that PySpark starts gives them to all."""
     (tmp_path / "theirs.py").touch()
@@ -181,14 +188,16 @@ def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault
 def test_a_server_that_freezes_in_mid_wave_is_said_to_be_away(server: Server, tmp_path: Path) -> None:
     """What waits for it would do so for minutes."""
     a_project(tmp_path, "waiting", _WAITING.format(here=str(tmp_path)))
-    run = [*INSTEP, "run", "--project", str(tmp_path)]
-    with subprocess.Popen(run, env=asking(server), stderr=subprocess.PIPE, text=True) as process:
+    run = ["run", "--project", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", HASTY, *run], env=asking(server), stderr=subprocess.PIPE, text=True
+    ) as process:
         until((tmp_path / "begun").exists)
         os.kill(server.jvm, signal.SIGSTOP)
         try:
             assert process.stderr is not None
             said = next(line for line in process.stderr if "waiting: " in line)
-            assert said.endswith("waiting: Spark Connect does not answer any more: not within 10 s\n")
+            assert said.endswith("waiting: Spark Connect does not answer any more: not within 4 s\n")
             process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
         finally:
@@ -196,6 +205,8 @@ def test_a_server_that_freezes_in_mid_wave_is_said_to_be_away(server: Server, tm
             os.kill(server.jvm, signal.SIGCONT)
     assert process.returncode == 130, rest
     assert rest.splitlines()[-1] == "stopped; run again to resume"
-    again = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
+    again = subprocess.run(
+        [*INSTEP, *run], env=asking(server), capture_output=True, text=True, timeout=300, check=False
+    )
     assert again.returncode == 0, again.stderr
     assert list(instep.load(tmp_path).failures()) == []

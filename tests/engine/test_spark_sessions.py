@@ -24,16 +24,38 @@ from tests.contracts.engine import RowFiles, a_wave, written
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> SparkSettings:
-    return SparkSettings(master="local[2]", log=tmp_path / "spark.log")
+class Kept:
+    """One Spark for all tests that leave it as it is. `end` is for those that must have none."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings
+        self._spark: LazySpark | None = None
+
+    def spark(self) -> LazySpark:
+        self._spark = self._spark or LazySpark(self._settings)
+        return self._spark
+
+    def end(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
+            self._spark = None
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> SparkSettings:
+    return SparkSettings(master="local[2]", log=tmp_path_factory.mktemp("spark") / "spark.log")
+
+
+@pytest.fixture(scope="module")
+def kept(settings: SparkSettings) -> Iterator[Kept]:
+    made = Kept(settings)
+    yield made
+    made.end()
 
 
 @pytest.fixture
-def spark(settings: SparkSettings) -> Iterator[LazySpark]:
-    lazy = LazySpark(settings)
-    yield lazy
-    lazy.close()
+def spark(kept: Kept) -> LazySpark:
+    return kept.spark()
 
 
 def test_a_jvm_that_does_not_end_in_time_is_killed_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,24 +74,6 @@ def jvm() -> int:
     from pyspark import SparkContext
 
     return int(SparkContext._gateway.proc.pid)
-
-
-def test_closing_one_session_leaves_spark_to_the_others(
-    spark: LazySpark, settings: SparkSettings, tmp_path: Path
-) -> None:
-    first = LazySpark(settings)
-    first.get()
-    second = SparkEngine(spark)
-    second.ready()
-    first.close()
-    assert len(written(tmp_path, list(second.run(a_wave(), RowFiles(tmp_path))))) == 80
-    first_jvm = jvm()
-    spark.close()
-    # The last one ends it, and the next one starts another.
-    third = LazySpark(settings)
-    assert third.get().range(3).count() == 3
-    assert jvm() != first_jvm
-    third.close()
 
 
 def test_those_that_start_at_once_share_one_spark(spark: LazySpark, settings: SparkSettings) -> None:
@@ -117,9 +121,22 @@ def test_a_spark_that_dies_in_mid_run_is_an_outage_and_the_next_wave_has_another
     assert len(written(tmp_path, list(engine.run(a_wave(), RowFiles(tmp_path))))) == 80
 
 
-def test_a_session_of_the_users_that_has_ended_is_named_as_such(
-    spark: LazySpark, settings: SparkSettings, tmp_path: Path
-) -> None:
+def test_closing_one_session_leaves_spark_to_the_others(kept: Kept, settings: SparkSettings, tmp_path: Path) -> None:
+    kept.end()
+    first, other = LazySpark(settings), LazySpark(settings)
+    first.get()
+    second = SparkEngine(other)
+    second.ready()
+    first.close()
+    assert len(written(tmp_path, list(second.run(a_wave(), RowFiles(tmp_path))))) == 80
+    first_jvm = jvm()
+    other.close()
+    # The last one ends it, and the next one starts another.
+    assert kept.spark().get().range(3).count() == 3
+    assert jvm() != first_jvm
+
+
+def test_a_session_of_the_users_that_has_ended_is_named_as_such(spark: LazySpark, tmp_path: Path) -> None:
     given = LazySpark(given=spark.get())
     spark.get().stop()
     with pytest.raises(Away, match="the Spark session that was given has ended"):
@@ -128,7 +145,8 @@ def test_a_session_of_the_users_that_has_ended_is_named_as_such(
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "spark://127.0.0.1:{port},127.0.0.1:{port}"])
-def test_a_master_that_is_not_there_is_away_and_no_jvm_is_started(master: str) -> None:
+def test_a_master_that_is_not_there_is_away_and_no_jvm_is_started(kept: Kept, master: str) -> None:
+    kept.end()
     with socket.socket() as mute:  # Taken, and nobody listens.
         mute.bind(("127.0.0.1", 0))
         named = master.format(port=mute.getsockname()[1])
@@ -139,13 +157,15 @@ def test_a_master_that_is_not_there_is_away_and_no_jvm_is_started(master: str) -
 
 
 @pytest.mark.parametrize("master", ["spark://", "spark://127.0.0.1", "spark://127.0.0.1:seven"])
-def test_a_master_without_host_and_port_is_a_mistake(master: str) -> None:
+def test_a_master_without_host_and_port_is_a_mistake(kept: Kept, master: str) -> None:
+    kept.end()
     with pytest.raises(UserError, match="has no host and port") as raised:
         LazySpark(SparkSettings(master=master)).get()
     assert raised.value.exit_code == 1
 
 
-def test_a_setting_that_spark_refuses_is_a_mistake_said_in_a_line(settings: SparkSettings) -> None:
+def test_a_setting_that_spark_refuses_is_a_mistake_said_in_a_line(kept: Kept, settings: SparkSettings) -> None:
+    kept.end()
     with pytest.raises(UserError, match=r"Spark did not start: .*no\.such\.Plugin") as raised:
         LazySpark(replace(settings, config={"spark.plugins": "no.such.Plugin"})).get()
     assert raised.value.exit_code == 1

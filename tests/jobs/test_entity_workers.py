@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import instep
 from instep.app import load
 from instep.container import Container
+from instep.domain.clock import TIMING
 from instep.errors import UserError
 from instep.pipeline.engine.inline import InlineEngine
 from tests.e2e import corpus
@@ -37,7 +39,9 @@ def project(folder: Path, handlers: str = "{}") -> instep.Instep:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Until it is set, the engine is not ready for `Slow`."""
+    """Until it is set, the engine is not ready for `Slow`. Nothing is waited for that has only to pass."""
+    defaults: dict[str, object] = Container.__init__.__kwdefaults__  # type: ignore[assignment]  # it has some
+    monkeypatch.setitem(defaults, "timing", replace(TIMING, poll=20, stagger=20))
     gate, real = threading.Event(), InlineEngine.ready
 
     def ready(engine: InlineEngine) -> None:

@@ -92,8 +92,9 @@ def test_an_entity_that_cannot_start_stops_no_other(root: Path) -> None:
     assert run(root)["Big"].promoted
 
 
-def test_an_entity_that_fails_at_work_stops_no_other(root: Path) -> None:
+def test_an_entity_that_fails_at_work_stops_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All three are parts of one job; the part that is left is gone on with by the next run."""
+    monkeypatch.setattr("instep.jobs.wave.OUTAGE_SECONDS", 0.5)
     declared = root / "instep.yaml"
     embed = "priority: 90, embed: {type: openai, url: 'http://127.0.0.1:9/v1', model: m, dimensions: 8}"
     declared.write_text(declared.read_text().replace("priority: 90", embed))

@@ -19,9 +19,8 @@ DOCUMENTS = 400
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ledger", [each if each == "sqlite" else pytest.param(each, marks=pytest.mark.long) for each in LEDGERS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("ledger", LEDGERS)
 def test_five_servers_claim_each_of_twenty_slices_exactly_once_again_and_again(ledger: str, tmp_path: Path) -> None:
     site = Site(tmp_path, url_of(ledger, tmp_path), seed=1)
     site.prepare(DOCUMENTS, entity=f"buckets: {SLICES}")

@@ -76,6 +76,7 @@ def test_a_ledger_restarted_after_a_kill_interrupts_no_process(site: Site, ledge
         demand_exact(site, servers)
 
 
+@pytest.mark.long
 def test_a_worker_whose_ledger_is_away_for_longer_than_its_lease_stops_writing_and_continues_when_it_is_back(
     site: Site, ledger: LedgerDatabase
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_worker_whose_ledger_is_away_for_longer_than_its_lease_stops_writing_a
         demand_exact(site, servers)
 
 
+@pytest.mark.long
 def test_a_run_whose_ledger_stays_away_says_so_and_the_next_one_resumes(site: Site, ledger: LedgerDatabase) -> None:
     with fleet(site, faster=FASTER) as servers:
         run = servers.start(0, "run", ambush=COMPLETE)

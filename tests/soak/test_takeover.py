@@ -22,9 +22,8 @@ def version(site: Site) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ledger", ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in LEDGERS if each != "sqlite")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("ledger", LEDGERS)
 def test_a_process_paused_beyond_its_lease_is_refused_at_every_write(ledger: str, tmp_path: Path) -> None:
     site = Site(tmp_path, url_of(ledger, tmp_path), seed=1)
     site.prepare(300, entity="buckets: 12")

@@ -70,6 +70,7 @@ class ClickHouseContract(TableSourceContract):
         return made
 
 
+@pytest.mark.long  # As below.
 def test_in_process_in_short(folder: str) -> None:
     rows = padded_rows()
     check_in_short(clickhouse_tables.made(folder, table_of(rows), order="(path, id)"), session, rows)

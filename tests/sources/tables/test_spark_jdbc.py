@@ -61,7 +61,7 @@ def arrived(server: PostgresServer, table: str) -> int:
     return int(str(found[0][0]))
 
 
-@pytest.mark.parametrize("text", ["text", "varchar(80)", "char(24)"])
+@pytest.mark.parametrize("text", ["text", pytest.param("varchar(80)", marks=pytest.mark.long), "char(24)"])
 def test_text_is_compared_by_its_bytes(server: PostgresServer, sessions: Sessions, text: str) -> None:
     table = pa.table({"id": list(range(len(TEXTS + SHARP))), "name": list(TEXTS + SHARP)})
     put(server, "texts", table, text=text)

@@ -34,7 +34,8 @@ from tests.servers.lakes import lake_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.spark
+#: What Delta and Iceberg are asked for is what files are, in the same words; they take a Spark of their own.
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def frame_of(table: pa.Table, folder: Path) -> DataFrame:
@@ -68,14 +69,12 @@ class LakeContract(TableSourceContract):
         return lambda table, *, name="table": type(self).written(table, tmp_path, name)
 
 
-@pytest.mark.long
 class TestDelta(LakeContract):
     # Others need a setting of the table (column mapping).
     odd_names: ClassVar[Sequence[str]] = ["plain", "with.dot", "with`tick", 'with"quote', "it's", "ünïcode", "select"]
     written = staticmethod(delta)
 
 
-@pytest.mark.long
 class TestIceberg(LakeContract):
     written = staticmethod(iceberg)
 

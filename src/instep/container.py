@@ -116,7 +116,7 @@ class Container:
             return self._bus
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
-        """What use cases that work on jobs need, with everything real behind it."""
+        """The context of use cases that work on jobs, with real services."""
         return Context(
             ledger=ledger,
             clock=self.clock,
@@ -147,7 +147,9 @@ class Container:
         return self.setups_of(declared_refs(named, self.project) if named else demanded_refs(self.project))
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
-        """By priority, then in this order. What their tables look like is asked anew, and of each source once."""
+        """The setups of partitions by priority, then in this order. What their tables look like is asked anew, and of
+        each source once.
+        """
         transforms = any(each.transform for each in self.project.entities.values())
         if transforms and str(self.project.root) not in sys.path:
             # Transforms are named as modules of the project's folder. At the end: nothing there passes for a library.
@@ -182,8 +184,8 @@ class Container:
         return self.setups_of(map(PartitionRef, self.project.entities))
 
     def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
-        """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named
-        and is not.
+        """The setups of these entities (all, if none is named) that are documents. Raises `UserError` for one that is
+        named and is not.
         """
         found = self.setups(entities)
         documents = [each for each in found if isinstance(each, DocumentSetup)]
@@ -195,7 +197,7 @@ class Container:
         return documents
 
     def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
-        """What the partitions asked for are made from, directly or not, themselves aside."""
+        """The setups of direct and indirect dependencies of these entities, without themselves."""
         asked = declared_refs(entities or (), self.project)
         return self.setups_of(all_upstream_refs(self.project, asked))
 

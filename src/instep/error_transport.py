@@ -150,7 +150,7 @@ class TaskFailed(RuntimeError):
 
 
 class TaskError(Exception):
-    """What a task raises to Spark: an error packed into one line."""
+    """An error that a task raises to Spark, packed into one line."""
 
     def __init__(self, packed: str) -> None:
         super().__init__(packed)
@@ -246,7 +246,7 @@ def _gone(error: Any, text: str) -> str | None:
 
 
 def _of_machine(text: str) -> errors.UserError | None:
-    """What a person has to mend before any task can run, as Spark's text has it."""
+    """The error that a person has to mend before any task can run, as Spark's text has it; else None."""
     said = _in_a_line(text)
     for pattern, of, what in _WORKERS:
         if found := pattern.search(said if of == "task" else text):

@@ -44,7 +44,7 @@ class Away(UserError):
 
 
 class Missing(UserError):
-    """It names a job, a partition or something else that is not there."""
+    """A job, a partition or something else that is not there."""
 
 
 class Transient(InstepError):

@@ -61,13 +61,15 @@ def _send(session: SparkSession, archive: bytes) -> None:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Until this process ends: executors fetch from it when they run their first task."""
+    """A temporary folder until this process ends: executors fetch from it when they run their first task."""
     return tempfile.TemporaryDirectory(prefix="instep-code-")
 
 
 @cache
 def _archive(module: str) -> bytes | None:
-    """Of the code as it was when this process first asked: it may have changed since, and what is loaded has not."""
+    """An archive of the code as it was when this process first asked: it may have changed since, and the loaded code
+    has not.
+    """
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not file.endswith(".py"):
         return None

@@ -41,8 +41,8 @@ class Buckets(Answer):
 
 
 def buckets(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None) -> list[Buckets]:
-    """Of the partitions that are built, or in work, in a generation or the promoted one. Raises `UserError` when there
-    are none.
+    """The buckets of the partitions that are built, or in work, in a generation or the promoted one. Raises `UserError`
+    when there are none.
     """
     found = [
         each for setup in setups if (each := _buckets(setup, ledger, generation_of(ledger, setup.ref, generation)))

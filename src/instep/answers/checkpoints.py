@@ -31,8 +31,8 @@ class Checkpoint(Answer):
 def checkpoints(
     ledger: Ledger, entity: str, scopes: Collection[Scope], *, only: bool, slices: int = 1_000
 ) -> list[Checkpoint]:
-    """Of one entity, by scope: of all its partitions that are served, and of these scopes; with `only`, of these alone.
-    At most so many `slices` of each open part.
+    """The checkpoints of one entity, by scope: of all its partitions that are served, and of these scopes; with `only`,
+    of these alone. At most so many `slices` of each open part.
     """
     served = [each for each in ledger.checkpoints.of_entity(entity) if not only or each.ref.scope in scopes]
     refs = sorted({each.ref for each in served} | {PartitionRef(entity, scope) for scope in scopes})

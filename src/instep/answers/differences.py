@@ -69,7 +69,9 @@ def compare(
     *,
     deep: bool = False,
 ) -> list[Comparison]:
-    """In a generation, or that which is promoted. Raises what keeps the only partition from being compared."""
+    """Compare the partitions in a generation, or in the promoted one. Raises the error that prevents the comparison of
+    the only partition.
+    """
     found = []
     for setup in setups:
         label = setup.ref.label

@@ -78,7 +78,7 @@ def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PR
 
 
 def _foreign(setup: EntitySetup) -> Iterator[Finding]:
-    """Only what is not as it should be. A target that is away has said so."""
+    """Findings about ownership, if it is not as it should be. A target that is away has said so."""
     found: UserError | None = None
     try:
         found = foreign_alias(setup)

@@ -103,7 +103,9 @@ def to_read(before: Sequence[JobMark], marks: Sequence[JobMark], *, progress: bo
 
 
 def _changed(known: Mapping[str, JobMark], marks: Sequence[JobMark]) -> list[str]:
-    """One that is unknown, older than known ones and has ended is only seen because a newer one was forgotten."""
+    """The ids of jobs whose marks changed. A job that is unknown, older than known ones and has ended is only seen
+    because a newer one was forgotten.
+    """
     found, among_known = [], False
     for mark in marks:
         before = known.get(mark.id)

@@ -13,9 +13,9 @@ from instep.domain.speed import NOTHING_LATELY, seconds_left
 
 
 class Numbers(Answer):
-    """Of units: documents or rows. `total` are those planned, null while they are not counted; `read` is the sum of
-    the other four. `per_second` and `seconds_left` are those of now, null unless the job runs and something was done in
-    the last five minutes.
+    """Counts of documents or rows. `total` are those planned, null while they are not counted; `read` is the sum of the
+    other four. `per_second` and `seconds_left` are those of now, null unless the job runs and something was done in the
+    last five minutes.
     """
 
     total: int | None

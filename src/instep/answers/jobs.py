@@ -146,7 +146,7 @@ class Job(Answer):
 
     @property
     def generation(self) -> str:
-        """Of all its parts, if that is one and the same; else empty."""
+        """The generation of all its parts, if it is the same; else empty."""
         found = {part.generation for part in self.parts}
         return found.pop() if len(found) == 1 else ""
 
@@ -164,7 +164,7 @@ def job_answers(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tab
 def answers_of(
     ledger: Ledger, found: Sequence[jobs.Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
 ) -> list[Job]:
-    """In the same order."""
+    """The answers for these jobs, in the same order."""
     if not found:
         return []
     workers = worker_answers(ledger, timing=timing)

@@ -48,7 +48,9 @@ class Lineage(Answer):
 
 
 def lineage(ledger: Ledger, wanted: str, *, at: int | None = None) -> Lineage:
-    """Of the canonical instance of a partition, or of an instance by its UUID; as it was known at a time."""
+    """The lineage of the canonical instance of a partition, or of an instance by its UUID; as it was known at a
+    time.
+    """
     state = ledger.events.state(at=at)
     instance = _instance(state, wanted, past=at is not None)
     found = graph(state, instance.uuid)
@@ -66,7 +68,7 @@ def _answer(instance: instances.Instance | None) -> Instance | None:
 
 
 def _instance(state: State, wanted: str, *, past: bool) -> instances.Instance:
-    """Nothing that is known by its name is taken for the beginning of a UUID."""
+    """The named instance. The name of a known partition is never taken for the beginning of a UUID."""
     try:
         ref = str(PartitionRef.parse(wanted))
     except RefError as error:

@@ -1,4 +1,4 @@
-"""All that goes on in a project at one moment: jobs, workers, and what failed last."""
+"""The overview of a project at one moment: jobs, workers, and the last failures."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _answer(hit: document_target.Hit, query: str) -> Hit:
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:
-    """Of each entity what is in this target; by default in the first of its targets. All of them hold the same."""
+    """The setups in this target; by default in the first target of each entity. All of them hold the same."""
     if target is None:
         return list({setup.alias: setup for setup in reversed(setups)}.values())[::-1]
     found = [setup for setup in setups if setup.target_name == target]

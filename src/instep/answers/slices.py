@@ -69,7 +69,7 @@ def slice_page(
     after: SlicePlace | None,
     limit: int,
 ) -> list[Slice]:
-    """By partition and number: of one entity (or partition), in one state, or all."""
+    """A page of slices by partition and number: of one entity (or partition), in one state, or all."""
     refs = None if entity is None else _named_in(job, entity)
     return list(map(_answer, ledger.slices.page(job.id, refs=refs, state=state, after=after, limit=limit)))
 

@@ -53,7 +53,7 @@ class Partition(Answer):
 
 
 def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> Partition:
-    """Of a generation; by default of the promoted one."""
+    """The status of a generation; by default of the promoted one."""
     promoted = ledger.partitions.promoted(setup.ref)
     generation = (promoted or "") if generation is None else generation
     checkpoint = ledger.checkpoints.get(setup.ref, generation)

@@ -112,7 +112,7 @@ class ProjectCollector(Collector):
         self._queues = {name: Kept(partial(_queue_status, instep, name), QUEUE_SECONDS) for name in project.queues}
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing is read to be registered."""
+        """Describe no metric: so registering reads nothing."""
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

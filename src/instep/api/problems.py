@@ -74,7 +74,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def status_of(error: InstepError) -> int:
-    """Of an error of Instep. What is wrong with the request itself has been found before."""
+    """The HTTP status of an error of Instep. What is wrong with the request itself has been found before."""
     if isinstance(error, Missing):
         return 404
     if isinstance(error, Transient | Unknown | Away):

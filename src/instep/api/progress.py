@@ -71,7 +71,7 @@ class Progress:
         self._reading: dict[str, asyncio.Task[Message | None]] = {}
 
     async def serve(self, websocket: WebSocket) -> None:
-        """One client, from its first message to the last."""
+        """Serve one client, from its first message to the last."""
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         self._clients += 1
@@ -183,7 +183,7 @@ def _slow() -> _Closed:
 
 
 async def _first(*work: Coroutine[Any, Any, None]) -> None:
-    """Until the first of them ends, and as it ends; the others are given up."""
+    """Wait until the first of these ends, and end as it does; the others are cancelled."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -114,5 +114,5 @@ def names(instep: Instep, refs: Sequence[PartitionRef]) -> set[str]:
 
 
 def asked_again(instep: Instep, found: job_requests.Asked | None, worker: OwnWorker) -> Asked:
-    """Nothing is started where nothing failed."""
+    """The answer to a retry. No worker is started where nothing failed."""
     return Asked(wants=(), job=None, worker=False) if found is None else asked(instep, found, worker)

@@ -188,13 +188,13 @@ class PendingQueue:
         return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
 
     def ack(self, acks: Iterable[Ack]) -> list[Answer]:
-        """These keys are covered; one answer for each."""
+        """Acknowledge keys as covered; one answer for each."""
         from instep.queues.consumers import acknowledge
 
         return acknowledge(self._store, self._ledger, list(acks))
 
     def fail(self, failures: Iterable[KeyFailure]) -> list[Answer]:
-        """These keys failed; one answer for each."""
+        """Record failures of keys; one answer for each."""
         from instep.queues.consumers import fail
 
         return fail(self._store, self._ledger, list(failures))
@@ -206,9 +206,7 @@ class PendingQueue:
         return parked(self._store, self._ledger, after=after, limit=limit)
 
     def unpark(self, keys: Iterable[int] | None = None) -> set[int]:
-        """These are tried again (by default all that are parked), with as many attempts as before; those that were
-        parked are returned.
-        """
+        """Retry parked keys (by default all), with as many attempts as before; those that were parked are returned."""
         from instep.queues.consumers import unpark
 
         if keys is not None:
@@ -228,5 +226,5 @@ class PendingQueue:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        """For consumers, who change it again and again."""
+        """A ledger that stays open for consumers, which change it again and again."""
         return self._container.ledger()

@@ -181,8 +181,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _app_of(given: Sequence[str]) -> typer.Typer:
-    """With the command that is named first alone, if there is one: Typer looks at all there are before it runs any,
-    which takes a twentieth of a run that finds nothing to do.
+    """The application with the first named command alone, if there is one: Typer looks at all there are before it runs
+    any, which takes a twentieth of a run that finds nothing to do.
     """
     named = [each for each in app.registered_commands if given and each.name == given[0]]
     if not named:

@@ -84,7 +84,7 @@ def _row(load: Bucket, most: int, now: int) -> list[Text]:
 
 
 def bar(value: int, most: int) -> str:
-    """As long as its share of the most, in eighths of a column; never empty for what is not."""
+    """A bar as long as its share of the most, in eighths of a column; never empty for a value above 0."""
     eighths = max(round(8 * _BAR * value / most), 1) if value else 0
     whole, rest = divmod(eighths, 8)
     return (_EIGHTHS[8] * whole + _EIGHTHS[rest] * bool(rest)).ljust(_BAR)

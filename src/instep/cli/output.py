@@ -43,7 +43,7 @@ class Output:
             show()
 
     def line(self, text: str = "") -> None:
-        """One line for people; nothing with --json."""
+        """Print one line for people; nothing with --json."""
         if not self.as_json:
             sys.stdout.write(visible(text) + "\n")
 

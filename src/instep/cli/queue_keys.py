@@ -265,7 +265,7 @@ def standard_input() -> io.BufferedIOBase:
 
 
 def parsed(number: int, line: bytes) -> KeyLine | BadLine:
-    """One line, or what is wrong with it; the line itself is not repeated."""
+    """Parse one line, or say what is wrong with it; the line itself is not repeated."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -109,7 +109,7 @@ SqlOption = Annotated[
 
 
 def show_statements(out: Output, statements: Sequence[str]) -> None:
-    """As a script."""
+    """Print statements as a script."""
 
     def show() -> None:
         for each in statements:

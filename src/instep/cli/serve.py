@@ -89,7 +89,9 @@ def demand_libraries() -> None:
 
 
 def _given_token(file: Path | None) -> str | None:
-    """From a file or the environment. Raises `UserError` for one that could be guessed, or that no header holds."""
+    """The token from a file or the environment. Raises `UserError` for one that could be guessed, or that no header
+    holds.
+    """
     if file is not None:
         where = str(file)
         try:
@@ -145,7 +147,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _run(app: FastAPI, listening: socket.socket) -> None:
-    """Until a signal. Requests in hand are answered, then what runs beside them is ended."""
+    """Serve until a signal. Requests in hand are answered, then what runs beside them is ended."""
     import uvicorn
 
     from instep.api.connections import Connection, websocket_options

@@ -175,7 +175,7 @@ _NAMED = 3
 
 
 def show_matrix(out: Output, matrix: Matrix) -> None:
-    """All of it, or, where that is too wide, the worst of each namespace and entity."""
+    """Show all of the matrix, or, where that is too wide, the worst state of each namespace and entity."""
     if not matrix.namespaces:
         out.line("No namespace is declared or known.")
         return

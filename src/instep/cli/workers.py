@@ -70,7 +70,7 @@ def _show(out: Output, found: Sequence[Worker]) -> None:
 
 
 def task_text(worker: Worker) -> str:
-    """Without a slice in work, a worker in a job finishes it, or waits for what the others do."""
+    """The activity of a worker. Without a slice in work, a worker in a job finishes it, or waits for the others."""
     if worker.refs:
         return refs_text(worker.refs)
     return f"job {id_text(worker.jobs[0])}" if worker.jobs else "idle"

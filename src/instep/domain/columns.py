@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)\Z")
 
 
 class ColumnTypeError(ValueError):
-    """Not one of the types of a column."""
+    """A text that is not one of the types of a column."""
 
 
 class TypeName(StrEnum):

@@ -31,7 +31,7 @@ class Counts:
         return self.read == self.written + self.skipped + self.deleted + self.failed
 
     def __str__(self) -> str:
-        """For people: `3 written, 1 deleted`."""
+        """The counts for people: `3 written, 1 deleted`."""
         kinds = ("written", "deleted", "skipped", "failed")
         return ", ".join(f"{getattr(self, each):,} {each}" for each in kinds if getattr(self, each)) or "nothing to do"
 

@@ -184,7 +184,7 @@ def _check_wanted(slices: int) -> None:
 
 
 def _checked(bins: Iterable[Bin]) -> list[Bin]:
-    """In order, one for each key, those without rows left out."""
+    """The bins in order, one for each key, without empty ones."""
     known: list[Bin] = []
     for each in bins:
         if each.rows < 0:

@@ -46,7 +46,9 @@ class Differing(NamedTuple):
 def discrepancies(
     held: Mapping[str, Held], recorded: Mapping[str, ManifestEntry], uris: Mapping[str, str]
 ) -> Iterator[Differing]:
-    """Of these documents, by their ids. `uris` are what the rows say of documents that are not recorded."""
+    """The discrepancies of these documents, by their ids. `uris` are what the rows say of documents that are not
+    recorded.
+    """
     for identity, here in held.items():
         entry = recorded.get(identity)
         uri = entry.uri if entry else uris.get(identity, "")

@@ -30,7 +30,9 @@ class TableShape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of the table of this kind: in a column, or in `what` else. `stored` and `declared` are texts, '' for nothing."""
+    """A difference of the table of this kind: in a column, or in `what` else. `stored` and `declared` are texts, '' for
+    nothing.
+    """
 
     kind: str
     what: str
@@ -38,7 +40,7 @@ class Difference:
     declared: str
 
     def __str__(self) -> str:
-        """For people."""
+        """The difference for people."""
         where = f"edges {self.kind!r}" if self.kind else "own table"
         if not self.stored:
             return f"{where}: {self.what} is new: {self.declared}"
@@ -48,7 +50,9 @@ class Difference:
 
 
 def drift(stored: Iterable[TableShape], declared: Iterable[TableShape]) -> tuple[Difference, ...]:
-    """How the tables of an index differ from the declared ones, both by kind; the order of columns does not count."""
+    """The differences of an index's tables from the declared ones, both by kind; the order of columns does not
+    count.
+    """
     before = {table.kind: table for table in stored}
     after = {table.kind: table for table in declared}
     found: list[Difference] = []

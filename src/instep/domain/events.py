@@ -31,7 +31,7 @@ Time = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Event(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """What all events are. Keyword arguments are for those who write them; positions may change."""
+    """The base of all events. Keyword arguments are for those who write them; positions may change."""
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 1
@@ -141,7 +141,7 @@ class InstanceTainted(Event, frozen=True, kw_only=True):
 
 
 class InstanceExpired(Event, frozen=True, kw_only=True):
-    """Its time to live (in ms; 0: a user expired it) is over."""
+    """The instance is past its time to live (in ms; 0: a user expired it)."""
 
     KIND: ClassVar[str] = "instance.expired"
 

@@ -71,7 +71,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class GraphEntity:
-    """What is declared of an entity. `columns` are the source's; `key` and `scope` are some of them."""
+    """The declaration of an entity of the graph. `columns` are the source's; `key` and `scope` are some of them."""
 
     name: str
     columns: tuple[Column, ...]
@@ -87,7 +87,7 @@ class GraphEntity:
         raise GraphError(f"{self.name}: the source has no column {column!r}")
 
     def named(self, column: str) -> str:
-        """What a column of the source is called in the tables: like the first property that is made of it."""
+        """The name in the tables of a column of the source: that of the first property that is made of it."""
         properties = self.node.properties if self.node else {}
         name = next((name for name, source in properties.items() if source == column), column)
         if not is_table_name(name):

@@ -88,12 +88,12 @@ def content_hash(content: bytes) -> str:
 
 
 def titled_hash(title: str | None, text: str | None) -> str:
-    """Of what is written of a chunk: a title may change alone, and is searched too."""
+    """The hash of a chunk with its title: a title may change alone, and is searched too."""
     return content_hash(titled_content((title or "").encode(), (text or "").encode()))
 
 
 def titled_content(title: bytes, text: bytes) -> bytes:
-    """What is hashed of a text with its title. There is no NUL in a text that is indexed."""
+    """The bytes that are hashed of a text with its title. There is no NUL in a text that is indexed."""
     return title + b"\0" + text
 
 
@@ -116,7 +116,7 @@ def renamed(before: Iterable[str], now: Iterable[str]) -> dict[str, str]:
 
 
 def as_named_now(served: Mapping[str, _Known], now: Iterable[str]) -> dict[str, _Known]:
-    """What is known of documents by URI, under the URIs that they have now."""
+    """Records of documents by URI, under the URIs that they have now."""
     names = renamed(served, now)
     return {names.get(uri, uri): known for uri, known in served.items()}
 

@@ -66,7 +66,7 @@ def tally_of(counts: Counts) -> bytes:
 
 
 class Instance(Struct, frozen=True, gc=False, array_like=True):
-    """One build of a partition, and all that is known of how it was made.
+    """An instance: one build of a partition, and all that is known of how it was made.
 
     Of the instances of a partition's generation one is canonical: the one that is Live, or is to be. The others
     were *left* when a taint, an expiry, a failure or a new build moved the pointer on (`ended_at`); they never
@@ -107,7 +107,7 @@ class Instance(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What one instance is canonical for: partition and generation."""
+        """The key that one instance is canonical for: partition and generation."""
         return self.ref, self.generation
 
     @property
@@ -132,7 +132,7 @@ class Instance(Struct, frozen=True, gc=False, array_like=True):
         return self.refreshed_by if self.state is _REFRESHING else None
 
     def state_at(self, time: int) -> InstanceState | None:
-        """What it was at a time; None before it was made. A refresh shows only while it is under way."""
+        """The state at a time; None before it was made. A refresh shows only while it is under way."""
         if time < self.created_at:
             return None
         if self.ended_at is not None and time >= self.ended_at:

@@ -160,7 +160,7 @@ class Claim:
 
     @property
     def worn_out(self) -> bool:
-        """It was claimed to be looked up in the target, and to be given back spent if it is not there."""
+        """Whether it was claimed only to be looked up in the target, and to be given back spent if it is not there."""
         return self.attempts >= tries_of(self.units)
 
 

@@ -90,8 +90,8 @@ class Terms:
 
 
 def retry_share(limit: int, draw: float) -> int:
-    """How many of a batch may be retries: a tenth. What is left of ten is decided by `draw`, any number from 0 to 1:
-    every tenth batch of a single key is a retry, so that neither fresh keys nor retries ever starve.
+    """The number of a batch that may be retries: a tenth. What is left of ten is decided by `draw`, any number from 0
+    to 1: every tenth batch of a single key is a retry, so that neither fresh keys nor retries ever starve.
     """
     return floor(limit / _RETRIES_ONE_IN + draw)
 
@@ -147,7 +147,7 @@ def forget(hold: KeyLease | None, fence: int) -> Refusal | None:
 
 
 def unpark(hold: KeyLease, now: int) -> KeyLease:
-    """It gets as many attempts again."""
+    """Unpark a key: it gets as many attempts again."""
     return replace(hold, due=now, since=now) if hold.state is KeyLeaseState.PARKED else hold
 
 

@@ -34,7 +34,7 @@ KeyValue: TypeAlias = int | str | bytes | bool | date | datetime | Decimal
 
 
 class KeyValueError(ValueError):
-    """What cannot be a key."""
+    """A value that cannot be in a key."""
 
 
 class NullInKey(KeyValueError):
@@ -113,7 +113,7 @@ class Key:
         return _values(self, other) >= other.values
 
     def __str__(self) -> str:
-        """For people."""
+        """The key for people."""
         shown = ", ".join(
             str(value) if isinstance(value, int | Decimal) else repr(json_value(value)) for value in self.values
         )
@@ -177,7 +177,7 @@ def _in_utc(value: datetime, at: int) -> datetime:
 
 
 def _plain_decimal(value: Decimal, at: int) -> Decimal:
-    """Without exponent and trailing zeros. Done by digits: arithmetic would round them."""
+    """A decimal without exponent and trailing zeros. Done by digits: arithmetic would round them."""
     if not value.is_finite():
         raise KeyValueError(f"column {at} of the key: {value} is not a number that has an order")
     if not value:
@@ -290,7 +290,7 @@ def _ways(parts: Sequence[str], columns: Sequence[Column]) -> Iterator[list[str]
 
 
 def _value(text: str, kind: ColumnType) -> KeyValue:  # noqa: PLR0911 - one return for each type
-    """Raises `ValueError`, or `InvalidOperation`, for what is no value of this type."""
+    """Parse a value of this type. Raises `ValueError`, or `InvalidOperation`, for other text."""
     match kind.name:
         case TypeName.INT32 | TypeName.INT64:
             number, bound = int(text), _BOUND[kind.name]

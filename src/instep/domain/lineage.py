@@ -13,7 +13,7 @@ from instep.domain.state import State
 
 
 def history(state: State, ref: str, generation: str | None = None) -> list[Instance]:
-    """All instances of a partition (of one generation, or of all), the newest first."""
+    """The instances of a partition (of one generation, or of all), the newest first."""
     found = [
         each
         for each in state.instances.values()
@@ -63,7 +63,7 @@ class Graph(Struct, frozen=True):
 
 
 def graph(state: State, uuid: str, at: int | None = None) -> Graph:
-    """What an instance was made from, and from what that was, to the end; with the instance before each of them.
+    """The graph of an instance's direct and indirect inputs; with the instance before each of them.
 
     As of a time, what was not yet there is left out: an instance has inputs from when its job began.
     """

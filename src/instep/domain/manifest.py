@@ -13,7 +13,7 @@ from instep.domain.storable import LONGEST_ID, pack, storable, storable_key, sto
 
 
 class SourceDocument(NamedTuple):
-    """One line of a listing. `version` changes when the content may have (mtime in ns, or etag). `locator` is the
+    """A line of a listing. `version` changes when the content may have (mtime in ns, or etag). `locator` is the
     source's own way to find this very version again, where the URI does not say it. A negative `size` is an estimate:
     then the version alone tells what has changed.
     """
@@ -25,8 +25,8 @@ class SourceDocument(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """What is indexed of one document. `digest` says which `chunks` these are (`pipeline.documents.digest`); None where
-    that is not known, because it was indexed by an Instep that kept none.
+    """The record of one indexed document. `digest` says which `chunks` these are (`pipeline.documents.digest`); None
+    where that is not known, because it was indexed by an Instep that kept none.
     """
 
     document_id: str
@@ -165,7 +165,7 @@ def same(listed: Collection[SourceDocument], indexed: Mapping[str, tuple[int, st
 
 
 def unchanged(documents: int) -> Difference:
-    """What `difference` finds where nothing has changed or failed."""
+    """The `Difference` where nothing has changed or failed."""
     return Difference((), documents, 0, documents)
 
 
@@ -176,7 +176,7 @@ def _resized(document: SourceDocument, entry: ManifestEntry) -> bool:
 def _deletions(
     uris: Iterable[str], recorded: Mapping[str, ManifestEntry], failed: Mapping[str, str], buckets: int, reason: str
 ) -> list[DocumentChange]:
-    """Of those that are indexed, then of those that only failed."""
+    """Deletions of indexed documents, then of those that only failed."""
     known, failures = [], []
     for uri in uris:
         entry = recorded.get(uri)

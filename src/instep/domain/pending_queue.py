@@ -70,7 +70,7 @@ class QueueSpec:
 
 
 def register(version: int, *, covered: bool) -> int:
-    """One event of a cover; the latest is the largest, so that merging is `max`."""
+    """The register of one event of a cover; the latest is the largest, so that merging is `max`."""
     return version * 2 + covered
 
 

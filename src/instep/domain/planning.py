@@ -46,7 +46,7 @@ def rows_per_slice(slice_rows: int, work_factor: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SliceSizing:
-    """How documents become estimated rows, and rows become slices.
+    """Sizes by which documents become estimated rows, and rows become slices.
 
     `row_bytes` is what one row (chunk) takes of a document; `work_factor` makes an entity's rows
     count for more (LESSONS: table 1.5, tag 0.5, ...). `asked`: rows of a slice, whatever the rest says.
@@ -166,8 +166,8 @@ def is_giant(units: int, work: int) -> bool:
 
 
 def claimable_at(place: int, count: int, now: int, stagger: int) -> int:
-    """When the slice of rank `place` among `count` may be claimed: the first half at once, the others one by
-    one, the last after `stagger`; so workers that come a little later find some left.
+    """The time from which the slice of rank `place` among `count` may be claimed: the first half at once, the others
+    one by one, the last after `stagger`; so workers that come a little later find some left.
     """
     at_once = -(-count // 2)
     if place < at_once:
@@ -176,8 +176,8 @@ def claimable_at(place: int, count: int, now: int, stagger: int) -> int:
 
 
 def fair_share(pending: int, workers: int) -> int:
-    """How many slices one of `workers` should claim at once, so that the others get theirs and the last
-    ones are claimed singly (guided self-scheduling, Polychronopoulos & Kuck 1987).
+    """The number of slices one of `workers` should claim at once, so that the others get theirs and the last ones are
+    claimed singly (guided self-scheduling, Polychronopoulos & Kuck 1987).
     """
     return max(1, -(-pending // max(1, workers)))
 
@@ -205,7 +205,7 @@ class Pace:
 
 
 def wave_work(pace: Pace, goal: float = WAVE_SECONDS) -> int:
-    """How much work one wave should hold to take about `goal` seconds."""
+    """The work one wave should hold to take about `goal` seconds."""
     return max(1, round(pace.work_per_second * goal))
 
 

@@ -103,14 +103,14 @@ NO_LOSS: Final = Loss()
 
 
 class PartLoss(NamedTuple):
-    """What a part of a job has lost; `allowed`: a person had said that it may lose what it wants."""
+    """The loss of a part of a job; `allowed`: a person had permitted any loss."""
 
     loss: Loss
     allowed: bool
 
 
 def lost_by(parts: Iterable[PartLoss]) -> Loss:
-    """By all of these parts, the oldest first, since the last one that a person has allowed everything."""
+    """The loss of all these parts, the oldest first, since the last one whose losses a person permitted."""
     lost = NO_LOSS
     for part in parts:
         lost = NO_LOSS if part.allowed else lost + part.loss

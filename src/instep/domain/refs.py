@@ -86,7 +86,7 @@ def outside(scopes: Iterable[Scope]) -> list[tuple[str, str | None]]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionRef:
-    """One entity in one scope, written `Document@global` or `MergeRequest@42/9970`."""
+    """A reference to one entity in one scope, written `Document@global` or `MergeRequest@42/9970`."""
 
     entity: str
     scope: Scope = GLOBAL
@@ -100,7 +100,7 @@ class PartitionRef:
 
     @property
     def label(self) -> str:
-        """For display: `Document` for `Document@global`, as projects without namespaces need no scope."""
+        """The reference for display: `Document` for `Document@global`, as projects without namespaces need no scope."""
         return self.entity if self.scope.is_global else str(self)
 
     def __hash__(self) -> int:
@@ -163,8 +163,8 @@ def _short(id: str) -> str:
 
 
 class Naming(NamedTuple):
-    """How a ledger names instances: by its own id those that are made by events after `since`; those before were made
-    when ledgers had none, and keep their names.
+    """The naming of instances in a ledger: by its own id those that are made by events after `since`; those before were
+    made when ledgers had none, and keep their names.
     """
 
     ledger: str = ""

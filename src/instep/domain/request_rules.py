@@ -42,7 +42,7 @@ class Policy:
 
     @property
     def longest(self) -> int:
-        """No request waits longer than that, or is in work for longer without a word."""
+        """The longest time that a request waits, or is in work without a sign of life."""
         return max(_HOUR, self.ack_wait, *self.backoff)
 
     def is_due(self, due: int, now: int) -> bool:

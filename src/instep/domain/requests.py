@@ -17,11 +17,11 @@ MAX_WATERMARK: Final = 2**63 - 1
 
 
 class RequestError(ValueError):
-    """Not a request; says which field is wrong, and how."""
+    """An invalid request; says which field is wrong, and how."""
 
 
 class Kind(StrEnum):
-    """Which scopes a handler is for; the value is how a request says of which type it is."""
+    """The scopes that a handler is for; the value is the type of a request."""
 
     GLOBAL = "global"
     NAMESPACE = "namespace"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GlobalRequest:
-    """All global entities are to be fresh as of `watermark`, in microseconds since 1970-01-01 UTC."""
+    """A request that all global entities be fresh as of `watermark`, in microseconds since 1970-01-01 UTC."""
 
     kind: ClassVar[Kind] = Kind.GLOBAL
 
@@ -49,7 +49,7 @@ class GlobalRequest:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRequest:
-    """All namespaced entities are to be fresh in one namespace, given by its traversal path (`42/9970/`)."""
+    """A request that all namespaced entities be fresh in one namespace, given by its traversal path (`42/9970/`)."""
 
     kind: ClassVar[Kind] = Kind.NAMESPACE
 
@@ -118,7 +118,9 @@ def encode(request: Request) -> bytes:
 
 
 def decode(data: bytes) -> Request:
-    """Raises `RequestError` for whatever `encode` would not have made (its spaces, and their order, aside)."""
+    """Decode a request. Raises `RequestError` for whatever `encode` would not have made (its spaces, and their order,
+    aside).
+    """
     if len(data) > MAX_BYTES:
         raise RequestError(f"a request has at most {MAX_BYTES} bytes, not {len(data)}")
     try:

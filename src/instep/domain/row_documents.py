@@ -38,7 +38,7 @@ class DocumentColumns:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All of them, each once."""
+        """All of the columns, each once."""
         single = (each for each in (self.title, self.version, self.deleted) if each)
         return tuple(dict.fromkeys((*self.key, self.text, *single)))
 
@@ -48,7 +48,7 @@ def row_uri(entity: str, values: Sequence[KeyValue | None]) -> str:
 
 
 def key_part(value: KeyValue | None) -> str:
-    """One column of a key as a part of a URI."""
+    """A column of a key as a part of a URI."""
     if value is None:
         return NULL
     (value,) = key_of(value).values

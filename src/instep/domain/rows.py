@@ -95,7 +95,7 @@ class RowColumns:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All of them, each once: columns that have to be there when a row is written."""
+        """All of the columns, each once: those that have to be there when a row is written."""
         single = (each for each in (self.scope, self.watermark, self.deleted) if each)
         return tuple(dict.fromkeys((*self.key, *single, *self.order)))
 
@@ -119,7 +119,7 @@ class Selection:
 
 
 class Histogram(NamedTuple):
-    """How many rows there are, exactly or by a sample, and at which keys of the columns asked for, in order."""
+    """The number of rows, exactly or by a sample, and keys at which they lie, in order."""
 
     rows: int
     bins: Sequence[Bin]

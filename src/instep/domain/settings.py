@@ -17,9 +17,9 @@ MOST_REQUESTS = 100
 
 
 class JobSettings(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """What is None is as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `requests`: of one bulk
-    request, and how many of one task may be in flight, at a target that takes such. `retry_failures`: what has failed
-    is tried again, changed or not. `allow_empty`: what was indexed may become empty, because its source is.
+    """Settings of a job; None: as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `requests`: of one
+    bulk request, and how many of one task may be in flight, at a target that takes such. `retry_failures`: what has
+    failed is tried again, changed or not. `allow_empty`: what was indexed may become empty, because its source is.
     """
 
     slice_rows: Annotated[int, Meta(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX)] | None = None
@@ -29,7 +29,7 @@ class JobSettings(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     allow_empty: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Only what is said."""
+        """The settings that are not None."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -59,7 +59,7 @@ def allows_empty(configuration: Mapping[str, Any], ref: str) -> bool:
 
 
 def settings_in(configuration: Mapping[str, Any], ref: str) -> JobSettings:
-    """Of a partition, as a job's configuration has them. What cannot be read was written by another Instep, and says
+    """The settings of a partition in a job's configuration. What cannot be read was written by another Instep, and says
     nothing.
     """
     try:

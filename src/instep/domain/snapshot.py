@@ -23,7 +23,7 @@ FORMAT = 4
 
 
 class _Head(Struct, frozen=True, gc=False, array_like=True):
-    """What every format begins with."""
+    """The fields that every format begins with."""
 
     format: int
 

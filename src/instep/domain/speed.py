@@ -31,7 +31,7 @@ def seconds_left(total: int | None, done: int, rate: float | None) -> float | No
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """What slices counted that were completed in the window, and when (ms) the first of them was begun."""
+    """The counts of the slices completed in the window, and the time (ms) at which the first of them was begun."""
 
     units: int = 0
     since: int | None = None
@@ -49,7 +49,7 @@ NOTHING_LATELY: Final = Lately()
 
 @dataclass(slots=True)
 class _Mark:
-    """How much was done from the beginning until `at`. `first`: when the first was that is in it."""
+    """The work done from the beginning until `at`. `first`: when the first was that is in it."""
 
     first: float
     at: float
@@ -57,7 +57,8 @@ class _Mark:
 
 
 class Meter:
-    """For who is told of each advance. Times are seconds of a clock that never goes back. Not for several threads.
+    """A meter of speed that is called at each advance. Times are seconds of a clock that never goes back. Not for
+    several threads.
 
     It measures from advance to advance. The time before the first one counts until as much has passed since: it may
     have gone by with a start. What comes at once with the beginning was done before a resume.

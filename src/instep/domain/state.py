@@ -64,7 +64,8 @@ class Rejected(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class State:
-    """All instances and wants after the event `sequence`. `skipped` counts the events that had no effect, by name.
+    """The state after the event `sequence`: all instances and wants. `skipped` counts the events that had no effect, by
+    name.
 
     `served` is what is read of each generation, `promoted` the generation of each partition that is read by those who
     ask for none. `open` are the wants that have not ended, by what they wait for, in the order
@@ -90,11 +91,11 @@ class State:
         return None if uuid is None else self.instances[uuid]
 
     def generations(self, ref: str) -> list[str]:
-        """Those of a partition, the oldest first."""
+        """The generations of a partition, the oldest first."""
         return [generation for each, generation in self.canonical if each == ref]
 
     def reading(self, ref: str, generation: str | None = None) -> Instance | None:
-        """What a reader of a generation gets; without one, of that which was promoted last."""
+        """The instance that readers of a generation get; without one, of the promoted generation."""
         if generation is None:
             generation = self.promoted.get(ref, "")
         uuid = self.served.get((ref, generation))

@@ -39,7 +39,7 @@ _STATES = {state.value: state for state in IndexState}
 
 
 def worst(states: Iterable[IndexState]) -> IndexState:
-    """Of nothing: NotIndexed."""
+    """The worst of these states; of none: NotIndexed."""
     return max(states, key=_BADNESS.__getitem__, default=IndexState.NOT_INDEXED)
 
 
@@ -106,7 +106,7 @@ class Matrix:
 
     @classmethod
     def of(cls, listed: Iterable[StatusRecord], scopes: Sequence[Scope], entities: Sequence[str]) -> Matrix:
-        """From the keys that were listed, in one pass. Keys of other scopes and entities do not count."""
+        """A matrix of the listed keys, in one pass. Keys of other scopes and entities do not count."""
         prefixes = {scope: str(StatusKey(scope, None)) for scope in scopes}
         found: dict[str, dict[str, IndexState]] = {prefix: {} for prefix in prefixes.values()}
         whole: dict[str, IndexState] = {}
@@ -130,7 +130,7 @@ class Matrix:
 
     @classmethod
     def unread(cls, scopes: Sequence[Scope], entities: Sequence[str], reason: str) -> Matrix:
-        """When the keys could not be listed: nothing is known."""
+        """A matrix for keys that could not be listed: nothing is known."""
         row = (IndexState.UNKNOWN,) * len(entities)
         return cls(tuple(entities), dict.fromkeys(scopes, row), (f"the status keys cannot be read: {reason}",))
 
@@ -171,7 +171,7 @@ _PREFIX = re.compile(r"status(\.[A-Za-z0-9_]+)*\Z")
 
 
 class StatusKeyError(ValueError):
-    """Not a key, or not a value, of a status."""
+    """A text that is not a key, or not a value, of a status."""
 
 
 def demand_key(key: str) -> None:
@@ -192,7 +192,7 @@ def encode(value: Mapping[str, Any]) -> str:
 
 
 def decode(data: str | bytes) -> Mapping[str, Any]:
-    """Raises `StatusKeyError` unless it is a JSON object, which every handler writes."""
+    """Decode a status. Raises `StatusKeyError` unless it is a JSON object, which every handler writes."""
     if len(data) > MAX_VALUE:
         raise StatusKeyError(f"more than {MAX_VALUE} bytes")
     try:

@@ -22,13 +22,13 @@ def is_storable(text: str) -> bool:
 
 
 def storable(text: str) -> str:
-    """For display: each character that cannot be stored becomes a replacement character."""
+    """A text for display: each character that cannot be stored becomes a replacement character."""
     return text if is_storable(text) else _UNKEPT.sub(_INSTEAD, text)
 
 
 def storable_key(text: str, longest: int) -> str:
-    """For comparison: different texts stay different. One that is too long, or cannot be stored as it is, becomes its
-    beginning and a digest.
+    """A text for comparison: different texts stay different. One that is too long, or cannot be stored as it is,
+    becomes its beginning and a digest.
     """
     if len(text) <= longest and is_storable(text):
         return text
@@ -37,7 +37,7 @@ def storable_key(text: str, longest: int) -> str:
 
 
 def storable_version(text: str) -> str:
-    """For sources: the stored version is compared with that of the next listing."""
+    """A version as it is stored, which is compared with that of the next listing."""
     return storable_key(text, LONGEST_VERSION)
 
 

@@ -16,7 +16,7 @@ from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_
 
 @dataclass(frozen=True, slots=True)
 class WaveSlice:
-    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows with an estimate of
+    """A claimed slice in a wave, with its work decoded: changes of documents, or a range of rows with an estimate of
     `expected` rows (0: unknown).
     """
 
@@ -30,7 +30,7 @@ class WaveSlice:
 
     @property
     def units(self) -> int | None:
-        """How many it reads; None if that is not known before."""
+        """The number of documents or rows that it reads; None if that is not known before."""
         return len(self.changes) if self.rows is None else None
 
 
@@ -114,8 +114,8 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
-    """What one slice did. `entries` replace manifest rows, `removed` are ids to drop from it. `lost` counts the rows
-    that documents had and have no more, though they are still there; of tables, rows that moved out.
+    """The outcome of one slice. `entries` replace manifest rows, `removed` are ids to drop from it. `lost` counts the
+    rows that documents had and have no more, though they are still there; of tables, rows that moved out.
     """
 
     slice_id: str
@@ -138,7 +138,7 @@ class SliceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What one task of a wave brings back: staged rows (the target's own bytes) and slice outcomes."""
+    """The outcome of one task of a wave: staged rows (the target's own bytes) and slice outcomes."""
 
     staged: bytes
     slices: Sequence[SliceOutcome] = field(default_factory=tuple)

@@ -1,1 +1,1 @@
-"""One declared entity in its scope, with its adapters: documents and tables."""
+"""Declared entities in their scopes, with their adapters: documents and tables."""

@@ -113,7 +113,7 @@ _ENDINGS = {
 
 
 def ending(each: Instance) -> str | None:
-    """How an instance ended, as text; None for the canonical one."""
+    """The end of an instance, as text; None for the canonical one."""
     if not each.left:
         return None
     words = _ENDINGS.get(each.state)

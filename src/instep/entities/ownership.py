@@ -21,8 +21,8 @@ def owner_in(ledger: Ledger) -> Owner:
 
 
 def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
-    """Raises `NotOurs` if an index that a job would write, or an alias that it would move, belongs to another ledger. A
-    target that is down is not checked: the job waits for it.
+    """Check the ownership of the index that a job would write and the alias that it would move. Raises `NotOurs` if
+    another ledger owns one. A target that is down is not checked: the job waits for it.
     """
     with suppress(Away, Transient, Unknown):
         stranger = foreign(setup, ledger, generation)

@@ -20,8 +20,8 @@ def declared_ref(text: str, project: Project) -> PartitionRef:
 
 
 def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
-    """Each once, in the order given. An entity with namespaces means its partitions in all that are declared; one with
-    several targets means its partitions in all of them.
+    """The references of these names, each once, in the order given. An entity with namespaces means its partitions in
+    all that are declared; one with several targets means its partitions in all of them.
     """
     return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
 

@@ -247,7 +247,7 @@ class EntitySetup(ABC):
         """Why the result of a part must not be served, or None. `state` is the part's own final state."""
 
     def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
-        """How the served index differs from its record, by numbers; or None."""
+        """The difference of the served index from its record, by numbers; or None."""
         return None
 
     @abstractmethod

@@ -156,7 +156,7 @@ def unplanned(
 
 
 def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None) -> None:
-    """Raises `UserError` when the number of buckets differs from that of the index or of the job in work."""
+    """Check that the number of buckets is that of the index and of the job in work. Raises `UserError` if not."""
     if unfinished:
         buckets, what = unfinished.part(setup.ref).part.buckets, f"job {unfinished.id} on {setup.ref}"
     elif checkpoint:

@@ -35,7 +35,7 @@ def named_targets(name: str, entity: Entity) -> Iterator[tuple[Path, str]]:
 
 
 def expanded(entities: Mapping[str, Entity]) -> dict[str, Entity]:
-    """Each with one target. Who depends on one that has several depends on all of them."""
+    """Entities with one target each. Who depends on one that has several depends on all of them."""
     names = {name: _names(name, entity) for name, entity in entities.items()}
     found: dict[str, Entity] = {}
     for name, entity in entities.items():
@@ -125,7 +125,7 @@ def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
 
 
 def check_graph(entities: Mapping[str, Entity]) -> None:
-    """One entity makes the nodes of a label, and edges lead to labels that there are."""
+    """Check that one entity makes the nodes of a label, and that edges lead to existing labels."""
     labels: dict[str, str] = {}
     for name, path, label in _labels(entities):
         if label.lower() in labels:
@@ -169,7 +169,7 @@ def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Ent
 
 
 def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target], engine: str | None) -> None:
-    """What only one process can work with is not for Spark, whose tasks are processes of their own."""
+    """Check that Spark, whose tasks are processes of their own, is not given targets that only one process can use."""
     chosen = [(name, entity, *found) for name, entity in entities.items() for found in named_targets(name, entity)]
     for name, entity, path, target in chosen:
         if not in_process(targets[target]):
@@ -194,8 +194,8 @@ def _takers(entity: Entity) -> str:
 
 
 def check_dependencies(entities: Mapping[str, Entity]) -> None:
-    """Raises a validation error for a name that is not declared or cannot be waited for, or for the first circle in
-    the order of the file.
+    """Check dependencies. Raises a validation error for a name that is not declared or cannot be waited for, or for the
+    first circle in the order of the file.
 
     A partition waits for the same namespace of an entity that is indexed by namespaces, and for the one partition of a
     global entity. A global entity cannot wait for namespaces.
@@ -260,5 +260,5 @@ def _check_rows(name: str, entity: TableEntity, wanted: str, queue: Queue) -> No
 
 
 def _own(table: str) -> str:
-    """Without database and schema, which one of the two may say and the other not."""
+    """A table's name without database and schema, which one of the two may say and the other not."""
     return table.rpartition(".")[2].strip('`"').lower()

@@ -31,7 +31,7 @@ def row_columns(entity: TableEntity) -> RowColumns:
 
 
 def policy_of(project: Project, kind: Kind) -> Policy:
-    """How requests of this kind are tried."""
+    """The policy of requests of this kind."""
     declared = project.handlers.get(kind.value)
     if declared is None:
         return Policy()

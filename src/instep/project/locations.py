@@ -50,7 +50,7 @@ def check_places(targets: Mapping[str, Target], resolved: Mapping[str, Target]) 
 
 
 def location_of(target: Target) -> Location:
-    """Of a target with absolute paths."""
+    """The location of a target with absolute paths."""
     match target:
         case PostgresTarget():
             return target.type, *_postgres(target.uri), target.schema_
@@ -86,7 +86,7 @@ def _server(kind: str, address: SplitResult) -> Location:
 
 
 def _postgres(uri: str) -> Location:
-    """As libpq understands it: options override the parts before them."""
+    """A PostgreSQL location as libpq understands it: options override the parts before them."""
     address = server_address(uri)
     said = address.options
     hosts = said.get("hostaddr") or said.get("host") or address.host
@@ -127,7 +127,9 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def _host(name: str) -> str:
-    """In one spelling; this machine is `localhost`, also by a socket of PostgreSQL that is where it is by default."""
+    """A host in one spelling; this machine is `localhost`, also by a socket of PostgreSQL that is where it is by
+    default.
+    """
     if name.startswith("/"):
         folder = os.path.realpath(name)
         return _LOCAL if folder in map(os.path.realpath, _SOCKETS) else folder

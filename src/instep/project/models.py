@@ -299,8 +299,8 @@ class Project(Model):
         return source.model_copy(update={"path": tuple(map(self.resolve, source.path))})
 
     def document_paths(self, entity: str) -> tuple[str, ...]:
-        """Where files of documents are: in `root`, if they are declared so (and begin with a dot), else as `resolve`
-        has it.
+        """The paths of a documents entity: in `root`, if they are declared so (and begin with a dot), else as `resolve`
+        has them.
         """
         declared = getattr(self.entities[entity].source, "path", None) or ()
         return tuple(f"./{each}" if is_relative(each) else self.resolve(each) for each in declared)
@@ -313,7 +313,7 @@ class Project(Model):
         )
 
     def queue_address(self, name: str) -> str:
-        """Where a queue is: a URL, which may hold a password, or an absolute path."""
+        """The address of a queue: a URL, which may hold a password, or an absolute path."""
         return self.resolve(self.queues[name].address)
 
     def resolve(self, location: str) -> str:

@@ -74,7 +74,7 @@ class InvalidProject(UserError):
 
 
 def problems_of(error: ValidationError, document: Document) -> list[Problem]:
-    """All problems of a validation, in order of lines."""
+    """The problems of a validation, in order of lines."""
     found = [each for detail in error.errors(include_url=False) for each in _problems(detail, document)]
     return sorted(found, key=lambda each: each.line)
 
@@ -111,7 +111,7 @@ def _unknown_key(path: Path, document: Document) -> Problem:
 
 
 def _of_the_other_kind(path: Path, data: Any) -> str | None:
-    """What a table has and documents have not, or the other way round."""
+    """The message about a setting that tables have and documents have not, or the other way round."""
     if len(path) != 3 or path[0] != "entities":
         return None
     if kind_of(data["entities"][path[1]]) == TABLE:
@@ -209,7 +209,7 @@ def _plain_value(document: Document, path: Path) -> Any:
 
 
 def _found(document: Document, path: Path) -> str | None:
-    """What stands in the file, if it may be shown; None when nothing does."""
+    """The value in the file, if it may be shown; None when there is none."""
     value = _value(document, path)
     if value is _ABSENT:
         return None

@@ -130,7 +130,7 @@ class Queue(Model):
 
     @property
     def engine(self) -> Engine:
-        """What holds it."""
+        """The database that holds it."""
         scheme = self.on.partition("://")[0]
         if scheme in _SERVERS:
             return "clickhouse"
@@ -140,7 +140,9 @@ class Queue(Model):
 
     @property
     def address(self) -> str:
-        """What the database's own client takes: a URL, which may hold a password, or the path of a folder or file."""
+        """The address that the database's own client takes: a URL, which may hold a password, or the path of a folder
+        or file.
+        """
         scheme, _, rest = self.on.partition("://")
         if scheme in _SERVERS:
             return f"{_SERVERS[scheme]}://{rest}"
@@ -149,14 +151,14 @@ class Queue(Model):
 
     @property
     def label(self) -> str:
-        """Where it is, without user, password and options: fit to be shown."""
+        """The address without user, password and options: fit to be shown."""
         scheme, _, rest = self.on.partition("://")
         if self.engine == "postgresql":
             return server_address(self.on).label
         return self.on if self.engine in ("chdb", "sqlite") else f"{scheme}://{rest.rpartition('@')[2]}"
 
     def spec(self, name: str) -> QueueSpec:
-        """In the words of the domain."""
+        """The specification for the domain."""
         source = self.source
         return QueueSpec(
             name,

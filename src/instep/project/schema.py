@@ -27,7 +27,7 @@ def json_schema() -> dict[str, Any]:
 
 @cache
 def _models() -> dict[str, type[Model]]:
-    """All kinds of settings by their names."""
+    """The models of settings, by their names."""
     found: dict[str, type[Model]] = {}
     pending: list[type[Model]] = [Model]
     while pending:

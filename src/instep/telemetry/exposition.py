@@ -25,7 +25,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 
 
 
 def new_registry() -> CollectorRegistry:
-    """One for each process, and none that libraries share. Raises `UserError` when the extra is not installed."""
+    """A registry of this process alone, which no library shares. Raises `UserError` when the extra is not installed."""
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector
     except ModuleNotFoundError as error:

@@ -27,10 +27,12 @@ class Told(Protocol):
     """A span under way."""
 
     def tell(self, **facts: Fact) -> None:
-        """What is known by now."""
+        """Add facts that are known by now."""
 
     def drop(self) -> None:
-        """It is not worth being told of: nothing was to be done. What was inside of it must be dropped too."""
+        """Drop the span: nothing was to be done. Spans inside of it must be dropped too. What was inside of it must be
+        dropped too.
+        """
 
 
 class _Untold:

@@ -1,4 +1,4 @@
-"""One step of the fold: the checks that rules share, the changes, and their consequences."""
+"""A step of the fold: the checks that rules share, the changes, and their consequences."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Step:
         return None
 
     def wanted(self, id: str, refs: tuple[str, ...]) -> tuple[str, ...]:
-        """What a new want names, each once."""
+        """The references of a new want, each once."""
         if id in self.wants:
             raise Refused("taken", f"there is a want {id} already")
         if not refs:

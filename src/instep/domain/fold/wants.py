@@ -81,7 +81,7 @@ def _waiter(step: Step, uuid: str, job: str) -> Instance:
 
 
 def _waiting_for(state: State, start: list[Key], goal: set[Key]) -> Key | None:
-    """Which of `goal` is among these partitions, or what they wait for, or what that waits for."""
+    """The first of `goal` that these partitions are or depend on, directly or not; None if there is none."""
     seen: set[Key] = set()
     pending = list(start)
     while pending:

@@ -196,8 +196,9 @@ def compare(
     listing: Callable[[int], None] | None = None,
     deep: bool = False,
 ) -> Differences:
-    """Raises `UserError` when nothing is built, and `Away` when a job changes the index during the comparison. `deep`:
-    texts, titles and vectors are compared with new ones made from the source.
+    """Compare an index with its source and the ledger. Raises `UserError` when nothing is built, and `Away` when a job
+    changes the index during the comparison. `deep`: texts, titles and vectors are compared with new ones made from the
+    source.
     """
     from instep.pipeline.documents import comparison  # Imports Arrow.
 
@@ -257,7 +258,7 @@ def _contents(setup: DocumentAdapters, physical: str) -> Iterator[pa.RecordBatch
 
 
 def _demand_rest(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> None:
-    """Raises if a job is in work: its rows are in the target before they are in the ledger."""
+    """Check that no job is in work: its rows are in the target before they are in the ledger."""
     job = ledger.jobs.unfinished(setup.ref, checkpoint.generation)
     part = job.part(setup.ref).part if job else None
     if job and part and part.physical == checkpoint.physical:
@@ -270,8 +271,8 @@ def _demand_rest(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint
 
 
 def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:
-    """As `EntitySetup.find`, for a job that only repairs. Its watermark is that of the served instance: changes of the
-    source are left to the next run.
+    """Find the work of a job that only repairs, as `EntitySetup.find`. Its watermark is that of the served instance:
+    changes of the source are left to the next run.
     """
     if request.kind is Kind.REBUILD:
         raise UserError(

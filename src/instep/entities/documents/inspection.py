@@ -85,7 +85,7 @@ def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
 
 
 def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
-    """By id: URI, version, hash, number of rows, and whether each chunk is there exactly once."""
+    """The stored documents by id: URI, version, hash, number of rows, and whether each chunk is there exactly once."""
     firsts: dict[str, tuple[str, str, str]] = {}
     places: dict[str, list[int]] = {}
     for batch in setup.target.contents(physical):
@@ -124,7 +124,7 @@ def _otherwise_made(
     program: WaveProgram,
     sampled: Sequence[_Pair],
 ) -> str | None:
-    """How documents that are read, chunked and embedded again differ from the index, or None."""
+    """The differences of newly read, chunked and embedded documents from the index, or None."""
     from instep.pipeline.documents.rows import change_batch
 
     changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)

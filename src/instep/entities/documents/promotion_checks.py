@@ -216,7 +216,7 @@ def _compared(setup: DocumentAdapters, ledger: Ledger, generation: str, instance
 
 
 def _rows(setup: DocumentAdapters, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
-    """As recorded, and as the target counts them."""
+    """The numbers of rows as recorded, and as the target counts them."""
     _, recorded, _ = ledger.documents.totals(instance)
     return recorded, setup.target.rows(physical)
 

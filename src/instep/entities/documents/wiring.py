@@ -106,7 +106,9 @@ def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
 
 
 def _try(declared: OpenAIEmbed, cache: str, say: Callable[[str], None]) -> None:
-    """Raises `UserError` for an embedder that cannot embed any text, and `Away` for one that says nothing."""
+    """Try the embedder with one text. Raises `UserError` for an embedder that cannot embed any text, and `Away` for one
+    that does not answer.
+    """
     from instep.pipeline.documents.embed.http import HttpEmbedder
     from instep.pipeline.documents.vectors import EmbeddingCache
 

@@ -24,8 +24,8 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """How rows are cut into slices. `slices` is None for as many as the rows need. `asked`: rows per slice, given by
-    the user.
+    """The slicing of rows. `slices` is None for as many as the rows need. `asked`: rows per slice, given by the
+    user.
     """
 
     slices: int | None
@@ -64,7 +64,7 @@ class TableAdapters(EntitySetup):
 
     @property
     def most_claims(self) -> int:
-        """All slices of a wave are one scan, and have only their counts in a commit."""
+        """The most slices of a wave, which are one scan, and have only their counts in a commit."""
         return MAX_SLICES_PER_ENTITY
 
     @property

@@ -79,7 +79,7 @@ class EntityQueue:
             yield store
 
     def keep(self, ledger: Ledger, keys: Collection[int], job_id: str) -> list[int]:
-        """Those of the job's keys that are still leased to it, or are again."""
+        """Keep those of the job's keys that are still leased to it, or are again."""
         ledger.key_leases.extend_held_by(self.name, job_id, lasting=_LEASE)
         held = ledger.key_leases.held_by(self.name, job_id).keys() & set(keys)
         if len(held) < len(keys):

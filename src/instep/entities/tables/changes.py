@@ -266,7 +266,7 @@ def drift_of(setup: TableAdapters, physical: str) -> list[str]:
 
 
 def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
-    """All rows, cut into slices."""
+    """All rows of the table, cut into slices."""
     setup.tables()  # Errors of the declaration are raised before anything is read.
     # Rows named by a queue must not be left to a later window: there is none.
     windows = setup.rows.watermark and setup.queue is None

@@ -94,7 +94,7 @@ def ask(name: str, url: str, slices: int, repeat: int) -> list[Statistics]:
         }
         found = []
         for question, call in questions.items():
-            call()  # Nobody's first question is asked of an empty cache for long.
+            call()  # Without the first question, which meets an empty cache.
             found.append(Statistics(name, question, [_milliseconds(call) for _ in range(repeat)]))
     return found
 

@@ -45,7 +45,7 @@ SPEED = 500.0
 MEAN_WORK, MOST_WORK = 10_000, 40_000
 #: Documents of a slice; it can be cut between them.
 DOCUMENTS = 64
-#: Statements per second that claim or complete, everybody's together: PostgreSQL on two cores, one slice at a time.
+#: Statements per second that claim or complete, of all workers together: PostgreSQL on two cores, one slice at a time.
 STATEMENTS = 3_000
 
 _JOB, _REF = "job", PartitionRef("Document")

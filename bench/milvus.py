@@ -90,7 +90,7 @@ class Milvus:
 
 
 def _by_partition(rows: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """All rows of a partition together, as somebody would do it who has them all."""
+    """All rows of a partition together, as a writer does that has them all."""
     found = list(rows)
     buckets = [[bucket_of(str(each), layout.buckets) for each in batch["document_id"].to_pylist()] for batch in found]
     for bucket in range(layout.buckets):

@@ -233,7 +233,7 @@ class Matches:
         return self.asked(f"SELECT sum(bytes_on_disk) AS value FROM system.parts WHERE active AND table LIKE '{like}'")
 
     def _wait(self) -> None:
-        """Until the tables are merged, which takes both cores from whoever reads, and what is done is dropped."""
+        """Wait until the tables are merged, which takes both cores from readers, and done entries are dropped."""
         under_way = "(SELECT count() FROM system.merges) + (SELECT count() FROM system.mutations WHERE NOT is_done)"
         while self.asked(f"SELECT {under_way} AS value"):
             time.sleep(0.1)

@@ -165,7 +165,7 @@ def _writing(connection: psycopg.Connection[tuple[object, ...]], newest: int, pa
     for matches in (10_000, 100):
         spent: dict[tuple[str, str], float] = {}
         for number in range(pairs):
-            # Back and forth: whoever comes next writes out what the one before has left in memory.
+            # Back and forth: the next side writes out what the one before has left in memory.
             for way in WAYS if number % 2 == 0 else WAYS[::-1]:
                 with _captured(connection, way):
                     for table in TABLES:

@@ -31,7 +31,7 @@ class DurablePostgres(PostgresServer):
         return self.url(name)
 
     def copy(self, template: str) -> tuple[str, str]:
-        """A copy of a database that nobody uses: its name and its URL."""
+        """A copy of an idle database: its name and its URL."""
         name = f"{template}_{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name, self.url(name)

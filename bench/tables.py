@@ -166,7 +166,7 @@ BARE = {"lance": bare_lance, "clickhouse": bare_clickhouse}
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Nobody pays for what was written before."""
+    """The seconds of a call, which does not pay for earlier writes."""
     os.sync()
     began = time.perf_counter()
     call()

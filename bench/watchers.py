@@ -95,7 +95,7 @@ def _share(before: tuple[float, float], after: tuple[float, float]) -> float:
 
 @contextmanager
 def _working(url: str, part: JobPart) -> Iterator[None]:
-    """A process that completes slices meanwhile."""
+    """A process that completes slices at the same time."""
     context = multiprocessing.get_context("spawn")
     enough = context.Event()
     worker = context.Process(target=_work, args=(url, part, enough), daemon=True)
@@ -166,7 +166,7 @@ def rows(found: Watched) -> list[list[str]]:
     ages = sorted(age for each in found.heard for age in each.ages)
     messages = sorted(each.messages for each in found.heard)
     return [
-        ["server's processor time, nobody listens", "-", f"{found.idle:.1%} of a core", ""],
+        ["server's processor time, no clients", "-", f"{found.idle:.1%} of a core", ""],
         [
             f"server's processor time, {len(found.heard)} clients",
             f"under {GOAL_CPU:.0%}",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from instep.document_state.columns import ListedColumns
 from instep.domain.identity import document_id
 from instep.domain.manifest import Action, ManifestEntry, SourceDocument, difference
 from instep.domain.storable import storable_version
@@ -66,6 +70,28 @@ def test_the_last_line_of_a_document_counts_in_the_order_of_file_names(tmp_path:
     assert texts(feed(tmp_path / "?.jsonl", tmp_path / "1.json*")) == texts(source)
     assert texts(feed(tmp_path / "1.jsonl"))["a"] == "first"
     assert texts(pickle.loads(pickle.dumps(source))) == texts(source)
+
+
+LINES = st.one_of(
+    st.builds(lambda name: {"id": name, "op": "delete"}, st.sampled_from("abc")),
+    st.builds(lambda name, text: {"id": name, "text": text}, st.sampled_from("abc"), st.sampled_from("xy")),
+    st.just("no JSON"),
+)
+
+
+@given(st.lists(LINES, max_size=12), st.integers(1, 3))
+@example([{"id": "a", "text": "x"}, {"id": "a", "op": "delete"}], 1)
+def test_a_long_feed_is_listed_as_a_short_one_is(lines: list[dict[str, Any] | str], few: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        source = feed(put(Path(folder) / "1.jsonl", *lines))
+        short, told = source.list(), list[int]()
+        patched.setattr("instep.sources.feed.FEW", few)
+        long = source.list(told.append)
+    assert list(long.documents) == list(short.documents)
+    assert (long.deleted, long.problems, long.exhaustive) == (short.deleted, short.problems, short.exhaustive)
+    assert told == [len(short.documents)]
+    several = len({line["id"] for line in lines if isinstance(line, dict)}) >= few
+    assert isinstance(long.documents, ListedColumns) == several
 
 
 def test_names_of_documents_in_a_feed(tmp_path: Path) -> None:
@@ -276,8 +302,8 @@ def test_a_version_may_be_any_text_and_is_one_that_ledgers_keep(tmp_path: Path) 
 def test_files_are_read_in_the_order_of_their_names_however_they_are_given(tmp_path: Path) -> None:
     first = put(tmp_path / "1.jsonl", {"id": "a", "text": "old"})
     last = put(tmp_path / "2.jsonl", {"id": "a", "text": "new"})
-    for given in ((first, last), (last, first)):
-        assert texts(feed(*given)) == {"a": "new"}
+    for paths in ((first, last), (last, first)):
+        assert texts(feed(*paths)) == {"a": "new"}
 
 
 def test_a_feed_in_the_project_is_read_wherever_that_is(tmp_path: Path) -> None:

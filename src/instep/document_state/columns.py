@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from instep.domain.manifest import Action, DocumentChange, SourceDocument
@@ -84,10 +84,17 @@ def listed_columns(documents: Iterable[SourceDocument]) -> ListedColumns:
     once: dict[str, SourceDocument] = {}
     for each in documents:
         once.setdefault(each.uri, each)
+    return ListedColumns(pa.Table.from_batches([listed_batch(once.values())]))
+
+
+def listed_batch(documents: Collection[SourceDocument]) -> pa.RecordBatch:
+    """Some documents of a listing in columns."""
+    import pyarrow as pa
+
     schema = listed_schema()
-    columns = zip(*once.values(), strict=True) if once else ((),) * len(schema)
+    columns = zip(*documents, strict=True) if documents else ((),) * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return ListedColumns(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def listed_schema() -> pa.Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Row, exists, func, insert, or_, select, update
 
@@ -25,6 +25,9 @@ from instep.ledger.leases import Lease
 from instep.ledger.slice_rows import PENDING, PROCESSING
 from instep.ledger.tables import PART_ENDS, checkpoints, instances, job_parts, jobs, slice_work, slices
 from instep.ledger.transaction import Store, Transaction, reads, writes
+
+#: Payloads that are in memory at once.
+_PAYLOADS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +285,13 @@ def _insert_slices(
         }
         for rank, (slice_id, ref, each) in enumerate(ranked)
     ]
-    cold = [
-        {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": each.payload}
-        for slice_id, _, each in ranked
-    ]
     tx.connection.execute(insert(slices), hot)
-    tx.connection.execute(insert(slice_work), cold)
+    for start in range(0, count, _PAYLOADS):
+        cold = [
+            {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": each.payload}
+            for slice_id, _, each in ranked[start : start + _PAYLOADS]
+        ]
+        tx.connection.execute(insert(slice_work), cold)
 
 
 # Finishing.

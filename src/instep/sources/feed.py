@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from instep.document_state.columns import FEW, ListedColumns, listed_batch, listed_schema
 from instep.domain.identity import IdentityError, canonical_uri, file_uri
 from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
@@ -26,6 +27,9 @@ from instep.sources.document_source import Answer, Content, Listing, Unreadable,
 from instep.sources.files import FilesSource
 from instep.sources.local import check_size, reason
 from instep.sources.urls import is_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEME: Final = "feed://"
 _SAFE: Final = ":"
@@ -257,6 +261,8 @@ class _State:
         self._progress = progress
         #: Of each document its last line: what it puts, or (a number) which of all lines deletes it.
         self._last: dict[str, SourceDocument | int] = {}
+        #: The same in columns, as far as there are more than a few; a later one counts.
+        self._columns: list[pa.RecordBatch] = []
         self._seen = 0
         self._malformed = 0
         self._last_malformed = 0
@@ -272,8 +278,11 @@ class _State:
             return
         self._last.pop(uri, None)
         self._last[uri] = self._seen if event.deletes else _put(uri, event, file, line)
+        if len(self._last) >= FEW:
+            self._columns.append(_in_columns(self._last))
+            self._last = {}
         if self._progress and self._seen % _PROGRESS_EVERY == 0:
-            self._progress(len(self._last))
+            self._progress(len(self._last) + sum(each.num_rows for each in self._columns))
 
     def _report(self, problem: str) -> None:
         self._malformed += 1
@@ -282,13 +291,42 @@ class _State:
             self.problems.append(problem)
 
     def listing(self) -> Listing:
-        documents = [each for each in self._last.values() if not isinstance(each, int)]
-        deleted = [uri for uri, line in self._last.items() if isinstance(line, int) and line > self._last_malformed]
+        documents: Sequence[SourceDocument]
+        if self._columns:
+            documents, deleted = _last_of([*self._columns, _in_columns(self._last)], self._last_malformed)
+        else:
+            documents = [each for each in self._last.values() if not isinstance(each, int)]
+            deleted = [uri for uri, line in self._last.items() if isinstance(line, int) and line > self._last_malformed]
         if self._malformed > _PROBLEMS:
             self.problems.append(f"and {self._malformed - _PROBLEMS:,} more lines")
         if self._progress:
             self._progress(len(documents))
         return Listing(documents, self.problems, deleted, exhaustive=False)
+
+
+def _in_columns(last: Mapping[str, SourceDocument | int]) -> pa.RecordBatch:
+    """What documents are put by, and which line deletes them, or 0."""
+    import pyarrow as pa
+
+    puts = [SourceDocument(uri, 0, "") if isinstance(each, int) else each for uri, each in last.items()]
+    lines = [each if isinstance(each, int) else 0 for each in last.values()]
+    listed = listed_batch(puts)
+    return pa.RecordBatch.from_arrays([*listed.columns, pa.array(lines, pa.int64())], [*listed.schema.names, "deleted"])
+
+
+def _last_of(batches: Sequence[pa.RecordBatch], last_malformed: int) -> tuple[ListedColumns, list[str]]:
+    """Of each document the last row: those that are put, and the URIs of those that are deleted after a line."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows: Any = pa.Table.from_batches(batches)
+    codes = rows["uri"].combine_chunks().dictionary_encode().indices.to_numpy()
+    last = np.zeros(codes.max() + 1, np.int64)
+    np.maximum.at(last, codes, np.arange(len(codes)))
+    rows = rows.take(pa.array(np.sort(last)))
+    lines = rows["deleted"].to_numpy()
+    put = ListedColumns(rows.filter(pa.array(lines == 0)).drop_columns("deleted").cast(listed_schema()))
+    return put, rows["uri"].filter(pa.array(lines > last_malformed)).to_pylist()
 
 
 def _event(line: _Line) -> Event:

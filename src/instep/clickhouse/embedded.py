@@ -213,7 +213,7 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def _waiting(folder: Path) -> IO[bytes]:
-    """Who waits for the engine holds a lock on this, together with others."""
+    """Open the file on which every process that waits for the engine holds a shared lock."""
     return (folder / "engine.waiting").open("ab")
 
 

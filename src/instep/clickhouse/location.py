@@ -37,7 +37,7 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """Without secrets."""
+        """The location without secrets."""
         return self._address.shown if self.remote else self.uri
 
     @property
@@ -50,8 +50,9 @@ class Location:
 
     @contextlib.contextmanager
     def session(self, settings: Mapping[str, str | int] | None = None) -> Iterator[Session]:
-        """In a folder: as soon as no other process works there. Nothing is made where there is nothing. All of it runs
-        under the `settings`; those of its `under` come on top in a folder, and stand in their place on a server.
+        """Open a session; in a folder, as soon as no other process works there. Nothing is made where there is nothing.
+        All of it runs under the `settings`; those of its `under` come on top in a folder, and stand in their place on a
+        server.
         """
         if self.remote:
             yield server.session(self._address, database=self.database).under(settings or {})

@@ -115,7 +115,7 @@ class ServerSession:
 
 
 def _one_stream(paths: Sequence[str]) -> bytes:
-    """Of files of Arrow streams that have the same columns."""
+    """Join files of Arrow streams that have the same columns."""
     import fsspec
     import pyarrow as pa
 

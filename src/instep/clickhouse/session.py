@@ -39,7 +39,7 @@ class Overflow(Transient):
 
 
 class Absent(UserError):
-    """There is no such table, or no such database."""
+    """The table, or the database, does not exist."""
 
 
 class Session(Protocol):
@@ -59,7 +59,7 @@ class Session(Protocol):
         """
 
     def insert(self, table: str, rows: pa.Table) -> None:
-        """One block into a table whose name is quoted already."""
+        """Insert one block into a table whose name is quoted already."""
 
     def load(self, sql: str, structure: str, paths: Sequence[str], **parameters: Any) -> None:
         """Run an INSERT … SELECT from `STAGED`: files of Arrow streams that have this structure, one after another."""
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def explained(text: str, where: str) -> InstepError:
-    """What ClickHouse said, as an error of Instep."""
+    """An error of ClickHouse as an error of Instep."""
     found = _CODE.search(text)
     code = int(found[1]) if found else 0
     if code == _THROWN and FENCED in text:
@@ -163,7 +163,7 @@ class ServerAddress:
 
     @property
     def shown(self) -> str:
-        """Without user and password."""
+        """The address without user and password."""
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
 
     def without_secrets(self, text: str) -> str:
@@ -193,7 +193,7 @@ _IN_PART = re.compile(
 
 
 class Setting(Protocol):
-    """One of `system.settings`, as the client library has it: of this user."""
+    """A row of `system.settings`, as the client library has it: of this user."""
 
     @property
     def value(self) -> str: ...
@@ -203,9 +203,9 @@ class Setting(Protocol):
 
 
 def demanded(known: Mapping[str, Setting], where: str) -> dict[str, str | int]:
-    """What of `WHOLE` is to be sent to a server with these settings; one that is not among them too, since the profile
-    may have cut off the answer that they came in. Raises `UserError` for one that is otherwise and that the user may
-    not change.
+    """The settings of `WHOLE` that have to be sent to a server with these settings; also one that is not among them,
+    since the profile may have cut off the answer that they came in. Raises `UserError` for one that is otherwise and
+    that the user may not change.
     """
     found: dict[str, str | int] = {}
     for name, value in WHOLE.items():

@@ -74,7 +74,7 @@ def _has_word(connection: Connection) -> bool:
 
 @atexit.register
 def close_all() -> None:
-    """Of this process."""
+    """Close all connections of this process."""
     with _lock:
         for key in [key for key in _waiting if key[1] == os.getpid()]:
             for _, connection in _waiting.pop(key):
@@ -201,7 +201,7 @@ class Session:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing. Raises `Unknown` if the answer to COMMIT is lost."""
+        """A transaction: all of it happens or nothing. Raises `Unknown` if the answer to COMMIT is lost."""
         self.run("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
             yield
@@ -225,7 +225,7 @@ class Session:
 
 
 def explained(error: psycopg.Error, where: str, *, committing: bool = False) -> InstepError:
-    """What the server or its driver said, as an error of Instep."""
+    """An error of the server or its driver as an error of Instep."""
     reason = postgres_reason(str(error))
     trouble = postgres_trouble(error.sqlstate, str(error), operational=isinstance(error, psycopg.OperationalError))
     match trouble:

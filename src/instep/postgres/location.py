@@ -28,7 +28,7 @@ class Location:
         return server_address(self.uri)
 
     def demand_understood(self) -> None:
-        """Raises `UserError` for what cannot be an address or a schema."""
+        """Check the address and the schema. Raises `UserError` for what cannot be one."""
         try:
             address = self.address
         except ValueError as error:

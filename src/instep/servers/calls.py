@@ -25,7 +25,9 @@ def tries(
     first_wait: float | None = None,
     longest_wait: float | None = None,
 ) -> Iterable[Attempt]:
-    """Each in a `with`; what is raised of another kind, or by the last one, is raised on. Waits are in seconds."""
+    """Attempts, each for a `with`; an error of another kind, or of the last attempt, is raised on. Waits are in
+    seconds.
+    """
     import stamina
 
     _silence()
@@ -61,7 +63,9 @@ class Greeting:
         self._heard: set[Hashable] = set()
 
     def demand(self, server: Hashable, ask: Callable[[], object]) -> None:
-        """Raises `TimeoutError` when there is no answer; an error is one, and the work itself meets it again."""
+        """Check that a server answers. Raises `TimeoutError` when there is no answer; an error is one, and the work
+        itself meets it again.
+        """
         if server in self._heard:
             return
         try:
@@ -73,13 +77,13 @@ class Greeting:
         self._heard.add(server)
 
     def forget(self, server: Hashable) -> None:
-        """It has let something wait for too long."""
+        """Forget a server that has let something wait for too long."""
         self._heard.discard(server)
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """What the call returns or raises; `TimeoutError` when that takes longer. The call itself is left alone then, in a
-    thread that keeps no process alive.
+    """Return or raise what the call does; raise `TimeoutError` when that takes longer. The call itself is left alone
+    then, in a thread that keeps no process alive.
     """
     answer: Future[T] = Future()
     context = copy_context()

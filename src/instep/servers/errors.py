@@ -70,5 +70,5 @@ def postgres_trouble(sqlstate: str | None, said: str, *, operational: bool) -> T
 
 
 def postgres_reason(said: str) -> str:
-    """What was said, in one line, without the address."""
+    """The reason of an error in one line, without the address."""
     return _PREAMBLE.sub("", said.strip().partition("\n")[0])

@@ -32,8 +32,8 @@ class Listing:
         return not self.problems
 
     def seen_from(self, indexed: Iterable[str]) -> Listing:
-        """What it is to whom these URIs are indexed: a link that leads nowhere is a problem if something has been found
-        through it before, because a volume that is not mounted looks just like that.
+        """The listing for an index of these URIs: a broken link is a problem if something has been found through it
+        before, because an unmounted volume looks just like that.
         """
         if not self.nowhere:
             return self
@@ -62,7 +62,7 @@ class Content(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """Of all that is indexed of it: a title that the source says may change alone."""
+        """The hash of all that is indexed of it: a title that the source gives may change alone."""
         return content_hash(self.data if self.title is None else titled_content(self.title.encode(), self.data))
 
 
@@ -75,13 +75,13 @@ class Unreadable(Exception):
 
 
 class Unread(Unreadable):
-    """It could not be read for now, whatever is in it: no right to, or a host that did not answer. Trying again may
-    help, though nothing has changed in it.
+    """A document that could not be read for now, whatever is in it: no right to, or a host that did not answer. Trying
+    again may help, though nothing has changed in it.
     """
 
 
 class TooLarge(Unreadable):
-    """It has more bytes than are to be read: so many, or at least that many."""
+    """A document with more bytes than are to be read: so many, or at least that many."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"too large: {size:,} bytes")

@@ -66,7 +66,7 @@ class FilesSource:
                 yield answer
 
     def read(self, uri: str, *, max_bytes: int) -> Content:
-        """One document. Raises `Vanished` or `Unreadable`."""
+        """Read one document. Raises `Vanished` or `Unreadable`."""
         if (path := self.path_of(uri)) is not None:
             return local.read(path, max_bytes=max_bytes)
         return self._root(uri).read(uri, max_bytes=max_bytes)
@@ -76,7 +76,7 @@ class FilesSource:
         return self._root(uri).open(uri) if (path := self.path_of(uri)) is None else local.opened(path)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
-        """Some bytes of a file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
+        """Read some bytes of a file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
         if (path := self.path_of(uri)) is not None:
             return local.part(path, start, length)
         return self._root(uri).part(uri, start, length)
@@ -88,7 +88,7 @@ class FilesSource:
         return any(root.owns(uri) for root in self._urls())
 
     def path_of(self, uri: str) -> bytes | None:
-        """Where a local file is that goes by this URI; None for others."""
+        """The path of the local file with this URI; None for others."""
         if uri.startswith(_LOCAL):
             return unquote_to_bytes(uri.removeprefix(_LOCAL))
         if self.project is None or not uri.startswith(_PROJECT):
@@ -175,7 +175,7 @@ def is_relative(root: str) -> bool:
 
 
 def _joined(folder: str, path: bytes) -> bytes:
-    """As `local_path` has it: symbolic links kept, also before `..`."""
+    """A path as `local_path` has it: symbolic links kept, also before `..`."""
     return os.path.normpath(os.path.join(os.fsencode(folder), path))  # noqa: PTH118 - paths are bytes
 
 

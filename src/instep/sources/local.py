@@ -107,7 +107,7 @@ def _is_loop(link: str) -> bool:
 def _status(
     entry: os.DirEntry[str], problem: Callable[[str], None], of: Callable[[int], bool] = stat.S_ISREG
 ) -> os.stat_result | None:
-    """Of a regular file (or what else is asked for); None for what is none."""
+    """The status of a regular file (or another kind); None for other entries."""
     try:
         status = entry.stat()
     except OSError as error:
@@ -123,14 +123,14 @@ def document(name: str, status: os.stat_result) -> SourceDocument:
 
 
 def version(status: os.stat_result) -> str:
-    """When it was written, and when the system last changed anything of it: that cannot be set back, as `cp -p`, `tar`
-    and `rsync -t` set back the former.
+    """The version of a file: when it was written, and when the system last changed anything of it, which cannot be set
+    back, as `cp -p`, `tar` and `rsync -t` set back the former.
     """
     return f"{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
 def read(path: bytes, *, max_bytes: int) -> Content:
-    """All bytes of a regular file as they were at one moment. Raises `Vanished` or `Unread`."""
+    """Read a regular file as it was at one moment. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:
         for _ in range(READS):
             before = _grown_up(descriptor)
@@ -155,7 +155,7 @@ def _grown_up(descriptor: int) -> os.stat_result:
 
 
 def part(path: bytes, start: int, length: int) -> bytes:
-    """Some bytes of a regular file, fewer if it ends before. Raises `Vanished` or `Unread`."""
+    """Read some bytes of a regular file, fewer if it ends before. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:
         return _read_all(descriptor, start, length)
 
@@ -168,7 +168,7 @@ def opened(path: bytes) -> IO[bytes]:
 
 @contextmanager
 def _descriptor(path: bytes) -> Iterator[int]:
-    """Of a regular file. Raises `Vanished` or `Unread`, also in place of an error while it is used."""
+    """Open a regular file. Raises `Vanished` or `Unread`, also in place of an error while it is used."""
     try:
         # Never wait for the writer of a pipe that took the file's place.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -185,7 +185,7 @@ def _descriptor(path: bytes) -> Iterator[int]:
 
 
 def _read_all(descriptor: int, start: int, limit: int) -> bytes:
-    """To the end or `limit` bytes; one call to the system returns 2 GiB at most."""
+    """Read to the end or `limit` bytes; one call to the system returns 2 GiB at most."""
     data = os.pread(descriptor, limit, start)
     while len(data) < limit:
         more = os.pread(descriptor, limit - len(data), start + len(data))

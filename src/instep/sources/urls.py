@@ -39,7 +39,7 @@ def is_url(root: str) -> bool:
 
 
 class UrlRoot:
-    """One root behind an fsspec URL, chained ones (`zip://docs::s3://bucket/a.zip`) included."""
+    """A root behind an fsspec URL, chained ones (`zip://docs::s3://bucket/a.zip`) included."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.url = url
@@ -48,7 +48,7 @@ class UrlRoot:
         self._opened: tuple[Any, str] | None = None
 
     def list(self, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
-        """Raises `UserError` when there is nothing at the URL."""
+        """List the documents. Raises `UserError` when there is nothing at the URL."""
         fs, root = self._open()
         try:
             fs.invalidate_cache()
@@ -80,14 +80,14 @@ class UrlRoot:
         return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")
 
     def open(self, uri: str) -> IO[bytes]:
-        """Raises `Vanished` or `Unread`; reading it then raises `OSError`."""
+        """Open a document. Raises `Vanished` or `Unread`; reading it then raises `OSError`."""
         fs, path = self._path(uri)
         with _answered():
             fs.invalidate_cache()
             return io.BufferedReader(fs.open(path, "rb"), _BUFFER)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
-        """Raises `Vanished` or `Unread`."""
+        """Read some bytes. Raises `Vanished` or `Unread`."""
         fs, path = self._path(uri)
         with _answered():
             data: bytes = fs.cat_file(path, start=start, end=start + length)

@@ -46,7 +46,7 @@ def row_schema(dimensions: int) -> pa.Schema:
 
 @cache
 def existing_schema() -> pa.Schema:
-    """What `ChunkWriter.existing` returns; `locator` is the target's own way to find the row again."""
+    """The schema of `ChunkWriter.existing`; `locator` is the target's own way to find the row again."""
     import pyarrow as pa
 
     columns: list[tuple[str, pa.DataType]] = [
@@ -64,7 +64,7 @@ CONTENTS_ROWS = 8_192
 
 @cache
 def contents_schema() -> pa.Schema:
-    """What `DocumentTarget.contents` yields: the columns of `row_schema` that tell what is indexed."""
+    """The schema of `DocumentTarget.contents`: the columns of `row_schema` that tell what is indexed."""
     import pyarrow as pa
 
     rows = row_schema(1)
@@ -73,7 +73,7 @@ def contents_schema() -> pa.Schema:
 
 @cache
 def written_schema() -> pa.Schema:
-    """What `DocumentTarget.written` returns: what searches look at, and whose it is."""
+    """The schema of `DocumentTarget.written`: the columns that searches use, and their document."""
     import pyarrow as pa
 
     texts = [pa.field(name, pa.string()) for name in ("document_id", "chunk_id", "title", "text")]
@@ -103,15 +103,15 @@ class ChunkWriter(Protocol):
     """A task's way into one physical index. Not shared between threads."""
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
-        """All rows of these documents (`existing_schema`) as of the base version.
+        """Read all rows of these documents (`existing_schema`) as of the base version.
 
         Of those of these that are `removed` (see `ChunkChanges`) only the number of rows is asked: all but their
         document_id may be empty.
         """
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
-        """Which of these rows (of `row_schema`, without vectors yet) the index cannot hold, by their places, and why.
-        Their documents are failures, and nothing of them is staged.
+        """Find rows (of `row_schema`, without vectors yet) that the index cannot hold, by their places, with the
+        reason. Their documents are failures, and nothing of them is staged.
         """
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
@@ -120,7 +120,7 @@ class ChunkWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One search result. `score` is comparable within one answer only; higher is better."""
+    """A search result. `score` is comparable within one answer only; higher is better."""
 
     entity: str
     score: float
@@ -134,7 +134,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """Where a row comes from: the columns of `row_schema` that say so. `version` is the epoch that wrote it."""
+    """The origin of a row: the columns of `row_schema` that tell it. `version` is the epoch that wrote it."""
 
     document_id: str
     document_hash: str
@@ -157,13 +157,13 @@ ORIGIN: Mapping[str, str] = {
 
 
 class IndexTarget(Ownable, Protocol):
-    """What the targets of documents and of tables have in common."""
+    """The base of targets of documents and of tables."""
 
     @property
     def kind(self) -> Literal["transactional", "idempotent"]: ...
 
     def check(self) -> None:
-        """Raises `UserError` when the place cannot be written, saying why."""
+        """Check that the place can be written. Raises `UserError` with the reason if not."""
 
     def exists(self, physical: str) -> bool: ...
 
@@ -239,14 +239,15 @@ class DocumentTarget(IndexTarget, Protocol):
         """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
 
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
-        """All rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no order.
+        """Read all rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no
+        order.
 
         A row that is not changed during the scan is there once, as often as the target really holds it: duplicates too.
         """
 
     def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
-        """All rows of these documents that a reader finds now, with texts, titles and vectors (`written_schema`). The
-        length of a vector may have changed, which means nothing to a search; one that is zero may be left out.
+        """Read all rows of these documents that a reader finds now, with texts, titles and vectors (`written_schema`).
+        The length of a vector may have changed, which means nothing to a search; one that is zero may be left out.
         """
 
     def search(

@@ -30,7 +30,7 @@ class Log(Protocol):
 
     @property
     def shown(self) -> str:
-        """Where it is, without secrets."""
+        """The place of the log, without secrets."""
 
     def head(self) -> Entry | None:
         """The last entry."""
@@ -39,12 +39,12 @@ class Log(Protocol):
         """Whether it is in under this number: False when another one is."""
 
     def settle(self) -> None:
-        """What was added outlives the machine's power."""
+        """Make added entries survive a loss of power."""
 
     def entry(self, seq: int) -> Entry | None: ...
 
     def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
-        """Those after number `since`, of these slices or all; in no order."""
+        """Read the entries after number `since`, of these slices or all; in no order."""
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
@@ -235,7 +235,7 @@ def _slices(marks: Sequence[Mark]) -> list[str]:
 
 
 def _refuse(entries: Iterable[Entry], marks: Sequence[Mark]) -> None:
-    """Raises `Fenced` when one of the marks is of an older fence than an entry's of the same slice."""
+    """Check fences. Raises `Fenced` when one of the marks is of an older fence than an entry's of the same slice."""
     own: dict[str, int] = {}
     for mark in marks:
         own[mark.slice_id] = max(mark.fence, own.get(mark.slice_id, mark.fence))

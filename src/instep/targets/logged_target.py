@@ -55,7 +55,7 @@ class LoggedTarget(OwnedIndexes):
 
     @abstractmethod
     def _demand_index(self, physical: str) -> None:
-        """Raises `UserError` when there is no such index."""
+        """Check that there is such an index. Raises `UserError` if not."""
 
     @abstractmethod
     def _pointed(self, alias: str) -> Sequence[str | None]:
@@ -71,7 +71,7 @@ class LoggedTarget(OwnedIndexes):
         return alias in self._store.names()
 
     def _alias_log(self, alias: str) -> Log:
-        """Not that of an index: these have names of another form."""
+        """The log of an alias. Those of indexes have names of another form."""
         return self._log(f"alias {alias}")
 
     def _journal(self, physical: str) -> Journal:
@@ -167,7 +167,7 @@ class LoggedTarget(OwnedIndexes):
         ]
 
     def drop(self, physical: str) -> None:
-        """Its log goes last: it says whose an index is that a crash leaves."""
+        """Drop an index, and its log last: after a crash it still names the owner."""
         self.demand(physical)
         journal = self._journal(physical)
         journal.going()

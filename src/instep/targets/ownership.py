@@ -59,7 +59,7 @@ class Ownable(Protocol):
 
 
 class OwnedIndexes(ABC):
-    """What all targets do alike about ownership. They are dataclasses with a field `owner`."""
+    """The base of targets for ownership. They are dataclasses with a field `owner`."""
 
     owner: Owner
 
@@ -88,7 +88,7 @@ class OwnedIndexes(ABC):
         return not found and bool(before) and (name in before or self.served(name) in before)
 
     def demand(self, name: str) -> str:
-        """Raises `NotOurs` for what is another ledger's; whose it is once it is written."""
+        """Check the owner. Raises `NotOurs` for another ledger's; returns the owner after a write."""
         return self.taken(name, self.owner_of(name))
 
     def taken(self, name: str, found: str | None) -> str:

@@ -49,12 +49,12 @@ def checked_query(vector: Sequence[float], dimensions: int) -> Query:
 
 
 def searched(title: str | None, text: str) -> str:
-    """What the field `SEARCHED` holds."""
+    """The content of the field `SEARCHED`."""
     return f"{title}\n{text}" if title else text
 
 
 def depth(limit: int) -> int:
-    """How long the lists are that make a hybrid answer."""
+    """The length of the lists that make a hybrid answer."""
     return min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH))
 
 

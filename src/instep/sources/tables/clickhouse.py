@@ -121,7 +121,7 @@ class ClickHouseTable:
             return bool(records(session, f"{asked.select('1', later)} LIMIT 1", **asked.dialect.values))
 
     def unseen(self, rows: RowColumns, floor: int) -> None:
-        """Only reading would tell."""
+        """Unknown without reading."""
 
     def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
         """Versions that FINAL would hide are counted, as in a histogram."""
@@ -334,7 +334,9 @@ def _whole(selection: Selection) -> bool:
 
 
 def _values(columns: Iterable[SourceColumn]) -> str:
-    """Without names: one that is a column's too would be taken for it in conditions. Answers go by their order."""
+    """Expressions without names: one that is a column's too would be taken for it in conditions. Answers go by their
+    order.
+    """
     return ", ".join(each.value for each in columns)
 
 

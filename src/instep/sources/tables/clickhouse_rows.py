@@ -85,7 +85,7 @@ def _keys(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[t
 
 
 def _content(column: SourceColumn) -> str:
-    """As bytes, whatever they are; a null is empty."""
+    """A column as bytes; a null is empty."""
     value = f"toString({column.value})" if column.value != quoted(column.name) else column.value
     return f"ifNull({value}, '')"
 

@@ -42,7 +42,7 @@ class Folder:
         return not any("=" in each.path[len(self.root) :].rpartition("/")[0] for each in self.files)
 
     def written(self, file: Listed) -> int:
-        """When, in µs since 1970; 0: only a question for each file would tell, or it is gone."""
+        """The time of writing, in µs since 1970; 0: only a query for each file would tell, or it is gone."""
         if "file" not in self.fs.protocol:
             return 0
         try:
@@ -102,7 +102,7 @@ def _folder(path: str, format: str) -> Folder | None:
 
 
 def _refuse(folder: str, why: str) -> None:
-    """What is in it would pass for gone."""
+    """Refuse a folder that could not be listed: its rows would pass for deleted."""
     raise UserError(
         f"{shown(folder)} cannot be listed: {why}",
         hint="Nothing of the table is changed until all of it can be. Run again.",
@@ -110,7 +110,7 @@ def _refuse(folder: str, why: str) -> None:
 
 
 def _hidden(relative: str) -> bool:
-    """As Spark leaves them out: what begins with `.`, or with `_` and is no folder of a column's value."""
+    """Whether Spark leaves a name out: it begins with `.`, or with `_` and is no folder of a column's value."""
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith("._COPYING_")
         for part in relative.split("/")

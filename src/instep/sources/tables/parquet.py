@@ -73,7 +73,7 @@ _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds
 
 @dataclass(slots=True)
 class Footers:
-    """Those of all files of a table. A file is read once, for as long as it stays what it is."""
+    """The footers of all files of a table. A file is read once, for as long as it stays what it is."""
 
     _known: dict[Listed, FileMetaData] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ def alike(footers: Sequence[FileMetaData]) -> bool:
 
 
 def columns_of(footer: FileMetaData) -> tuple[Column, ...] | None:
-    """As Spark would read them; None when only Spark can say."""
+    """The columns as Spark would read them; None when only Spark can tell."""
     try:
         schema = footer.schema.to_arrow_schema()
     except (pa.ArrowException, NotImplementedError):
@@ -150,8 +150,8 @@ def merged(footers: Sequence[FileMetaData]) -> StructType | None:
 
 
 def in_nanoseconds(footers: Sequence[FileMetaData]) -> dict[str, str]:
-    """Of columns with times in nanoseconds, which `merged` has as numbers: expressions of these times in microseconds.
-    What is below a microsecond is cut off, as Arrow does.
+    """Expressions in microseconds for columns with times in nanoseconds, which `merged` has as numbers. What is below a
+    microsecond is cut off, as Arrow does.
     """
     found = {}
     for footer in footers:
@@ -252,7 +252,7 @@ class _Latest(NamedTuple):
 
 @dataclass(slots=True)
 class LatestByScope:
-    """Of row groups that were looked into: once, for as long as their files stay what they are."""
+    """The latest watermarks of row groups that were looked into: once, for as long as their files stay unchanged."""
 
     _known: dict[tuple[Listed, int], _Latest | None] = field(default_factory=dict)
 
@@ -283,7 +283,7 @@ class LatestByScope:
 
 
 def without_watermark(footer: FileMetaData, watermark: str) -> int:
-    """How many rows have a null for it, as far as the statistics say."""
+    """The number of rows with a null for it, as far as the statistics tell."""
     found = 0
     for group in range(footer.num_row_groups):
         for at in range(footer.num_columns):

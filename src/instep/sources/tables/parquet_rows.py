@@ -175,7 +175,7 @@ class ParquetRows:
         return found
 
     def _types(self, files: Sequence[_File], columns: DocumentColumns) -> dict[str, ColumnType]:
-        """Of the columns that are named; one that a file has not is null there. (Of one in which all is null, pandas
+        """The types of the named columns; one that a file has not is null there. (Of one in which all is null, pandas
         writes no type.)
         """
         found: dict[str, ColumnType] = {}

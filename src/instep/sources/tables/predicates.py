@@ -29,7 +29,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Dialect(Protocol):
-    """How SQL is written somewhere. Both raise what the caller knows when a column cannot be compared there exactly."""
+    """The SQL of a system: how columns and values are written. Both raise what the caller knows when a column cannot be
+    compared there exactly.
+    """
 
     def column(self, name: str) -> str:
         """The column, quoted; text so that it compares by its UTF-8 bytes."""
@@ -49,7 +51,7 @@ def moment(micros: int) -> datetime:
 
 
 def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    """All that a selection asks of a row, but for its ranges."""
+    """The conditions of a selection, without its ranges."""
     return [each for ask in (in_scope, in_window, undeleted, in_few_keys) for each in ask(dialect, rows, selection)]
 
 
@@ -67,7 +69,9 @@ def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[s
 
 
 def in_no_other(dialect: Dialect, name: str, others: Sequence[Scope]) -> list[str]:
-    """Of more than `MAX_SCOPES` some are left out: their rows come as well."""
+    """The condition that a row is in none of these namespaces. Of more than `MAX_SCOPES` some are left out: their rows
+    come as well.
+    """
     if not others:
         return []
     column = dialect.column(name)
@@ -100,14 +104,14 @@ def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[
 
 
 def in_few_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    """As many as fit into one condition; nothing for more."""
+    """The condition for as many keys as fit into one; empty for more."""
     groups = key_groups(selection.keys)
     return [in_keys(dialect, rows.key, groups[0])] if len(groups) == 1 else []
 
 
 def in_keys(dialect: Dialect, columns: Sequence[str], keys: Sequence[Key]) -> str:
-    """Each column by itself has one of its values in the keys, which an index or statistics are of use for. Of keys of
-    several columns others have that too.
+    """The condition that each column by itself has one of its values in the keys, for which an index or statistics are
+    of use. Of keys of several columns others have that too.
     """
     found = []
     for at, name in enumerate(columns):

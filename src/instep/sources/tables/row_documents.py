@@ -34,17 +34,19 @@ class RowTable(Protocol):
 
     @property
     def text(self) -> str:
-        """Where it is, for people; without secrets."""
+        """The place of the table, for people; without secrets."""
 
     def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
-        """Of the columns of the key, as they come."""
+        """The types of the columns of the key, as they come."""
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
-        """All rows: the columns of the key; the version as text; the size (int64; negative if it is an estimate)."""
+        """List all rows: the columns of the key; the version as text; the size (int64; negative if it is an
+        estimate).
+        """
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
-        """Those with these keys, and perhaps others, a few megabytes at once: the columns of the key; the version as it
-        is stored, and the title, as far as there are columns for them; the text. Title and text as bytes.
+        """Read the rows with these keys, and perhaps others, a few megabytes at once: the columns of the key; the
+        version as it is stored, and the title, as far as there are columns for them; the text. Title and text as bytes.
         """
 
 
@@ -58,7 +60,7 @@ def row_columns(columns: DocumentColumns) -> RowColumns:
 
 
 def demand_types(columns: DocumentColumns, types: Mapping[str, ColumnType], where: str) -> None:
-    """Raises `UserError` for a column that cannot be what it is named for."""
+    """Check the types of columns. Raises `UserError` for a column that cannot be what it is named for."""
     for name in columns.key:
         if not types[name].keys:
             raise UserError(f"{name!r} is {types[name]}, and cannot be in a key", where=where)
@@ -87,7 +89,7 @@ class RowDocuments:
 
     @property
     def text(self) -> str:
-        """Where they are, for people; without secrets."""
+        """The place of the documents, for people; without secrets."""
         return self.table.text
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
@@ -135,7 +137,7 @@ class RowDocuments:
         return f"{count:,} rows have this key ({named})"
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
-        """One look at the table for all of them; what it gives waits in a file."""
+        """Read all of these documents in one look at the table; its rows wait in a file."""
         from instep.sources.tables.rows import RowSpool
 
         wanted = list(documents)

@@ -20,7 +20,7 @@ _LONGEST = 128
 
 
 def row_uris(entity: str, keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
-    """As `domain.row_documents.row_uri` has them."""
+    """The URIs of rows, as `domain.row_documents.row_uri` has them."""
     texts: list[Any] = [pa.scalar(SCHEME + entity), *map(_parts, keys), "/"]
     joined: pa.Array[Any] = pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=NULL)
     return joined
@@ -101,7 +101,7 @@ class RowSpool:
             self._file.close()
 
     def keep(self, rows: Iterable[pa.RecordBatch], uris: Sequence[str]) -> None:
-        """Of these rows those with these URIs."""
+        """Keep those of these rows with these URIs."""
         wanted = pa.array(uris, pa.string())
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
         number = 0

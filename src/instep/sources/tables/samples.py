@@ -51,8 +51,8 @@ def _values(column: pa.ChunkedArray[Any]) -> Sequence[object]:
 
 
 def _starts(ordered: pa.Table, bins: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where bins begin: at the first row of a key, with a share of the rows or more since the last one, and before and
-    after each key that has a share by itself.
+    """The starts of bins: at the first row of a key, with a share of the rows or more since the last one, and before
+    and after each key that has a share by itself.
     """
     rows = ordered.num_rows
     changes = np.zeros(rows, dtype=bool)
@@ -82,7 +82,9 @@ File: TypeAlias = tuple[Folder, Listed, FileMetaData]
 
 
 class Sample(NamedTuple):
-    """So many rows are selected, and so many of them have a value in all columns; `keys` are some of these."""
+    """A sample: the number of selected rows, the number of those with a value in all columns, and some of their
+    `keys`.
+    """
 
     rows: int
     with_key: int
@@ -129,7 +131,7 @@ def _conditions(rows: RowColumns, selection: Selection) -> Iterator[str]:
 def _batches(
     files: Sequence[tuple[Folder, Listed, FileMetaData]], columns: list[str], every: int
 ) -> Iterator[pa.Table]:
-    """Each row group of so many, the first one too."""
+    """Every so-many-th row group, starting with the first."""
     place = 0
     for folder, listed, footer in files:
         groups = [at for at in range(footer.num_row_groups) if (place + at) % every == 0]
@@ -141,7 +143,7 @@ def _batches(
 
 
 def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Table:
-    """Of a first window."""
+    """The selected rows of a first window."""
     kept = np.ones(batch.num_rows, bool)
     if rows.scope and not selection.scope.is_global:
         kept &= _true(pc.starts_with(batch.column(rows.scope), selection.scope.path))

@@ -100,7 +100,7 @@ class JdbcTable:
         return cls(_as_spark_knows(given["url"]), source, {**others, **own})
 
     def frame(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:
-        """Each of the conditions, in the database's SQL, is a partition."""
+        """A frame with a partition for each of the conditions, in the database's SQL."""
         properties = dict(self.options)
         found: DataFrame = session.read.jdbc(
             self.url, self.table, predicates=list(parts) or None, properties=properties
@@ -147,8 +147,8 @@ class JdbcTable:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a database is asked. `exact`: there is nothing left for Spark to filter (ranges aside, and keys in their
-    place).
+    """The conditions of a query to a database. `exact`: there is nothing left for Spark to filter (ranges aside, and
+    keys in their place).
     """
 
     conditions: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class Asked:
 
 
 def demand_whole(texts: Sequence[str]) -> None:
-    """Raises `UserError` for options, or SQL, under which the database would answer in part."""
+    """Check options and SQL. Raises `UserError` for any under which the database would answer in part."""
     for text in map(unquote, texts):
         found = _IN_PART.search(text)
         if setting := next(filter(None, found.groups())) if found else in_part(text):
@@ -230,7 +230,9 @@ def _wall(value: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Postgres:
-    """By the database's own names of the types. A `char(n)` is not among them: its spaces count in some places only."""
+    """PostgreSQL's SQL, by the database's own names of the types. A `char(n)` is not among them: its spaces count in
+    some places only.
+    """
 
     types: Mapping[str, str]
     utf8: bool
@@ -242,7 +244,9 @@ class _Postgres:
         return _doubled(name)
 
     def same(self, name: str) -> str:
-        """As the database compares it: an index of its own order is of use, and what is equal by bytes is equal."""
+        """A column as the database compares it: an index of its own order is of use, and texts equal by bytes are
+        equal.
+        """
         return _doubled(name)
 
     def flag_unset(self, name: str) -> str:

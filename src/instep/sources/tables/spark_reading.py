@@ -108,5 +108,5 @@ def over_source(session: SparkSession, sql: str, frame: DataFrame) -> DataFrame:
 
 
 def statement(sql: str) -> str:
-    """Without the `;` at its end: it becomes part of another one."""
+    """A statement without the `;` at its end: it becomes part of another one."""
     return sql.strip().rstrip(";").rstrip()

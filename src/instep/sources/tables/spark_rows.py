@@ -77,7 +77,7 @@ class SparkRows:
 
 
 def document_types(table: TableSource, spark: Sessions, columns: DocumentColumns) -> Mapping[str, ColumnType]:
-    """Raises `UserError` for a column that is not there, or is not what it has to be."""
+    """The types of the columns of documents. Raises `UserError` for a column that is missing, or has a wrong type."""
     types = {each.name: each.type for each in table.columns(spark)}
     demand(columns.named, list(types), table.text)
     demand_types(columns, types, table.text)

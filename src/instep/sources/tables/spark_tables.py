@@ -32,8 +32,8 @@ _ANY = Selection()
 
 @dataclass(frozen=True, slots=True)
 class SparkTable:
-    """What `spark.read` reads: files in `path` (absolute, or URLs), or the `table` of a catalog or, with the format
-    `jdbc`, of a database.
+    """A table that `spark.read` reads: files in `path` (absolute, or URLs), or the `table` of a catalog or, with the
+    format `jdbc`, of a database.
 
     `sql` is a query over `source`: in Spark's SQL, or with `jdbc` in that of the database, which runs it. The
     transform comes last, after the rows are selected: a selection is asked of the source.
@@ -191,7 +191,7 @@ class SparkTable:
         *,
         share: float = 1,
     ) -> DataFrame:
-        """What is selected, or a share of it, before the transform. `columns` are needed beside those of `rows`."""
+        """The selected rows, or a share of them, before the transform. `columns` are needed beside those of `rows`."""
         if self._in_database:
             table = JdbcTable.of(self.options, self.table, self.sql)
             read = _by_bytes(table.frame(session))
@@ -218,7 +218,7 @@ class SparkTable:
     def _counted(
         self, session: SparkSession, read: DataFrame, rows: RowColumns, selection: Selection, columns: Sequence[str]
     ) -> tuple[int, int]:
-        """How many rows are selected, and how many of them have a value in all of the columns."""
+        """The number of selected rows, and of those with a value in all of the columns."""
         found = None
         if self._in_database:
             table = JdbcTable.of(self.options, self.table, self.sql)
@@ -229,7 +229,7 @@ class SparkTable:
         return number, keyed
 
     def _narrowed(self, rows: RowColumns | None, selection: Selection) -> tuple[Sequence[str], Selection]:
-        """All that is read, and what is to be asked of its rows. Of files on this machine only those are read that may
+        """A reader of the table, and the conditions for its rows. Of files on this machine only those are read that may
         have rows above the floor, since each one that Spark has to look into costs it a task. Where all of their rows
         are in the window, it is not asked for: a condition with constants that it had not before is compiled.
         """
@@ -348,7 +348,7 @@ class SparkTable:
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
 
     def _of_all_files(self, reader: DataFrameReader) -> tuple[DataFrameReader, Mapping[str, str]]:
-        """When Parquet files have different columns, those of one of them would be taken for all. Beside it:
+        """A reader of the columns of all Parquet files: when they differ, Spark takes those of one for all. Beside it:
         expressions of times that Spark reads as numbers.
         """
         if any(each.lower() == "mergeschema" for each in self.options):

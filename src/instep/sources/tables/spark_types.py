@@ -63,7 +63,9 @@ def quoted(name: str) -> str:
 
 
 def columns_of(schema: StructType) -> tuple[Column, ...]:
-    """Raises `UserError` naming a column that has no type of ours, or that is there twice."""
+    """The columns of a Spark schema. Raises `UserError` naming a column that has no type of ours, or that is there
+    twice.
+    """
     seen: dict[str, str] = {}
     for field in schema.fields:
         other = seen.setdefault(field.name.lower(), field.name)
@@ -159,7 +161,7 @@ def _micros(value: datetime) -> int:
 
 
 def _decimal(value: Decimal, kind: str) -> str:
-    """In the column's own type where it fits: Spark hands on to sources only what it need not convert."""
+    """A decimal in the column's own type where it fits: Spark hands on to sources only what it need not convert."""
     own = ColumnType.parse(kind)
     digits = len(value.as_tuple().digits)
     scale = max(0, -int(value.as_tuple().exponent))

@@ -32,16 +32,16 @@ class Unseen(NamedTuple):
 
 
 class TableSource(Protocol):
-    """One table, after its `sql` and its transform. All errors that a user can mend are `UserError`s, and say what of
-    the table is wrong; none holds a secret.
+    """A table, after its `sql` and its transform. All errors that a user can mend are `UserError`s, and say what of the
+    table is wrong; none holds a secret.
     """
 
     @property
     def text(self) -> str:
-        """Where it is, for people; without secrets."""
+        """The place of the table, for people; without secrets."""
 
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
-        """Its columns, mapped to ours. Raises `UserError` naming a column that has no type of ours."""
+        """The columns, mapped to our types. Raises `UserError` naming a column that has no type of ours."""
 
     def state(self) -> str | None:
         """Something that differs when rows may have changed, for a table without a watermark; None if there is no such
@@ -61,12 +61,13 @@ class TableSource(Protocol):
         """
 
     def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
-        """How many of the selected rows (which has no ranges) have a null for a watermark; by one query at most."""
+        """Count the selected rows (the selection has no ranges) with a null for a watermark; by one query at most."""
 
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:
-        """Of the selected rows (which has no ranges), by these columns; about so many bins, taken evenly over all rows.
+        """A histogram of the selected rows (the selection has no ranges), by these columns; about so many bins, taken
+        evenly over all rows.
 
         Rows with a null in these columns are counted, and are in no bin.
         """
@@ -90,7 +91,7 @@ _SHOWN = 30
 
 
 def demand(names: Iterable[str], there: Sequence[str], where: str, *, after: str = "") -> None:
-    """Raises `UserError` for the first that is not there. `after` is what it was lost by."""
+    """Check that columns exist. Raises `UserError` for the first that does not. `after` is what it was lost by."""
     for name in names:
         if name in there:
             continue

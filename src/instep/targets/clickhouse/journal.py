@@ -56,8 +56,8 @@ class Journal:
         return int(found["seq"]), int(found["epoch"])
 
     def refuse(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int = 0) -> int:
-        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen. Returns the
-        last version.
+        """Check epoch and fences. Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a
+        slice, was seen. Returns the last version.
         """
         last, newest = self._newest(scope)
         if newest > epoch:

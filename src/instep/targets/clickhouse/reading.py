@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def select(database: str, physical: str, spec: TableSpec) -> str:
-    """What the view of an alias shows: the table's own columns, and where a row comes from."""
+    """The query of an alias's view: the table's own columns, and the origin of a row."""
     shown = ", ".join(quoted(each.name) for each in spec.all_columns if each.name != DELETED)
     return f"SELECT {shown} FROM {live(database, physical, spec)}"
 
@@ -60,7 +60,7 @@ def read(
 
 
 def live(database: str, physical: str, spec: TableSpec) -> str:
-    """What comes after FROM, to which conditions can be added."""
+    """A FROM clause for live rows, to which conditions can be added."""
     return f"{quoted(database, spec.table(physical))} FINAL WHERE NOT {DELETED}"
 
 
@@ -112,7 +112,7 @@ _THERE = "_there"
 def leaving(
     session: Session, database: str, physical: str, spec: TableSpec, files: Sequence[StagedFile], *, prefix: str
 ) -> Iterator[pa.Table]:
-    """For each of the files its rows of which an older version is below `prefix`."""
+    """For each of the files those rows of which an older version is below `prefix`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,7 +126,7 @@ def leaving(
 
 
 def count_moved(tables: Iterator[pa.Table], spec: TableSpec) -> int:
-    """How many rows they delete."""
+    """The number of rows that they delete."""
     import pyarrow as pa
 
     keys = [each.select(spec.key) for each in tables]

@@ -103,7 +103,7 @@ def _refuse_older(alias: str, promotion: Promotion, last: Promotion | None) -> N
 def _refuse_superseded(
     session: Session, database: str, alias: str, promotion: Promotion, newest: Promotion | None
 ) -> None:
-    """Raises `Fenced` when what is served has seen a newer epoch of the partition."""
+    """Check the epoch. Raises `Fenced` when the served index has seen a newer epoch of the partition."""
     now = newest.physical if newest else None
     if now in (None, promotion.physical) or stored_specs(session, database, now) is None:
         return
@@ -113,7 +113,7 @@ def _refuse_superseded(
 
 
 def served(session: Session, database: str, alias: str) -> str | None:
-    """What readers find: not what was recorded by a process that died before it made its view."""
+    """The index that readers find: not the one recorded by a process that died before it made its view."""
     said = comments(session, database, alias)
     if not said or said[0]:
         return said[0] if said else None
@@ -122,7 +122,7 @@ def served(session: Session, database: str, alias: str) -> str | None:
 
 
 def comments(session: Session, database: str, alias: str) -> list[str]:
-    """What the view of this name says of itself, if there is one."""
+    """The comment of the view of this name, if there is one."""
     found = records(
         session,
         "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {alias:String} "

@@ -92,7 +92,7 @@ class ClickHouseTableWriter:
 
 
 def restaged(folder: str, kind: str, tables: Iterator[pa.Table]) -> list[StagedFile]:
-    """What is left of staged rows, as a commit takes it."""
+    """The rest of staged rows, as a commit takes it."""
     output = _Output(folder)
     for table in tables:
         for rows in table.combine_chunks().to_batches():
@@ -131,7 +131,7 @@ class _Open:
 
 @dataclass
 class _Output:
-    """One open file for each table."""
+    """The open files of a task: one for each table."""
 
     folder: str
     files: list[StagedFile] = field(default_factory=list)
@@ -186,7 +186,7 @@ def _opened(path: str) -> Any:
 
 
 def remove(paths: Sequence[str]) -> None:
-    """What cannot be removed is swept up later."""
+    """Remove files; those that cannot be removed are swept later."""
     import contextlib
 
     import fsspec
@@ -216,7 +216,7 @@ def _changed(info: Mapping[str, Any]) -> float:
 
 
 def check(folder: str) -> None:
-    """Raises `UserError` when tasks could not write here."""
+    """Check that tasks can write here. Raises `UserError` if not."""
     probe = f"{folder}/{uuid.uuid4().hex}"
     try:
         _opened(probe).close()

@@ -32,7 +32,9 @@ class Move(NamedTuple):
 
 
 class _Newest(NamedTuple):
-    """What the file with the highest number says: what is served, and the last move of each partition, by scope."""
+    """The content of the file with the highest number: the served index, and the last move of each partition, by
+    scope.
+    """
 
     number: int
     physical: str | None
@@ -97,8 +99,8 @@ def claim(place: Location, alias: str, owned: Owned) -> None:
 
 
 def owner(place: Location, alias: str) -> tuple[str, str | None] | None:
-    """Which ledger's it says it is, and what it serves; None if there is none. Raises `UserError` for one that cannot
-    be read: it may be another ledger's.
+    """The ledger that owns an alias, and the index that it serves; None if there is no alias. Raises `UserError` for
+    one that cannot be read: it may be another ledger's.
     """
     newest = _newest(place, alias)
     return (newest.owner, newest.physical) if newest else None
@@ -139,7 +141,7 @@ def _tidy(place: Location, alias: str, newest: int) -> None:
 
 
 def _numbers(place: Location, alias: str) -> list[int]:
-    """Those that a file is there for."""
+    """The numbers of the alias's files."""
     pattern = re.compile(re.escape(f"{checked_name(alias)}.alias-") + r"([0-9]+)\.json")
     found = map(pattern.fullmatch, place.files())
     return [int(each[1]) for each in found if each]

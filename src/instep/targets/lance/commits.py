@@ -40,8 +40,8 @@ _BESIDE = "instep.beside"
 
 
 class Changed(NamedTuple):
-    """All fragments as they are afterwards, and those to add, numbered from the first id that is free; and how many
-    more rows there are that only remember what was deleted.
+    """The fragments after a change, and those to add, numbered from the first id that is free; and how many more rows
+    there are that only remember deletions.
     """
 
     fragments: list[Any]
@@ -69,9 +69,8 @@ class Reign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What every version of a dataset says: who writes it, by scope, in `fragment` the smallest fragment id never
-    used (indexes name rows by fragment id), and in `deletions` how many rows only remember what was deleted, if that
-    is counted.
+    """The state in every version of a dataset: its writers by scope, in `fragment` the smallest fragment id never used
+    (indexes name rows by fragment id), and in `deletions` how many rows only remember deletions, if that is counted.
     """
 
     dataset: str
@@ -97,8 +96,8 @@ class State:
         return max((each.since for each in self.reigns.values()), default=0)
 
     def needed_since(self, recent: int) -> int:
-        """From which version on commits may have to prove what happened: those of the youngest epoch, and of all that
-        wrote something in or after version `recent`.
+        """The first version whose commits may still be asked for: those of the youngest epoch, and of all that wrote
+        something in or after version `recent`.
         """
         return min((each.since for each in self.reigns.values() if each.last >= recent), default=self.since)
 
@@ -131,14 +130,14 @@ def _reigns(stored: Mapping[str, str]) -> dict[str, Reign]:
 
 
 class Note(NamedTuple):
-    """What one commit says about itself."""
+    """The properties of one commit."""
 
     attempt: str
     fences: Mapping[str, int]
 
 
 class HistoryGone(Exception):
-    """Some transaction was cleaned away, so what it said cannot be known."""
+    """Some transaction was cleaned away, so its properties cannot be known."""
 
 
 def fence(
@@ -240,7 +239,7 @@ def is_in(
 
 
 def versions_beside(place: Location, physical: str, version: int) -> dict[str, int]:
-    """What the commit that made this version (or the last one of ours before) said of other datasets."""
+    """The versions of other datasets that the commit of this version (or our last one before) names."""
     head = place.open(physical)
     try:
         with place.understood():

@@ -172,7 +172,7 @@ class Location:
             return True
 
     def remove(self, name: str) -> None:
-        """Nothing happens if it is not there."""
+        """Remove a file, if it is there."""
         with self.understood():
             if self.folder is not None:
                 (self.folder / name).unlink(missing_ok=True)

@@ -64,7 +64,7 @@ class Merge:
     prefix: str = ""
 
     def leaving(self, head: Any) -> int:
-        """How many rows those that moved delete, if nothing else comes."""
+        """The number of rows that moved rows delete, if no others come."""
         coming = self._coming()
         return len(self._losers(head, coming, coming.read([KEY])[KEY].to_numpy()).there)
 
@@ -180,8 +180,8 @@ def _decide(
     *,
     moved_from: int,
 ) -> Losers:
-    """By the keys themselves. At equal rank what comes stays: it was written under a later epoch, or it is the same.
-    Rows that come from `moved_from` on stay only if one of their key `_LEAVES`.
+    """Decide between rows by the keys themselves. At equal rank what comes stays: it was written under a later epoch,
+    or it is the same. Rows that come from `moved_from` on stay only if one of their key `_LEAVES`.
     """
     mine = mine.append_column(_ORDER, pa.array(rows)).append_column(_ROW, pa.array(rows.astype(np.uint64)))
     if there is not None:
@@ -232,7 +232,7 @@ class _Coming:
         self._fragments = fragments
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """All their rows, one fragment after another."""
+        """Read all their rows, one fragment after another."""
 
         def of(fragment: Any) -> pa.Table:
             (file,) = fragment.files

@@ -69,7 +69,7 @@ _WAITING = 2
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one task left: fragments (lance's JSON) and addresses of rows to delete."""
+    """The staged work of one task: fragments (lance's JSON) and addresses of rows to delete."""
 
     written: Sequence[str]
     deleted: pa.Array[Any]
@@ -333,7 +333,7 @@ class LanceTableWriter:
 
 
 def staged_fragments(staged: Sequence[bytes]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """What tasks wrote, by kind: rows, and rows that moved."""
+    """The staged fragments of tasks, by kind: rows, and rows that moved."""
     found: dict[str, dict[str, list[str]]] = {"fragments": {}, "moved": {}}
     for each in staged:
         parts = json.loads(each)

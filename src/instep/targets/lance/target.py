@@ -209,7 +209,7 @@ class LanceTarget(OwnedIndexes):
         self.remove(physical)
 
     def remove(self, dataset: str) -> None:
-        """One dataset, whosever it is."""
+        """Remove one dataset of any owner."""
         lance = lance_library()
         uri = self._place.dataset_uri(dataset)
         with self._place.understood():

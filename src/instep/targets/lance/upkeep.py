@@ -64,15 +64,15 @@ _WORDS = {f"{column}_idx": column for column in WORDS}
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One delta of an index: which fragments it covers."""
+    """A delta of an index: the fragments it covers."""
 
     fragments: frozenset[int]
 
 
 def trailing_merge(sizes: Sequence[int], tail: int) -> int:
-    """How many of the newest segments (`sizes`, oldest first, in rows) a new one of `tail` rows
-    swallows: as long as the next older one is not larger (by more than a quarter: changes of about
-    the same size should count as the same) than all that is merged so far.
+    """The number of the newest segments (`sizes`, oldest first, in rows) that a new one of `tail` rows merges: as long
+    as the next older one is not larger (by more than a quarter: changes of about the same size should count as the
+    same) than
     """
     total, count = tail, 0
     for size in reversed(sizes):

@@ -35,19 +35,21 @@ _Each = TypeVar("_Each")
 
 
 def create(place: Location, physical: str) -> None:
-    """Of an index that is still to be made. What is left of an earlier one of that name lists too much: no harm."""
+    """Create the directory of an index that is still to be made. What is left of an earlier one of that name lists too
+    much: no harm.
+    """
     if not place.remote:
         layout.make(place, location.directory(physical), _schema())
 
 
 def forget(place: Location, physical: str) -> None:
-    """From now on the index is searched by a filter."""
+    """Drop the directory: from now on the index is searched by a filter."""
     if (collection := location.directory(physical)) in place.call("list_collections"):
         place.call("drop_collection", collection)
 
 
 def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed | None:
-    """What may be there of these documents; None if there is no directory."""
+    """The rows that may be there of these documents; None if there is no directory."""
     if place.remote:
         return None
     found: dict[str, frozenset[str] | None] = {}
@@ -68,7 +70,7 @@ def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed 
 
 
 def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
-    """To be called before these rows are written, and alone. Documents that list them already cost no request."""
+    """List rows, before they are written, by one writer at a time. Documents that list them already cost no request."""
     fresh: dict[str, set[str]] = {}
     for document, chunk in zip(rows["document_id"].to_pylist(), rows["chunk_id"].to_pylist(), strict=True):
         fresh.setdefault(str(document), set()).add(str(chunk))
@@ -82,8 +84,8 @@ def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
 
 
 def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
-    """To be called alone, once documents were deleted. Who has rows again, since another writer was quicker, keeps its
-    list.
+    """Remove documents that were deleted, by one writer at a time. Who has rows again, since another writer was
+    quicker, keeps its list.
     """
     for some in _portions(document_ids):
         listed = read(place, physical, some)

@@ -42,7 +42,7 @@ def read(place: Location, where: str, fields: Sequence[str]) -> list[Record]:
 
 
 def write(place: Location, records: Sequence[Record]) -> None:
-    """One request after the other, in order. A record of the same id is replaced."""
+    """Write records, one request after the other, in order. A record of the same id is replaced."""
     for at in range(0, len(records), _RECORDS):
         some = list(records[at : at + _RECORDS])
         try:
@@ -60,7 +60,7 @@ def remove(place: Location, where: str) -> None:
 
 
 def record(entry: str, name: str, *, attempt: str = "", mark: Mark | None = None, part: int = 0, **more: Any) -> Record:
-    """Its id says what it is: written again it is the same record."""
+    """A record whose id follows from its content: written again it is the same record."""
     slice_id = mark.slice_id if mark else ""
     said = f"{entry}\0{name}\0{attempt}\0{slice_id}\0{mark.fence if mark else 0}\0{part}"
     return {
@@ -81,7 +81,7 @@ def record(entry: str, name: str, *, attempt: str = "", mark: Mark | None = None
 
 
 def owner(place: Location, name: str) -> str | None:
-    """Which ledger's an index or an alias says it is; None if it says nothing."""
+    """The ledger that owns an index or an alias; None if it names none."""
     found = _owners(place, name)
     return found[0]["attempt"] if found else None
 
@@ -125,7 +125,9 @@ class Journal:
         return seq
 
     def refuse(self, epoch: int, marks: Sequence[Mark] = (), *, since: int = 0) -> None:
-        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen."""
+        """Check epoch and fences. Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a
+        slice, was seen.
+        """
         newer = self._read(f"{_HEADS} and epoch > {epoch:d}", ["epoch"])
         if newer:
             newest = max(each["epoch"] for each in newer)
@@ -163,7 +165,7 @@ class Journal:
         return found
 
     def last_change(self) -> float:
-        """When something was recorded last, in seconds since 1970; 0 if nothing was."""
+        """The time of the last record, in seconds since 1970; 0 without any."""
         found = self._read(_LIFE, ["at"])
         return max((each["at"] for each in found), default=0) / 1000
 
@@ -261,7 +263,7 @@ def served(place: Location, alias: str) -> str | None:
 
 
 def newest(place: Location, alias: str) -> Record | None:
-    """Of two of one epoch that which came first."""
+    """The newest record of an alias; of two of one epoch the first."""
     where = f'entry == "alias" and name == {location.text(alias)}'
     found = read(place, where, ["epoch", "attempt", "at"])
     return min(found, key=lambda each: (-each["epoch"], each["at"], each["attempt"]), default=None)

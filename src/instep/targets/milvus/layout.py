@@ -30,7 +30,7 @@ _ANALYZER = {"tokenizer": "standard", "filter": ["lowercase", "asciifolding"]}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Of a collection that is there."""
+    """The layout of an existing collection."""
 
     dimensions: int
     buckets: int
@@ -38,19 +38,19 @@ class Layout:
 
     @property
     def first(self) -> str:
-        """One of its partitions."""
+        """The first of its partitions."""
         return location.partition(self.prefix, 0)
 
     def partition(self, document_id: str) -> str:
         return location.partition(self.prefix, bucket_of(document_id, self.buckets))
 
     def partitions(self, document_ids: Iterable[str]) -> list[str]:
-        """Where the rows of these documents lie."""
+        """The partitions that hold the rows of these documents."""
         return sorted({self.partition(each) for each in document_ids})
 
 
 def found(place: Location, physical: str) -> Layout:
-    """Raises `UserError` if there is no such index, or if it is none of Instep's."""
+    """The layout of an index. Raises `UserError` if there is no such index, or if it is none of Instep's."""
     said = place.call("describe_collection", location.collection(physical))
     properties = {str(key): str(value) for key, value in said["properties"].items()}
     vectors = [each["params"]["dim"] for each in said["fields"] if each["name"] == "vector"]
@@ -97,7 +97,7 @@ def create_state(place: Location) -> None:
 
 
 def drop(place: Location, physical: str) -> None:
-    """With the aliases that still point to it: else Milvus keeps it."""
+    """Drop a collection with the aliases that still point to it: else Milvus keeps it."""
     collection = location.collection(physical)
     if not exists(place, physical):
         return

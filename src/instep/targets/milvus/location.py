@@ -52,7 +52,7 @@ _OPENING = threading.Lock()
 
 
 class Missing(UserError):
-    """There is no such collection or alias."""
+    """The collection or alias does not exist."""
 
 
 class Refused(UserError):
@@ -85,13 +85,13 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """Without secrets."""
+        """The location without secrets."""
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if self.remote else self.uri
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """In this process there is no other writer. A server has nothing like it."""
+        """A lock against other writers in this process. A server has nothing like it. A server has nothing like it."""
         with contextlib.nullcontext() if self.remote else _TURNS.setdefault(self.uri, threading.RLock()):
             yield
 
@@ -174,7 +174,7 @@ def _is_locked(file: str) -> bool:
 
 
 def _explained(error: Exception, place: Location) -> InstepError | None:
-    """What Milvus or its client said, as an error of Instep; None: it was neither of them."""
+    """An error of Milvus or its client as an error of Instep; None for others."""
     from grpc import StatusCode
 
     answer = _answer(error)
@@ -225,7 +225,7 @@ def _kind(answer: _Answer) -> type[InstepError]:
 
 
 def _without(token: str | None, said: str) -> str:
-    """In one line, and without the token."""
+    """A message in one line, and without the token."""
     said = " ".join(said.split())
     return said.replace(token, "***") if token and len(token) > _SHORT else said
 

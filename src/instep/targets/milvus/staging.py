@@ -133,7 +133,9 @@ class MilvusChunkWriter:
         return b""
 
     def _list(self, rows: pa.RecordBatch) -> None:
-        """In the directory, before they are written. A server has none, and one that it finds is no use from now on."""
+        """List rows in the directory, before they are written. A server has none, and one that it finds is no use from
+        now on.
+        """
         with self.place.alone():
             self._journal.refuse(self._epoch)
             if not self.place.remote:
@@ -169,7 +171,7 @@ class MilvusChunkWriter:
                 directory.remove(self.place, self.physical, change.removed)
 
     def _delete_by(self, field: str, values: Any) -> None:
-        """In few requests, so of all partitions: Milvus looks for what it deletes, each time."""
+        """Delete in few requests, so of all partitions: Milvus looks for the rows to delete, each time."""
         for at in range(0, len(values), _FILTER_IDS):
             where = f"{field} in {location.texts(values.slice(at, _FILTER_IDS).to_pylist())}"
             with self.place.alone():
@@ -216,7 +218,7 @@ def _sizes(rows: pa.RecordBatch) -> Array:
 
 
 def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
+    """Rows as pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
     schema = row_schema(rows.schema.field("vector").type.list_size)
     vectors: Any = rows["vector"]
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
@@ -228,7 +230,7 @@ def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _held(text: str) -> str:
-    """As much of it as Milvus takes: the words at the end of a text that fills a field may not be found."""
+    """As much of a text as Milvus takes: the words at the end of a text that fills a field may not be found."""
     if len(text) * 4 <= MAX_TEXT_BYTES:
         return text
     return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")

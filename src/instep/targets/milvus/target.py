@@ -186,8 +186,8 @@ class MilvusTarget(OwnedIndexes):
         return [each for each in others if self._journal(each).last_change() <= old]
 
     def drop(self, physical: str) -> None:
-        """What is known of it goes first: an index of that name that is made anew has nothing of it. Whose it is goes
-        last.
+        """Drop an index: first its records, so that a new one of that name has nothing of them; its owner's record
+        last. Whose it is goes last.
         """
         with self._place.alone():
             self.demand(physical)

@@ -34,7 +34,7 @@ _STEP = 200
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row to write or to remove, and the lines that say so."""
+    """A row to write or to remove, and its lines of the request."""
 
     chunk_id: str
     document_id: str
@@ -43,7 +43,7 @@ class Item:
 
 
 def upserts(rows: pa.RecordBatch, epoch: int) -> Iterator[Item]:
-    """Of rows of `row_schema`. A vector without a direction is left out: cosine has no place for it."""
+    """Items that write rows of `row_schema`. A vector without a direction is left out: cosine has no place for it."""
     for at in range(0, rows.num_rows, _STEP):
         part = rows.slice(at, _STEP)
         vectors = _vectors(part)
@@ -62,7 +62,9 @@ def deletes(chunk_ids: Sequence[str], epoch: int) -> Iterator[Item]:
 
 
 def _head(action: str, id: str, epoch: int) -> bytes:
-    """With the epoch as version: what a newer one has written or removed stays as it is."""
+    """The first line of an item, with the epoch as version: rows that a newer one has written or removed stay
+    unchanged.
+    """
     said = {action: {"_id": id, "version": epoch, "version_type": "external_gte"}}
     return json.dumps(said).encode() + b"\n"
 
@@ -94,7 +96,7 @@ _CALM: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What one request may hold now, how many there may be in flight, and what both may grow to."""
+    """The pace of bulk requests: the size of one, their number in flight, and the bounds of both."""
 
     rows: int
     bytes: int
@@ -151,7 +153,9 @@ Part = Sequence[Item]
 
 
 class _Answer(NamedTuple):
-    """What became of one request: items to send again, why; items that are no good, and why; who was newer."""
+    """The answer to one request: items to send again, with the reason; refused items, with the reason; and the newer
+    writer.
+    """
 
     part: Part
     again: Sequence[Item] = ()
@@ -203,8 +207,8 @@ class Bulk:
         return refused
 
     def _next(self, fresh: Iterator[Item], held: list[Item]) -> Part:
-        """As many as one request may hold now; one that is too large by itself goes alone. `held` is what was taken
-        and did not fit.
+        """Take as many items as one request may hold now; one that is too large by itself goes alone. `held` is what
+        was taken and did not fit.
         """
         part: list[Item] = []
         size = 0
@@ -220,7 +224,7 @@ class Bulk:
         return part
 
     def _weighed(self, answer: _Answer, refused: list[tuple[Item, str]]) -> list[Part]:
-        """What has to go again, in which parts; the pace follows what the server says."""
+        """The parts that have to be sent again; the pace follows the answer."""
         if answer.large:
             size = sum(len(each.lines) for each in answer.part)
             if len(answer.part) == 1:

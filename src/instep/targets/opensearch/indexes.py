@@ -44,11 +44,11 @@ class TooLarge(InstepError):
 
 
 class Missing(UserError):
-    """There is no such index, document or alias."""
+    """The index, document or alias does not exist."""
 
 
 class Taken(UserError):
-    """What was to be made is there, or newer."""
+    """The thing to be created exists, or is newer."""
 
 
 class Unavailable(Exception):
@@ -57,7 +57,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """What goes wrong on it never shows a secret."""
+    """A connection to a server, whose errors never show a secret."""
 
     url: str = field(repr=False)
     user: str | None = None
@@ -74,7 +74,7 @@ class Connection:
     def ask(
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
+        """Send a request, again while the server is out of reach or overloaded; a refused one is not repeated."""
         try:
             for attempt in tries(Unavailable):
                 with attempt:
@@ -86,7 +86,7 @@ class Connection:
     def once(
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """One try, which raises `Unavailable` when another one may do."""
+        """Send a request once. Raises `Unavailable` when another try may succeed."""
         client = _client(self.url, self.user, self.password, self.api_key, os.getpid())
         try:
             _GREETING.demand(self, partial(client.transport.perform_request, "GET", "/"))
@@ -171,7 +171,7 @@ def _client(url: str, user: str | None, password: str | None, api_key: str | Non
 
 
 def _reason(error: TransportError) -> str:
-    """What the server says, without what surrounds it."""
+    """The reason in the server's answer."""
     info = error.info
     said = info.get("error") if isinstance(info, dict) else None
     if isinstance(said, dict):
@@ -214,7 +214,7 @@ class Indexes:
         return [name for each in found if each != STATE and (name := decoded(each)) is not None]
 
     def create(self, index: str, body: Mapping[str, Any]) -> None:
-        """What is there stays as it is."""
+        """Create an index, unless it exists."""
         with contextlib.suppress(Taken):
             self.connection.ask("PUT", path(index), body)
 
@@ -287,7 +287,7 @@ class Indexes:
         return True
 
     def add_all(self, index: str, found: Mapping[str, Mapping[str, Any]]) -> None:
-        """Those whose id is there already stay as they are."""
+        """Add documents; those whose id exists stay unchanged."""
         lines = [json.dumps(each) for id, said in found.items() for each in ({"create": {"_id": id}}, said)]
         answer = self.connection.ask("POST", path(index, "_bulk"), "\n".join(lines) + "\n")
         for each in answer["items"]:
@@ -295,7 +295,7 @@ class Indexes:
                 raise Transient(f"{self.shown}: the journal was not written: {each['create'].get('error')}")
 
     def get(self, index: str, ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """As they were last written, by id, of those that are there."""
+        """Read documents as they were last written, by id."""
         if not ids:
             return {}
         body = {"ids": list(ids)}
@@ -312,7 +312,7 @@ class Indexes:
         return list(answer["hits"]["hits"])
 
     def pages(self, index: str, body: Mapping[str, Any], size: int) -> Iterator[list[Mapping[str, Any]]]:
-        """All hits as of now, in the order of a sort that tells any two apart."""
+        """Read all hits as of now, in the order of a sort without ties."""
         opened = self.connection.ask(
             "POST", path(index, *self.dialect.opening), params={"keep_alive": _KEEP, **_ONE_COPY}
         )
@@ -338,7 +338,7 @@ class Indexes:
         return int(self.connection.ask("GET", path(coded(name), "_count"))["count"])
 
     def delete(self, index: str, query: Mapping[str, Any]) -> None:
-        """What a query finds."""
+        """Delete the hits of a query."""
         body = {"query": dict(query), "size": _REMOVED, "_source": False}
         while found := self.search(index, body):
             lines = "".join(json.dumps({"delete": {"_id": each["_id"]}}) + "\n" for each in found)

@@ -88,7 +88,7 @@ ELASTICSEARCH: Final[Dialect] = _Elasticsearch()
 
 
 def spoken(version: Mapping[str, Any]) -> Dialect | None:
-    """By the `version` of a server's first page; None: it is neither."""
+    """The dialect by the `version` of a server's first page; None: it is neither."""
     if version.get("distribution") == "opensearch":
         return OPENSEARCH
     return ELASTICSEARCH if "build_flavor" in version else None
@@ -161,12 +161,12 @@ def chunks_index(dialect: Dialect, dimensions: int) -> dict[str, Any]:
 
 
 def is_building(settings: Mapping[str, Any]) -> bool:
-    """By the flat settings of an index (`index.…`)."""
+    """Whether an index is being built, by its flat settings (`index.…`)."""
     return bool(settings.get("index.refresh_interval") == _BUILDING["refresh_interval"])
 
 
 def drifted(dialect: Dialect, mappings: Mapping[str, Any], dimensions: int) -> list[str]:
-    """How the mappings of an index that is there differ from those that it would be made with, sorted."""
+    """The differences of an existing index's mappings from those that it would be made with, sorted."""
     there: Mapping[str, Mapping[str, Any]] = mappings.get("properties", {})
     wanted = properties(dialect, dimensions)
     found = [f"{name} is missing" for name in wanted.keys() - there.keys()]

@@ -108,7 +108,7 @@ class OpenSearchTarget(LoggedTarget):
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:
-        """From now on searches find the rows."""
+        """Commit: from now on searches find the rows."""
         self.indexes.refresh(coded(checked_name(physical)))
         return super().commit(physical, base=base, epoch=epoch, attempt=attempt, staged=staged, marks=marks)
 

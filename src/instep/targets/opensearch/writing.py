@@ -56,7 +56,9 @@ class OpenSearchChunkWriter:
         return pa.table(columns, schema=existing_schema())
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
-        """What is too large for a request is told by the server itself, whose limit is not known here."""
+        """Find unfit rows. Rows too large for a request are found by the server itself, whose limit is not known
+        here.
+        """
         import numpy as np
         import pyarrow.compute as pc
 

@@ -13,7 +13,7 @@ from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 @dataclass(frozen=True)
 class AliasedIndexes(OwnedIndexes):
-    """In a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
+    """The aliases of a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
 
     `keep_seconds` is how long staged rows without a commit stay, and records of old epochs.
     """

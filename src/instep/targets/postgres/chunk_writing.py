@@ -37,7 +37,9 @@ _COMPARED: Final = ("document_id", "chunk_id", "chunk_hash")
 
 
 class Staged(NamedTuple):
-    """What one task left: rows to add, numbers of rows to delete, and documents to delete by how many rows they had."""
+    """The staged work of one task: rows to add, numbers of rows to delete, and documents to delete by how many rows
+    they had.
+    """
 
     parts: Sequence[StagedRows]
     stale: Sequence[int]
@@ -166,7 +168,7 @@ def _rows(session: Session, index: DocumentIndex, document_ids: Sequence[str], *
 
 
 def _counted(session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]) -> pa.Table:
-    """As many rows as these documents have, of which nothing is said but that: mostly an index alone knows it."""
+    """As many rows as these documents have, without their values: mostly an index alone knows their number."""
     import numpy as np
     import pyarrow as pa
 
@@ -215,7 +217,7 @@ def _strings(data: bytes, lengths: bytes) -> pa.Array[Any]:
 
 
 def number_of(attempt: str) -> int:
-    """Of a commit, in its rows."""
+    """The number of a commit in its rows."""
     return int.from_bytes(sha256(attempt.encode()).digest()[:8], "big", signed=True)
 
 

@@ -68,7 +68,9 @@ def kinds(dimensions: int) -> dict[str, ColumnType | Vector]:
 
 
 def staged_definition(vectors: Pgvector, dimensions: int) -> sql.Composed:
-    """Of a table of staged rows: the words are found here, by many tasks at once, where a commit is alone."""
+    """The definition of a table of staged rows: the words are found here, by many tasks at once, where a commit is
+    alone.
+    """
     return sql.SQL(
         "({}, {} bigint, {} tsvector GENERATED ALWAYS AS ({}) STORED) WITH (toast_tuple_target = {})"
     ).format(_declared(vectors, dimensions), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(dimensions))
@@ -243,7 +245,7 @@ def _has(session: Session, index: DocumentIndex, *, rows: int) -> bool:
 
 
 def _graph_mb(session: Session, index: DocumentIndex) -> int:
-    """What the graph of all vectors takes: without it, building takes many times as long."""
+    """The memory that the graph of all vectors takes: without it, building takes many times as long."""
     ((rows,),) = session.run(
         "SELECT greatest(reltuples, %s)::float8 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
         "WHERE nspname = %s AND relname = %s",
@@ -257,7 +259,7 @@ def _graph_mb(session: Session, index: DocumentIndex) -> int:
 
 @contextlib.contextmanager
 def _settings(session: Session, **values: str | int) -> Iterator[None]:
-    """For statements that are no part of a transaction."""
+    """Settings for statements that are no part of a transaction."""
     for name, value in values.items():
         session.run("SELECT set_config(%s, %s, false)", name, str(value))
     try:

@@ -35,7 +35,7 @@ class PostgresDocuments(AliasedIndexes):
             pgvector.make(session)
 
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
-        """All buckets lie in one table: nothing is looked for by them."""
+        """Create an index. All buckets lie in one table: nothing is looked for by them."""
         from instep.targets.postgres import chunks, registry
         from instep.targets.postgres.registry import fitting
 

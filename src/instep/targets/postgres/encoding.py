@@ -81,7 +81,7 @@ def _encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, t
 
 
 class _Row:
-    """All rows, field by field. What has the same length in each row is put together first."""
+    """The rows, encoded field by field. What has the same length in each row is put together first."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -212,7 +212,7 @@ def unfit(spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
 
 
 def demand_fit(spec: TableSpec, rows: pa.RecordBatch) -> None:
-    """Raises `UserError` that names the first column with values that do not fit."""
+    """Check that rows fit. Raises `UserError` that names the first column with values that do not fit."""
     for column, mask, reason in unfit(spec, rows):
         raise UserError(
             f"{spec}: column {column!r} has {reason} in {mask.sum()} rows, which PostgreSQL cannot hold",
@@ -250,7 +250,7 @@ def _no_moment(values: Any) -> NDArray[np.bool_]:
 
 
 def _key_bytes(spec: TableSpec, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """As far as their length varies."""
+    """The bytes of keys, as far as their length varies."""
     import numpy as np
     import pyarrow.compute as pc
 

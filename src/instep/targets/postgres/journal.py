@@ -35,7 +35,7 @@ class Journal:
         return seq
 
     def take(self, scope: str, epoch: int) -> None:
-        """From here to the end of the transaction no other writer changes anything of this partition.
+        """Lock a partition: to the end of the transaction no other writer changes anything of it.
 
         Raises `Fenced` when a newer epoch was seen.
         """
@@ -51,8 +51,8 @@ class Journal:
         self._refuse_epoch(epoch, found[0][0])
 
     def look(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int) -> None:
-        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen. Takes
-        nothing: it only spares the work of what would be refused in the end.
+        """Check epoch and fences. Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a
+        slice, was seen. Takes nothing: it only spares the work of what would be refused in the end.
         """
         found = self.session.run(
             "SELECT epoch FROM {epochs} WHERE index_id = %s AND scope = %s",
@@ -92,7 +92,7 @@ class Journal:
         return int(found[0][0]) if found else None
 
     def attempts(self, *, since: int) -> list[str]:
-        """Those that made a version after this one."""
+        """The attempts that made a version after this one."""
         found = self.session.run(
             "SELECT attempt FROM {commits} WHERE index_id = %s AND seq > %s",
             self.index.id,

@@ -25,7 +25,7 @@ _HINT: Final = "Have an administrator run, in this database: CREATE EXTENSION ve
 
 @dataclass(frozen=True, slots=True)
 class Pgvector:
-    """Its names are said with their schema: it may be missing from the search path."""
+    """The extension pgvector."""
 
     schema: str
     version: tuple[int, ...]
@@ -41,7 +41,7 @@ class Pgvector:
         return sql.SQL("(CAST({} AS {}))").format(column, halved), halved
 
     def operators(self, dimensions: int) -> Name:
-        """Of an index by cosine."""
+        """The operator class of an index by cosine."""
         return Name(self.schema, "vector_cosine_ops" if dimensions <= MAX_INDEXED else "halfvec_cosine_ops")
 
     @property
@@ -55,7 +55,7 @@ class Pgvector:
 
 
 def pgvector(session: Session) -> Pgvector:
-    """Raises `UserError` if it is not there."""
+    """Find the extension. Raises `UserError` if it is missing."""
     found = _found(session)
     if found is None:
         raise UserError("the database has no pgvector", where=session.place.shown, hint=_HINT)

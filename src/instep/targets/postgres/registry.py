@@ -91,7 +91,7 @@ _OWN: Final = {
 
 
 def lock(session: Session) -> None:
-    """Until the end of the transaction no other process makes or removes tables."""
+    """Lock the registry: to the end of the transaction no other process makes or removes tables."""
     session.run("SELECT pg_advisory_xact_lock(%s)", _LOCK)
 
 
@@ -111,7 +111,9 @@ def known(session: Session, physical: str) -> Record:
 
 
 def owner_of_index(session: Session, physical: str) -> str | None:
-    """Which ledger's it is; None if it is not there. By way of JSON: a column that is not there yet means no ledger."""
+    """The ledger that owns an index; None if it does not exist. By way of JSON: a column that is not there yet means no
+    ledger.
+    """
     try:
         found = session.run(
             "SELECT coalesce(to_jsonb(there) ->> 'owner', '') FROM {indexes} AS there WHERE name = %s",

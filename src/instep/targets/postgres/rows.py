@@ -114,7 +114,9 @@ _MEMORY = "64MB"
 
 
 def merge(session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int]) -> None:
-    """Of all rows of a key, staged or there, that one stays which `instep.targets.table_target` says."""
+    """Merge staged rows: of all rows of a key, staged or stored, that one stays which `instep.targets.table_target`
+    says.
+    """
     session.run("SELECT set_config('work_mem', %s, true)", _MEMORY)
     others = [each.name for each in spec.all_columns if each.name not in spec.key]
     columns = names([each.name for each in spec.all_columns])
@@ -148,7 +150,7 @@ def _values(spec: TableSpec) -> sql.Composed:
 
 
 def leaving(session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str) -> int:
-    """How many rows below `prefix` the moved ones that these tasks staged delete."""
+    """The number of rows below `prefix` that the moved ones of these tasks delete."""
     found, values = _leaving(session, physical, spec, staged, tasks, prefix=prefix)
     ((count,),) = session.run("SELECT count(*) {found}", *values, found=found)
     return int(count)
@@ -176,7 +178,7 @@ def delete_moved(
 def _leaving(
     session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str
 ) -> tuple[sql.Composed, list[Any]]:
-    """What comes after a SELECT of rows `there`, and of what `moved` of them."""
+    """The part after a SELECT of rows `there`, and of `moved` ones of them."""
     below, bounds = below_prefix(Name("there", checked_prefix(spec, prefix)), prefix)
     found = sql.SQL(
         "FROM {table} AS there JOIN (SELECT DISTINCT ON ({key}) {values} FROM {staged} WHERE {task} = ANY(%s) "

@@ -113,7 +113,7 @@ def portion(session: Session, index: DocumentIndex, *, after: int) -> tuple[int,
 
 
 def _storable(text: str) -> str:
-    """As PostgreSQL can be sent it."""
+    """A text as PostgreSQL can be sent it."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
@@ -129,7 +129,7 @@ def _by_text(session: Session, index: DocumentIndex, entity: str, text: str, lim
 
 
 def _words(session: Session, index: DocumentIndex, text: str) -> list[_Word]:
-    """Of a query, the rarest first, each weighed by how rare it is (as the server's statistics have it)."""
+    """The words of a query, the rarest first, each weighed by how rare it is (as the server's statistics have it)."""
     typed = session.run(
         "SELECT lexeme FROM (SELECT CAST(NULL AS text) AS title, CAST(%s AS text) AS text) AS typed, unnest({words})",
         text,
@@ -162,12 +162,12 @@ def _statistics(session: Session, index: DocumentIndex) -> tuple[dict[str, float
 
 
 def _quoted(lexeme: str) -> str:
-    """One word of a tsquery, whatever is in it."""
+    """A word of a tsquery, whatever characters it has."""
     return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _rare(words: Sequence[_Word]) -> list[_Word]:
-    """Those by which rows are found, the rarest first."""
+    """The words by which rows are found, the rarest first."""
     found = [words[0]]
     rows = words[0].rows
     for word in words[1:]:

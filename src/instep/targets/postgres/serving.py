@@ -22,7 +22,7 @@ from instep.targets.postgres.registry import (
 
 
 class View(NamedTuple):
-    """What a reader finds of one kind: columns with their types, as the server shows them, in order."""
+    """The view of one kind that a reader finds: columns with their types, as the server shows them, in order."""
 
     kind: str
     columns: Mapping[str, str]
@@ -76,7 +76,7 @@ def served(session: Session, alias: str) -> str | None:
 
 
 def _locked(session: Session, alias: str) -> tuple[str | None, list[str]]:
-    """What it shows, and of which kinds there are views: to the end of the transaction no other process moves it."""
+    """Lock an alias to the end of the transaction; returns the index that it shows, and the kinds of its views."""
     session.run(
         "INSERT INTO {aliases} (alias) VALUES (%s) ON CONFLICT DO NOTHING", alias, aliases=session.name(ALIASES)
     )
@@ -104,7 +104,7 @@ def _again(session: Session, alias: str, physical: str | None, epoch: int, scope
 
 
 def _refuse_superseded(session: Session, alias: str, shown: str | None, epoch: int, scope: str) -> None:
-    """Raises `Fenced` if what is served has seen a newer epoch of this partition."""
+    """Check the epoch. Raises `Fenced` if the served index has seen a newer epoch of this partition."""
     found = session.run(
         "SELECT epoch FROM {epochs} JOIN {indexes} ON id = index_id WHERE name = %s AND scope = %s AND epoch > %s",
         shown,

@@ -35,7 +35,7 @@ _BUFFER: Final = 8 * 1024 * 1024
 
 
 class StagedRows(NamedTuple):
-    """What one task put into one table."""
+    """The staged rows of one task in one table."""
 
     kind: str
     table: str
@@ -91,7 +91,7 @@ def _definition(spec: TableSpec) -> sql.Composed:
 
 @dataclass
 class Output:
-    """What one task sends. Connected only while it does: rows may come slowly, and many tasks have none.
+    """The output of one task. Connected only while it does: rows may come slowly, and many tasks have none.
 
     `definitions` are of the tables, by kind: what stands behind their names when they are made, `TASK` included.
     """
@@ -157,7 +157,7 @@ def _copy(session: Session, table: str, pieces: Sequence[bytes]) -> None:
 
 
 def _touch(session: Session, tables: Sequence[str]) -> None:
-    """They are in use: `sweep` leaves them alone."""
+    """Mark tables as in use: `sweep` leaves them alone."""
     session.run(
         "UPDATE {staged} SET at = clock_timestamp() WHERE name = ANY(%s)", list(tables), staged=session.name(STAGED)
     )
@@ -202,7 +202,7 @@ def sweep(session: Session, keep_seconds: float) -> None:
 
 
 def of_index(session: Session, index_id: int) -> list[str]:
-    """Its tables of staged rows."""
+    """The tables of staged rows of an index."""
     found = session.run(
         "SELECT name FROM {staged} WHERE index_id = %s ORDER BY name", index_id, staged=session.name(STAGED)
     )

@@ -118,7 +118,7 @@ class TooLarge(InstepError):
 
 
 class Missing(UserError):
-    """There is no such collection."""
+    """The collection does not exist."""
 
 
 class Scored(NamedTuple):
@@ -141,15 +141,15 @@ class Collections(Protocol):
         """The address without secrets."""
 
     def check(self) -> None:
-        """Raises `UserError` or `Away` unless collections can be worked with."""
+        """Check that collections can be used. Raises `UserError` or `Away` if not."""
 
     def names(self) -> list[str]: ...
 
     def dimensions(self, name: str) -> int | None:
-        """Of its vectors (0: it has none), or None: there is no such collection."""
+        """The dimensions of its vectors (0: it has none), or None: there is no such collection."""
 
     def create(self, name: str, dimensions: int, indexes: Mapping[str, FieldIndex]) -> None:
-        """Of 0 dimensions: without vectors. What of it is there already stays."""
+        """Create a collection; with 0 dimensions, without vectors. What of it is there already stays."""
 
     def drop(self, name: str) -> None: ...
 
@@ -167,17 +167,19 @@ class Collections(Protocol):
         """Payloads by id, of the points that are there."""
 
     def vectors(self, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
-        """By id, of the points that are there."""
+        """Read vectors by id, of the points that exist."""
 
     def count(self, name: str) -> int: ...
 
     def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]: ...
 
     def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
-        """By BM25, for a collection with an index of kind `text` on this field. Raises `UserError` without one."""
+        """Search by BM25, in a collection with an index of kind `text` on this field. Raises `UserError`
+        without one.
+        """
 
     def settle(self, name: str) -> None:
-        """What was written outlives the machine's power."""
+        """Make writes survive a loss of power."""
 
     def tidy(self, name: str) -> None:
         """After a load: let searches find their way through what was written, and free what was deleted."""

@@ -126,8 +126,8 @@ class EdgeCollections:
             shutil.rmtree(gone, ignore_errors=True)
 
     def _clear(self) -> None:
-        """What died in the middle of making or dropping a collection, or of moving an alias, has left. The folder is
-        this thread's alone: no other thread is in the middle of it.
+        """Remove leftovers of processes that died while they made or dropped a collection, or moved an alias. The
+        folder is this thread's alone: no other thread is in the middle of it.
         """
         for left in self.path.iterdir():
             if left.name.startswith(_UNFINISHED):
@@ -207,13 +207,13 @@ class EdgeCollections:
             shard.flush()
 
     def tidy(self, name: str) -> None:
-        """What was deleted is cleared away where it is a large part. That needs room for both, or waits for it."""
+        """Remove deleted rows where they are a large part. That needs room for both, or waits for it."""
         with self.open(name) as shard:
             if self._room() >= _ROOM_TO_WRITE + self._size(name):
                 shard.optimize()
 
     def refine(self, name: str, begin: Callable[[], None]) -> None:
-        """From then on `tidy` keeps the index of vectors up to date."""
+        """Build the index of vectors; from then on `tidy` keeps it up to date."""
         edge = _library()
         with self.open(name) as shard:
             seen = shard.info()
@@ -266,7 +266,7 @@ class EdgeCollections:
         return shutil.disk_usage(self.path).free
 
     def _size(self, name: str) -> int:
-        """What it takes on the disk, holes aside."""
+        """The size on the disk, without holes."""
         return sum(each.stat().st_blocks * 512 for each in (self.path / name).rglob("*") if each.is_file())
 
     def _demand_room(self, needed: int) -> None:

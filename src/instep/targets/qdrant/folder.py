@@ -41,7 +41,7 @@ class Folder:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Folder]:
-        """No other process works here at the same time. Not to be nested."""
+        """Lock the folder against other processes. Not to be nested. Not to be nested."""
         with self.turn:
             self.turn.wait_for(lambda: not self.waiting)
             self._enter()
@@ -55,7 +55,7 @@ class Folder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Folder]:
-        """No other thread of this process either."""
+        """Lock the folder against other threads of this process too."""
         with self.turn:
             self.waiting += 1
             try:

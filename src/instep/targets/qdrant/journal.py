@@ -66,8 +66,9 @@ class Log:
         return bool(self.collections.get(STATE, [id], fields=["token"])[id]["token"] == token)
 
     def settle(self) -> None:
-        """Where that is for Instep to say: not at every entry. What a crash of the machine takes of a log are fences
-        against writers that it has ended too, and outcomes of slices that are then run again.
+        """Make entries survive a loss of power, when Instep asks for it, not at every entry. What a crash of the
+        machine takes of a log are fences against writers that it has ended too, and outcomes of slices that are then
+        run again.
         """
         self.collections.settle(STATE)
 
@@ -76,7 +77,7 @@ class Log:
         return self.collections.get(STATE, [id], fields=["epoch", "entry"]).get(id)
 
     def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
-        """Those after number `since`, of these slices or all; in no order."""
+        """Read the entries after number `since`, of these slices or all; in no order."""
         if slice_ids is None:
             yield from self._pages(Where(any_of={"log": [self.name]}, above={"seq": since}))
             return

@@ -45,7 +45,7 @@ class _Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """What goes wrong on it never shows the key."""
+    """A connection to a server, whose errors never show the key."""
 
     url: str = field(repr=False)
     api_key: str | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class Connection:
         return _client(self.url, self.api_key, os.getpid())
 
     def call(self, ask: Callable[[QdrantClient], T]) -> T:
-        """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
+        """Call the server, again while it is out of reach or overloaded; a refused call is not repeated."""
         try:
             _GREETING.demand(self, lambda: self.open().info())
         except TimeoutError as error:
@@ -123,7 +123,7 @@ def _client(url: str, api_key: str | None, process: int) -> QdrantClient:
 
 
 def _reason(error: Any) -> str:
-    """What the server says, without what surrounds it."""
+    """The reason in the server's answer."""
     try:
         said = error.structured()["status"]["error"]
     except (ValueError, KeyError, TypeError):

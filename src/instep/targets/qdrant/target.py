@@ -52,7 +52,7 @@ class QdrantTarget(LoggedTarget):
         return EdgeCollections(Path(self.uri))
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what was opened."""
+        """The state without open connections."""
         return {"uri": self.uri, "api_key": self.api_key, "owner": self.owner, "kind": self.kind}
 
     @property

@@ -119,7 +119,7 @@ class QdrantChunkWriter:
             raise Fenced(f"{self._physical}: epoch {self._epoch} is over")
 
     def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:
-        """What is too large for one request goes in halves; a row that is so by itself keeps no other out."""
+        """Write rows; a request that is too large is halved, and a row too large by itself keeps no other out."""
         not_newer = Where(at_most={VERSION: self._epoch})
         try:
             self._collections.upsert(self._physical, points_of(rows), only_if=not_newer)

@@ -1,10 +1,10 @@
-"""Ranking of search results: the number of candidates, and the fusion of two lists."""
+"""Searches by text, by vector and by both: what an index is asked for, and the fusion of its two lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.errors import UserError
 from instep.targets.document_target import Hit, SearchMode
@@ -12,7 +12,7 @@ from instep.targets.document_target import Hit, SearchMode
 if TYPE_CHECKING:
     import numpy as np
 
-    Query = np.ndarray[Any, np.dtype[np.float32]]
+Query: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
 #: Most results of one search, which bounds its cost.
 MAX_LIMIT = 1_000
@@ -31,12 +31,51 @@ _RRF_DEPTH = 4
 _RRF_LEAST = 50
 
 
-def demand_vector(mode: SearchMode, vector: Sequence[float] | None) -> None:
-    if mode != "text" and vector is None:
-        raise UserError(f"a {mode} search needs a vector", hint="Search with --mode text, or set an embedder.")
+#: What of a row is in a hit.
+HIT_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
 
-def checked_query(vector: Sequence[float], dimensions: int) -> Query:
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search of one index, as it was asked for."""
+
+    entity: str
+    text: str
+    vector: Sequence[float] | None
+    mode: SearchMode
+    limit: int
+
+    def hits(
+        self, dimensions: int, by_text: Callable[[str, int], list[Hit]], by_vector: Callable[[Query, int], list[Hit]]
+    ) -> list[Hit]:
+        """The answer, of two lists of an index: so many rows by words, and so many near to a vector. Neither is asked
+        for where there is nothing to look for: a vector of zeros has no direction.
+        """
+        limit = min(self.limit, MAX_LIMIT)
+        if limit < 1:
+            return []
+        if self.mode != "text" and self.vector is None:
+            raise UserError(f"a {self.mode} search needs a vector", hint="Search with --mode text, or set an embedder.")
+        many = min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH)) if self.mode == "hybrid" else limit
+        lists = []
+        if self.mode != "vector":
+            lists.append(by_text(self.text[:MAX_TEXT], many) if self.text.strip() else [])
+        if self.mode != "text":
+            query = _checked(() if self.vector is None else self.vector, dimensions)
+            lists.append(by_vector(query, many) if query.any() else [])
+        return (_fused(lists) if self.mode == "hybrid" else lists[0])[:limit]
+
+    def ranked(self, rows: Iterable[tuple[float, Mapping[str, Any]]]) -> list[Hit]:
+        """Hits of scores and rows: best first, in one order however they came."""
+
+        def hit(score: float, row: Mapping[str, Any]) -> Hit:
+            columns: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
+            return Hit(self.entity, float(score), **columns)
+
+        return _in_order(hit(*each) for each in rows)
+
+
+def _checked(vector: Sequence[float], dimensions: int) -> Query:
     """The vector to search for; raises `UserError` for one that is near to nothing."""
     import numpy as np
 
@@ -53,17 +92,11 @@ def searched(title: str | None, text: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
-def depth(limit: int) -> int:
-    """The length of the lists that make a hybrid answer."""
-    return min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH))
-
-
-def ranked(hits: Iterable[Hit]) -> list[Hit]:
-    """Best first, in one order however they came."""
+def _in_order(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
 
-def pipelined(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
+def _fused(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
     """Reciprocal rank fusion: the score of a row is the sum over the lists of 1 / (60 + rank)."""
     found: dict[str, Hit] = {}
     for hits in lists:
@@ -71,7 +104,7 @@ def pipelined(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
             before = found.get(hit.chunk_id)
             score = (before.score if before else 0.0) + _rank_score(rank)
             found[hit.chunk_id] = replace(hit, score=score)
-    return ranked(found.values())
+    return _in_order(found.values())
 
 
 def alternating(answers: Sequence[Sequence[Hit]]) -> list[Hit]:

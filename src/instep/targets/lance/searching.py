@@ -9,14 +9,13 @@ from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
-    SearchMode,
     StoredRow,
     contents_schema,
     written_schema,
 )
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import WORDS
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, pipelined, ranked
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,32 +25,18 @@ if TYPE_CHECKING:
 _PROBES = 50
 _REFINE = 3
 
-_COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "text"]
 
-
-def search(
-    place: Location,
-    physical: str,
-    *,
-    entity: str,
-    text: str,
-    vector: Sequence[float] | None,
-    mode: SearchMode,
-    limit: int,
-) -> list[Hit]:
-    limit = min(limit, MAX_LIMIT)
-    if limit < 1:
-        return []
-    demand_vector(mode, vector)
+def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     dataset = place.open(physical)
+
+    def by_text(text: str, limit: int) -> list[Hit]:
+        return asked.ranked((each["_score"], each) for each in _by_text(dataset, text, limit))
+
+    def by_vector(query: Query, limit: int) -> list[Hit]:
+        return asked.ranked((1.0 - each["_distance"], each) for each in _by_vector(dataset, query, limit))
+
     with place.understood():
-        if mode == "text":
-            return _by_text(dataset, entity, text, limit)
-        if mode == "vector":
-            return _by_vector(dataset, entity, vector or (), limit)
-        deep = depth(limit)
-        both = [_by_text(dataset, entity, text, deep), _by_vector(dataset, entity, vector or (), deep)]
-        return pipelined(both)[:limit]
+        return asked.hits(dataset.schema.field("vector").type.list_size, by_text, by_vector)
 
 
 def row(place: Location, physical: str, id: str) -> StoredRow | None:
@@ -77,31 +62,25 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(schema)
 
 
-def _by_text(dataset: Any, entity: str, text: str, limit: int) -> list[Hit]:
-    """Rows by BM25 of titles and texts together, best first; none for a text without words."""
-    if not text.strip():
-        return []
+def _by_text(dataset: Any, text: str, limit: int) -> list[dict[str, Any]]:
+    """Rows by BM25 of titles and texts together, best first."""
     lance_library()
     from lance.query import BooleanQuery, MatchQuery, Occur
 
-    words = text[:MAX_TEXT]
-    either = [(Occur.SHOULD, MatchQuery(words, column=column)) for column in WORDS]
+    either = [(Occur.SHOULD, MatchQuery(text, column=column)) for column in WORDS]
     scanner = dataset.scanner(
-        columns=[*_COLUMNS, "_score"],
+        columns=[*HIT_COLUMNS, "_score"],
         full_text_query=BooleanQuery(either),
         limit=limit,
         disable_scoring_autoprojection=True,
     )
-    return ranked(_hit(entity, row, row["_score"]) for row in scanner.to_table().to_pylist())
+    return list(scanner.to_table().to_pylist())
 
 
-def _by_vector(dataset: Any, entity: str, vector: Sequence[float], limit: int) -> list[Hit]:
-    """Rows by cosine similarity, best first; none for a zero vector, which has no direction."""
-    query = checked_query(vector, dataset.schema.field("vector").type.list_size)
-    if not query.any():
-        return []
+def _by_vector(dataset: Any, query: Query, limit: int) -> list[dict[str, Any]]:
+    """Rows by cosine similarity."""
     scanner = dataset.scanner(
-        columns=[*_COLUMNS, "_distance"],
+        columns=[*HIT_COLUMNS, "_distance"],
         nearest={
             "column": "vector",
             "q": query,
@@ -112,11 +91,7 @@ def _by_vector(dataset: Any, entity: str, vector: Sequence[float], limit: int) -
         },
         disable_scoring_autoprojection=True,
     )
-    return ranked(_hit(entity, row, 1.0 - row["_distance"]) for row in scanner.to_table().to_pylist())
-
-
-def _hit(entity: str, row: dict[str, Any], score: float) -> Hit:
-    return Hit(entity, float(score), **{column: row[column] for column in _COLUMNS})
+    return list(scanner.to_table().to_pylist())
 
 
 def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:

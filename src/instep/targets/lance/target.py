@@ -19,6 +19,7 @@ from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredR
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
+from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,4 +227,4 @@ class LanceTarget(OwnedIndexes):
     ) -> list[Hit]:
         from instep.targets.lance import searching
 
-        return searching.search(self._place, physical, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit))

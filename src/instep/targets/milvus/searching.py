@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from instep.targets import ranking
-from instep.targets.document_target import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema, written_schema
+from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
 from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,49 +17,19 @@ if TYPE_CHECKING:
 #: Of `written`: documents in one question, and rows in one answer, with their vectors.
 _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 
-_COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "text"]
 
-#: Columns of a row by what a `StoredRow` calls them.
-_ORIGIN = {
-    each.name: f"_{each.name}" if each.name in ("ref", "instance", "version") else each.name
-    for each in fields(StoredRow)
-}
+def search(place: Location, physical: str, asked: Search) -> list[Hit]:
+    def by_text(text: str, limit: int) -> list[Hit]:
+        found = _nearest(place, physical, layout.WORDS, text, limit)
+        # Milvus Lite gives scores of words with a minus sign.
+        sign = -1.0 if any(each["distance"] < 0 for each in found) else 1.0
+        return asked.ranked((sign * each["distance"], each["entity"]) for each in found)
 
+    def by_vector(query: Query, limit: int) -> list[Hit]:
+        found = _nearest(place, physical, "vector", query, limit)
+        return asked.ranked((each["distance"], each["entity"]) for each in found)
 
-def search(
-    place: Location,
-    physical: str,
-    *,
-    entity: str,
-    text: str,
-    vector: Sequence[float] | None,
-    mode: SearchMode,
-    limit: int,
-) -> list[Hit]:
-    dimensions = layout.found(place, physical).dimensions
-    limit = min(limit, ranking.MAX_LIMIT)
-    if limit < 1:
-        return []
-    ranking.demand_vector(mode, vector)
-
-    def hits(field: str, query: Any, limit: int) -> list[Hit]:
-        return _hits(entity, field, _nearest(place, physical, field, query, limit))
-
-    def by_text(limit: int) -> list[Hit]:
-        words = text[: ranking.MAX_TEXT]
-        return hits(layout.WORDS, words, limit) if words.strip() else []
-
-    def by_vector(limit: int) -> list[Hit]:
-        """None for a zero vector, which has no direction."""
-        query = ranking.checked_query(vector or (), dimensions)
-        return hits("vector", query, limit) if query.any() else []
-
-    if mode == "text":
-        return by_text(limit)
-    if mode == "vector":
-        return by_vector(limit)
-    deep = ranking.depth(limit)
-    return ranking.pipelined([by_text(deep), by_vector(deep)])[:limit]
+    return asked.hits(layout.found(place, physical).dimensions, by_text, by_vector)
 
 
 def _nearest(place: Location, physical: str, field: str, query: Any, limit: int) -> Any:
@@ -70,18 +39,10 @@ def _nearest(place: Location, physical: str, field: str, query: Any, limit: int)
         data=[query],
         anns_field=field,
         limit=limit,
-        output_fields=_COLUMNS,
+        output_fields=list(HIT_COLUMNS),
         consistency_level="Strong",
     )
     return found[0]
-
-
-def _hits(entity: str, field: str, found: Any) -> list[Hit]:
-    # Milvus Lite gives scores of words with a minus sign.
-    sign = -1.0 if field == layout.WORDS and any(each["distance"] < 0 for each in found) else 1.0
-    return ranking.ranked(
-        Hit(entity, sign * each["distance"], **{name: each["entity"][name] for name in _COLUMNS}) for each in found
-    )
 
 
 def row(place: Location, physical: str, id: str) -> StoredRow | None:
@@ -92,13 +53,13 @@ def row(place: Location, physical: str, id: str) -> StoredRow | None:
             "query",
             location.collection(physical),
             filter=f"{column} == {location.text(id)}",
-            output_fields=list(_ORIGIN.values()),
+            output_fields=list(ORIGIN.values()),
             partition_names=partitions,
             consistency_level="Strong",
         )
         if found:
             first = min(found, key=lambda each: each["chunk_index"])
-            return StoredRow(**{name: first[column] for name, column in _ORIGIN.items()})
+            return StoredRow(**{name: first[column] for name, column in ORIGIN.items()})
     return None
 
 

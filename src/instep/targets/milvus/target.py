@@ -19,6 +19,7 @@ from instep.targets.milvus import directory, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
+from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,4 +202,4 @@ class MilvusTarget(OwnedIndexes):
     ) -> list[Hit]:
         from instep.targets.milvus import searching
 
-        return searching.search(self._place, physical, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit))

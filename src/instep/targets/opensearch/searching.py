@@ -10,19 +10,17 @@ from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
-    SearchMode,
     StoredRow,
     contents_schema,
     written_schema,
 )
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED, coded
-from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, pipelined, ranked
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
 #: Rows in one answer, with texts and vectors.
 _WRITTEN_ROWS = 500
@@ -31,40 +29,20 @@ _WRITTEN_ROWS = 500
 _MAX_TEXT = 1_000
 
 
-def search(
-    indexes: Indexes,
-    physical: str,
-    *,
-    entity: str,
-    text: str,
-    vector: Sequence[float] | None,
-    mode: SearchMode,
-    limit: int,
-) -> list[Hit]:
-    demand_vector(mode, vector)
-    dimensions = demanded(indexes, physical)
-    limit = min(limit, MAX_LIMIT)
-    if limit < 1:
-        return []
-    many = depth(limit) if mode == "hybrid" else limit
-    lists = []
-    if mode != "vector" and text.strip():
+def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
+    def hits(body: Mapping[str, Any], limit: int) -> list[Hit]:
+        wanted = {"size": limit, "_source": list(HIT_COLUMNS), "track_total_hits": False}
+        found = indexes.search(coded(physical), {**body, **wanted})
+        return asked.ranked((each["_score"], each["_source"]) for each in found)
+
+    def by_text(text: str, limit: int) -> list[Hit]:
         words = {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}
-        lists.append(_hits(indexes, physical, entity, {"query": {"multi_match": words}}, many))
-    if mode != "text":
-        query = checked_query(() if vector is None else vector, dimensions)
-        near = indexes.dialect.nearest(query.tolist(), many)
-        # A vector without a direction is near to nothing.
-        lists.append(_hits(indexes, physical, entity, near, many) if query.any() else [])
-    return (pipelined(lists) if mode == "hybrid" else lists[0] if lists else [])[:limit]
+        return hits({"query": {"multi_match": words}}, limit)
 
+    def by_vector(query: Query, limit: int) -> list[Hit]:
+        return hits(indexes.dialect.nearest(query.tolist(), limit), limit)
 
-def _hits(indexes: Indexes, physical: str, entity: str, asked: Mapping[str, Any], limit: int) -> list[Hit]:
-    body = {**asked, "size": limit, "_source": list(_COLUMNS), "track_total_hits": False}
-    return ranked(
-        Hit(entity, float(each["_score"]), **{name: each["_source"].get(name) for name in _COLUMNS})
-        for each in indexes.search(coded(physical), body)
-    )
+    return asked.hits(demanded(indexes, physical), by_text, by_vector)
 
 
 def demanded(indexes: Indexes, physical: str) -> int:

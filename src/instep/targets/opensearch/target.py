@@ -17,6 +17,7 @@ from instep.targets.opensearch.indexes import Connection, Indexes
 from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.log import Log
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
+from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,12 +128,4 @@ class OpenSearchTarget(LoggedTarget):
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
     ) -> list[Hit]:
-        return searching.search(
-            self.indexes,
-            checked_name(physical),
-            entity=entity,
-            text=text,
-            vector=vector,
-            mode=mode,
-            limit=limit,
-        )
+        return searching.search(self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from instep.domain.waves import Mark
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres.aliased import AliasedIndexes
+from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +165,7 @@ class PostgresDocuments(AliasedIndexes):
         from instep.targets.postgres import searching
 
         with self._index(physical) as (session, index):
-            return searching.search(session, index, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
+            return searching.search(session, index, Search(entity, text, vector, mode, limit))
 
     @contextlib.contextmanager
     def _index(self, physical: str) -> Iterator[tuple[Session, DocumentIndex]]:

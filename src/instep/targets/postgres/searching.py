@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import sql
@@ -13,14 +13,13 @@ from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
-    SearchMode,
     StoredRow,
     contents_schema,
     written_schema,
 )
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, pipelined, ranked
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +37,6 @@ _MOST_IN_SIGHT: Final = 1_000
 #: With vectors of half precision, so many times the limit are compared as they are.
 _REFINE: Final = 3
 
-_COLUMNS: Final = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
-
 
 class _Word(NamedTuple):
     query: str
@@ -47,27 +44,17 @@ class _Word(NamedTuple):
     rows: float
 
 
-def search(
-    session: Session,
-    index: DocumentIndex,
-    *,
-    entity: str,
-    text: str,
-    vector: Sequence[float] | None,
-    mode: SearchMode,
-    limit: int,
-) -> list[Hit]:
-    limit = min(limit, MAX_LIMIT)
-    if limit < 1:
-        return []
-    demand_vector(mode, vector)
-    if mode == "text":
-        return _by_text(session, index, entity, text, limit)
-    if mode == "vector":
-        return _by_vector(session, index, entity, vector or (), limit)
-    deep = depth(limit)
-    both = [_by_text(session, index, entity, text, deep), _by_vector(session, index, entity, vector or (), deep)]
-    return pipelined(both)[:limit]
+def search(session: Session, index: DocumentIndex, asked: Search) -> list[Hit]:
+    def hits(found: Iterable[tuple[Any, ...]]) -> list[Hit]:
+        return asked.ranked((score, dict(zip(HIT_COLUMNS, values, strict=True))) for score, *values in found)
+
+    def by_text(text: str, limit: int) -> list[Hit]:
+        return hits(_by_text(session, index, text, limit))
+
+    def by_vector(query: Query, limit: int) -> list[Hit]:
+        return hits(_by_vector(session, index, query, limit))[:limit]
+
+    return asked.hits(index.dimensions, by_text, by_vector)
 
 
 def count(session: Session, index: DocumentIndex) -> int:
@@ -117,15 +104,15 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
-def _by_text(session: Session, index: DocumentIndex, entity: str, text: str, limit: int) -> list[Hit]:
-    """Rows with all of the words; if they are too few, with some of them. Best first."""
-    words = _words(session, index, _storable(text[:MAX_TEXT]))
+def _by_text(session: Session, index: DocumentIndex, text: str, limit: int) -> list[tuple[Any, ...]]:
+    """Rows with all of the words; if they are too few, with some of them."""
+    words = _words(session, index, _storable(text))
     if not words:
         return []
     found = _with_words(session, index, words, " & ".join(word.query for word in words), limit)
     if len(found) < limit and len(words) > 1:
         found = _with_words(session, index, words, " | ".join(word.query for word in _rare(words)), limit)
-    return ranked(_hit(entity, each) for each in found)
+    return found
 
 
 def _words(session: Session, index: DocumentIndex, text: str) -> list[_Word]:
@@ -190,7 +177,7 @@ def _with_words(
         query,
         _CANDIDATES,
         limit,
-        columns=names(_COLUMNS),
+        columns=names(HIT_COLUMNS),
         row=Name(ROW),
         rank=rank,
         words=Name(WORDS),
@@ -198,11 +185,8 @@ def _with_words(
     )
 
 
-def _by_vector(session: Session, index: DocumentIndex, entity: str, vector: Sequence[float], limit: int) -> list[Hit]:
-    """Rows by cosine similarity, best first; none for a zero vector, which has no direction."""
-    query = checked_query(vector, index.dimensions)
-    if not query.any():
-        return []
+def _by_vector(session: Session, index: DocumentIndex, query: Query, limit: int) -> list[tuple[Any, ...]]:
+    """Rows by cosine similarity: of halved vectors more, to be ranked by whole ones."""
     vectors = pgvector(session)
     typed = "[" + ",".join(map(str, query.tolist())) + "]"
     key, kind = vectors.key(Name("vector"), index.dimensions)
@@ -213,7 +197,7 @@ def _by_vector(session: Session, index: DocumentIndex, entity: str, vector: Sequ
         if vectors.iterative:
             # Rows that were deleted may still be in the index.
             session.run("SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)")
-        found = session.run(
+        return session.run(
             "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
             "(SELECT {vector}, {columns} FROM {table} ORDER BY {key} {by} %s::{kind} LIMIT %s) AS near",
             typed,
@@ -222,17 +206,11 @@ def _by_vector(session: Session, index: DocumentIndex, entity: str, vector: Sequ
             vector=Name("vector"),
             by=vectors.distance,
             exact=vectors.type(index.dimensions),
-            columns=names(_COLUMNS),
+            columns=names(HIT_COLUMNS),
             table=session.name(index.name),
             key=key,
             kind=kind,
         )
-    return ranked(_hit(entity, each) for each in found)[:limit]
-
-
-def _hit(entity: str, found: tuple[Any, ...]) -> Hit:
-    score, *values = found
-    return Hit(entity, float(score), **dict(zip(_COLUMNS, values, strict=True)))
 
 
 def written(session: Session, index: DocumentIndex, document_ids: Sequence[str]) -> pa.Table:

@@ -10,62 +10,40 @@ from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
-    SearchMode,
     StoredRow,
     contents_schema,
     written_schema,
 )
 from instep.targets.qdrant.collections import Collections, Scored, Where, point_id
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, SEARCHED, checked_query, demand_vector, depth, pipelined, ranked
+from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
 #: Rows of one document in one answer.
 _PAGE = 1_000
 
 
-def search(
-    collections: Collections,
-    physical: str,
-    *,
-    entity: str,
-    text: str,
-    vector: Sequence[float] | None,
-    mode: SearchMode,
-    limit: int,
-) -> list[Hit]:
-    demand_vector(mode, vector)
-    dimensions = demanded(collections, physical)
-    limit = min(limit, MAX_LIMIT)
-    if limit < 1:
-        return []
-    many = depth(limit) if mode == "hybrid" else limit
-    lists = []
-    if mode != "vector" and text.strip():
-        lists.append(_by_words(collections, physical, text[:MAX_TEXT], many))
-    if mode != "text":
-        query = checked_query(() if vector is None else vector, dimensions)
-        # A vector without a direction is near to nothing.
-        lists.append(collections.nearest(physical, query.tolist(), fields=_COLUMNS, limit=many) if query.any() else [])
-    found = [_hits(entity, each) for each in lists]
-    return (pipelined(found) if mode == "hybrid" else found[0] if found else [])[:limit]
+def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
+    def hits(found: Sequence[Scored]) -> list[Hit]:
+        return asked.ranked((each.score, each.payload) for each in found)
+
+    def by_text(text: str, limit: int) -> list[Hit]:
+        return hits(_by_words(collections, physical, text, limit))
+
+    def by_vector(query: Query, limit: int) -> list[Hit]:
+        return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit))
+
+    return asked.hits(demanded(collections, physical), by_text, by_vector)
 
 
 def _by_words(collections: Collections, physical: str, words: str, limit: int) -> list[Scored]:
     try:
-        return collections.ranked(physical, SEARCHED, words, fields=_COLUMNS, limit=limit)
+        return collections.ranked(physical, SEARCHED, words, fields=HIT_COLUMNS, limit=limit)
     except UserError:
         # An index that was made before titles were searched is served until it is built again.
-        return collections.ranked(physical, "text", words, fields=_COLUMNS, limit=limit)
-
-
-def _hits(entity: str, found: Sequence[Scored]) -> list[Hit]:
-    return ranked(
-        Hit(entity, float(each.score), **{column: each.payload[column] for column in _COLUMNS}) for each in found
-    )
+        return collections.ranked(physical, "text", words, fields=HIT_COLUMNS, limit=limit)
 
 
 def demanded(collections: Collections, physical: str) -> int:

@@ -17,7 +17,7 @@ from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.qdrant import searching
 from instep.targets.qdrant.collections import VERSION, Collections, FieldIndex
 from instep.targets.qdrant.journal import Log
-from instep.targets.ranking import SEARCHED
+from instep.targets.ranking import SEARCHED, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,15 +111,7 @@ class QdrantTarget(LoggedTarget):
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
     ) -> list[Hit]:
-        return searching.search(
-            self.collections,
-            checked_name(physical),
-            entity=entity,
-            text=text,
-            vector=vector,
-            mode=mode,
-            limit=limit,
-        )
+        return searching.search(self.collections, checked_name(physical), Search(entity, text, vector, mode, limit))
 
 
 def _is_server(uri: str) -> bool:

@@ -137,9 +137,9 @@ def put(
     instance: str = "i",
 ) -> int:
     """Fence, stage, commit; returns the base."""
-    base = target.fence(physical, epoch, marks, scope=scope)
+    base = target.within(scope).fence(physical, epoch, marks)
     parts = [staged(target, physical, base, *rows, instance=instance)]
-    target.commit(physical, base=base, epoch=epoch, attempt=attempt, staged=parts, marks=marks, scope=scope)
+    target.within(scope).commit(physical, base=base, epoch=epoch, attempt=attempt, staged=parts, marks=marks)
     return base
 
 

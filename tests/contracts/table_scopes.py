@@ -15,14 +15,14 @@ HERE, THERE = "1/2/", "1/3/"
 class TableScopesContract(OnTables):
     def test_partitions_take_turns_and_do_not_fence_each_other(self, target: TableTarget, index: str) -> None:
         """Their epochs and fences are their own; versions of the index are everybody's."""
-        bases = {HERE: target.fence(index, 9, scope=HERE), THERE: target.fence(index, 3, scope=THERE)}
+        bases = {HERE: target.within(HERE).fence(index, 9), THERE: target.within(THERE).fence(index, 3)}
         for turn in range(3):
             for number, (scope, epoch) in enumerate({HERE: 9, THERE: 3}.items()):
                 key, mark = 10 * number + turn, Mark(f"{scope}{turn}", 1, scope.encode())
                 rows = Node(key, scope, 1, path=scope), Edge(key, turn, 1, path=scope)
                 parts = [staged(target, index, bases[scope], *rows)]
-                bases[scope] = target.commit(
-                    index, base=bases[scope], epoch=epoch, attempt=f"{key}", staged=parts, marks=[mark], scope=scope
+                bases[scope] = target.within(scope).commit(
+                    index, base=bases[scope], epoch=epoch, attempt=f"{key}", staged=parts, marks=[mark]
                 )
             target.maintain(index, full=True)
         assert nodes(target, index) == {0: HERE, 1: HERE, 2: HERE, 10: THERE, 11: THERE, 12: THERE}
@@ -31,30 +31,30 @@ class TableScopesContract(OnTables):
     def test_a_zombie_of_one_partition_is_refused_while_the_other_continues(
         self, target: TableTarget, index: str
     ) -> None:
-        base = target.fence(index, 5, scope=HERE)
+        base = target.within(HERE).fence(index, 5)
         zombie = [staged(target, index, base, Node(1, "zombie", 99, path=HERE), Edge(1, 1, 99, path=HERE))]
         put(target, index, Node(2, "two", 1, path=THERE), epoch=1, attempt="1", scope=THERE)
-        target.fence(index, 6, scope=HERE)
+        target.within(HERE).fence(index, 6)
         put(target, index, Node(3, "three", 1, path=THERE), epoch=2, attempt="2", scope=THERE)
         with pytest.raises(Fenced):
-            target.commit(index, base=base, epoch=5, attempt="3", staged=zombie, marks=[], scope=HERE)
+            target.within(HERE).commit(index, base=base, epoch=5, attempt="3", staged=zombie, marks=[])
         with pytest.raises(Fenced):
-            target.fence(index, 5, scope=HERE)
+            target.within(HERE).fence(index, 5)
         with pytest.raises(Fenced):
-            target.fence(index, 1, scope=THERE)
-        for delete in (target.delete_scope, target.sweep):
+            target.within(THERE).fence(index, 1)
+        for delete in (target.within(HERE).delete_scope, target.within(HERE).sweep):
             with pytest.raises(Fenced):
-                delete(index, THERE, epoch=5, scope=HERE)
+                delete(index, THERE, epoch=5)
         put(target, index, Node(4, "four", 1, path=HERE), epoch=6, attempt="4", scope=HERE)
         assert (nodes(target, index), edges(target, index)) == ({2: "two", 3: "three", 4: "four"}, {})
 
     def test_a_slice_that_is_claimed_again_fences_its_own_holder_only(self, target: TableTarget, index: str) -> None:
-        base = target.fence(index, 1, scope=HERE)
-        target.fence(index, 7, scope=THERE)
-        target.fence(index, 1, [Mark("here", 2, b"")], scope=HERE)
+        base = target.within(HERE).fence(index, 1)
+        target.within(THERE).fence(index, 7)
+        target.within(HERE).fence(index, 1, [Mark("here", 2, b"")])
         with pytest.raises(Fenced):
-            target.commit(index, base=base, epoch=1, attempt="1", staged=[], marks=[Mark("here", 1, b"")], scope=HERE)
-        target.commit(index, base=base, epoch=7, attempt="2", staged=[], marks=[Mark("there", 1, b"-")], scope=THERE)
+            target.within(HERE).commit(index, base=base, epoch=1, attempt="1", staged=[], marks=[Mark("here", 1, b"")])
+        target.within(THERE).commit(index, base=base, epoch=7, attempt="2", staged=[], marks=[Mark("there", 1, b"-")])
         assert target.committed(index, base, ["here", "there"]) == {"there": b"-"}
 
     def test_a_namespace_is_swept_and_deleted_under_its_own_epoch(self, target: TableTarget, index: str) -> None:
@@ -62,9 +62,9 @@ class TableScopesContract(OnTables):
             rows = Node(number, "old", 1, path=scope), Edge(number, 1, 1, path=scope)
             put(target, index, *rows, epoch=epoch, attempt=scope, scope=scope, instance=scope)
         put(target, index, Node(5, "new", 1, path=THERE), epoch=3, attempt="new", scope=THERE, instance="new")
-        target.sweep(index, "new", epoch=3, prefix=THERE, scope=THERE)
+        target.within(THERE).sweep(index, "new", epoch=3, prefix=THERE)
         assert (nodes(target, index), edges(target, index)) == ({0: "old", 5: "new"}, {0: 1})
-        target.delete_scope(index, HERE, epoch=8, scope=HERE)
+        target.within(HERE).delete_scope(index, HERE, epoch=8)
         assert (nodes(target, index), edges(target, index)) == ({5: "new"}, {})
 
     @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
@@ -92,7 +92,7 @@ class TableScopesContract(OnTables):
         assert target.held(index, "nobody", prefix="1/20/") == Held(0, 0)
         with pytest.raises(UserError):
             target.held(index, "new", prefix="1/2")
-        target.sweep(index, "new", epoch=2, prefix=HERE, scope=HERE)
+        target.within(HERE).sweep(index, "new", epoch=2, prefix=HERE)
         assert target.held(index, "new", prefix=HERE) == Held(2, 0)
 
     # -- rows that move ------------------------------------------------------------------------
@@ -110,13 +110,13 @@ class TableScopesContract(OnTables):
             if upkeep:
                 target.maintain(index, full=True)
             assert nodes(target, index) == {1: "there"}
-        target.sweep(index, "rebuilt", epoch=12, prefix=HERE, scope=HERE)
+        target.within(HERE).sweep(index, "rebuilt", epoch=12, prefix=HERE)
         assert nodes(target, index) == {1: "there"}
-        target.delete_scope(index, HERE, epoch=12, scope=HERE)
+        target.within(HERE).delete_scope(index, HERE, epoch=12)
         target.maintain(index, full=True)
         assert nodes(target, index) == {1: "there"}
         assert [each["path"] for each in target.read(index).to_pylist()] == [THERE]
-        target.delete_scope(index, THERE, epoch=1, scope=THERE)
+        target.within(THERE).delete_scope(index, THERE, epoch=1)
         assert nodes(target, index) == {}
 
     def test_of_a_deletion_and_an_insertion_at_one_watermark_the_insertion_stays(
@@ -150,7 +150,7 @@ class TableScopesContract(OnTables):
         put(target, index, Node(4, None, 6, deleted=True, path=HERE), epoch=9, attempt="3", scope=HERE)
         if upkeep:
             target.maintain(index, full=True)
-        base = target.fence(index, 9, scope=HERE)
+        base = target.within(HERE).fence(index, 9)
         moves: list[Row] = [
             Node(1, None, 6),
             Node(2, None, 5),  # what is there was read at the same moment, or later
@@ -161,12 +161,12 @@ class TableScopesContract(OnTables):
             Edge(1, None, 6, path=HERE),
         ]
         parts = [staged_moves(target, index, base, *moves), staged(target, index, base, Node(5, "new", 6, path=HERE))]
-        assert target.leaving(index, parts, scope=HERE) == 1
-        assert target.leaving(index, parts, scope=THERE) == 1
-        assert target.leaving(index, parts[1:], scope=HERE) == 0
+        assert target.within(HERE).leaving(index, parts) == 1
+        assert target.within(THERE).leaving(index, parts) == 1
+        assert target.within(HERE).leaving(index, parts[1:]) == 0
         assert nodes(target, index) == {0: "here", 1: "here", 2: "here", 3: "here", 7: "there"}
         for _ in range(2):
-            target.commit(index, base=base, epoch=9, attempt="4", staged=parts, marks=[], scope=HERE)
+            target.within(HERE).commit(index, base=base, epoch=9, attempt="4", staged=parts, marks=[])
             assert nodes(target, index) == {0: "here", 2: "here", 3: "here", 5: "new", 7: "there"}
             assert edges(target, index) == {2: 2}
         if upkeep:
@@ -186,32 +186,32 @@ class TableScopesContract(OnTables):
     ) -> None:
         """A source may have several versions of a row: it came and left, left and came back, left twice."""
         put(target, index, Node(2, "old", 1, path=HERE), Node(3, "old", 1, path=HERE), epoch=1, attempt="1", scope=HERE)
-        base = target.fence(index, 1, scope=HERE)
+        base = target.within(HERE).fence(index, 1)
         came = [Node(1, "came", 5, path=HERE), Node(2, "back", 6, path=HERE), Node(4, "came", 5, path=HERE)]
         left = [Node(1, None, 6), Node(2, None, 5), Node(3, None, 5), Node(3, None, 6), Node(4, None, 5)]
         parts = [staged_moves(target, index, base, *left), staged(target, index, base, *came)]
-        assert target.leaving(index, parts, scope=HERE) == 2
-        target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+        assert target.within(HERE).leaving(index, parts) == 2
+        target.within(HERE).commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[])
         assert nodes(target, index) == {2: "back", 4: "came"}
         target.maintain(index, full=True)
         assert nodes(target, index) == {2: "back", 4: "came"}
 
     def test_a_row_that_left_is_there_in_a_namespace_that_is_built_later(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
-        base = target.fence(index, 1, scope=HERE)
+        base = target.within(HERE).fence(index, 1)
         parts = [staged_moves(target, index, base, Node(1, None, 6))]
-        target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+        target.within(HERE).commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[])
         assert nodes(target, index) == {}
         put(target, index, Node(1, "there", 6, path=THERE), epoch=1, attempt="3", scope=THERE)
         assert nodes(target, index) == {1: "there"}
 
     def test_a_zombie_deletes_no_row_that_leaves(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
-        base = target.fence(index, 1, scope=HERE)
+        base = target.within(HERE).fence(index, 1)
         parts = [staged_moves(target, index, base, Node(1, None, 6))]
-        target.fence(index, 2, scope=HERE)
+        target.within(HERE).fence(index, 2)
         with pytest.raises(Fenced):
-            target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+            target.within(HERE).commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[])
         assert nodes(target, index) == {1: "here"}
 
     # -- aliases -------------------------------------------------------------------------------
@@ -228,24 +228,24 @@ class TableScopesContract(OnTables):
     ) -> None:
         moves = [(HERE, 9, 0), (THERE, 1, 1), (HERE, 10, 2), (THERE, 2, 0), ("1/4/", 1, 1)]
         for scope, epoch, number in moves:
-            target.promote("Node", builds[number], epoch, scope=scope)
+            target.within(scope).promote("Node", builds[number], epoch)
             assert target.served("Node") == builds[number]
         with pytest.raises(Conflict):
-            target.promote("Node", builds[0], 1, scope="1/4/")
-        target.promote("Node", None, 2, scope="1/4/")
+            target.within("1/4/").promote("Node", builds[0], 1)
+        target.within("1/4/").promote("Node", None, 2)
         assert target.served("Node") is None
 
     def test_a_late_move_of_an_older_epoch_changes_nothing(
         self, target: TableTarget, builds: tuple[str, str, str]
     ) -> None:
         old, new, newest = builds
-        target.promote("Node", old, 5, scope=HERE)
-        target.promote("Node", new, 6, scope=HERE)
-        target.promote("Node", newest, 1, scope=THERE)
+        target.within(HERE).promote("Node", old, 5)
+        target.within(HERE).promote("Node", new, 6)
+        target.within(THERE).promote("Node", newest, 1)
         with pytest.raises(Fenced):
-            target.promote("Node", old, 5, scope=HERE)
+            target.within(HERE).promote("Node", old, 5)
         # Its reply was lost, say: it took effect, and is over.
-        target.promote("Node", new, 6, scope=HERE)
+        target.within(HERE).promote("Node", new, 6)
         assert target.served("Node") == newest
 
     def test_a_late_first_move_by_a_fenced_worker_is_refused(
@@ -256,9 +256,9 @@ class TableScopesContract(OnTables):
         for epoch, physical in ((5, old), (6, new)):
             put(target, physical, Node(1, "here", 1, path=HERE), epoch=epoch, attempt="1", scope=HERE)
             put(target, physical, Node(2, "there", 1, path=THERE), epoch=epoch, attempt="2", scope=THERE)
-        target.promote("Node", new, 6, scope=THERE)
+        target.within(THERE).promote("Node", new, 6)
         with pytest.raises(Fenced):
-            target.promote("Node", old, 5, scope=HERE)
+            target.within(HERE).promote("Node", old, 5)
         assert target.served("Node") == new
-        target.promote("Node", old, 7, scope=HERE)
+        target.within(HERE).promote("Node", old, 7)
         assert target.served("Node") == old

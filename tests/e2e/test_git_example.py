@@ -158,7 +158,7 @@ def stored(work: Path) -> dict[str, list[tuple[Any, ...]]]:
             assert isinstance(setup, TableSetup)
             served = setup.target.served(setup.alias)
             assert served is not None
-            found[name] = _rows(setup.target.tables.read(served, kind).to_pylist(), columns)
+            found[name] = _rows(setup.target.read(served, kind).to_pylist(), columns)
     return found
 
 

@@ -339,10 +339,10 @@ def test_an_alias_that_is_a_table_is_a_user_error(target: ClickHouseTarget) -> N
 def test_names_that_only_quoting_saves(target: ClickHouseTarget) -> None:
     odd = TableSpec("", (Column("a`b", INT64), Column("c.d", STRING), Column("e\\`", STRING)), ("a`b",), "c.d")
     target.create("a.b=c@d__1", [odd])
-    base = target.fence("a.b=c@d__1", 1, [Mark("'; DROP TABLE x --", 1, b"")], scope="it's\\ \t")
+    base = target.within("it's\\ \t").fence("a.b=c@d__1", 1, [Mark("'; DROP TABLE x --", 1, b"")])
     row = {"a`b": 1, "c.d": "1/", "e\\`": "x' OR 1=1"}
     part = target.writer("a.b=c@d__1", base).stage(iter([TableChange("", batch(odd, [row]))]))
-    target.commit("a.b=c@d__1", base=base, epoch=1, attempt="'\\", staged=[part], marks=[], scope="it's\\ \t")
+    target.within("it's\\ \t").commit("a.b=c@d__1", base=base, epoch=1, attempt="'\\", staged=[part], marks=[])
     target.promote("a.b=c@d", "a.b=c@d__1", 1)
     assert target.read("a.b=c@d__1", where=row, columns=list(row)).to_pylist() == [row]
     target.delete_scope("a.b=c@d__1", "1/", epoch=1)

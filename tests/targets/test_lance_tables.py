@@ -54,12 +54,12 @@ def test_an_index_with_one_epoch_for_all_is_still_read(target: LanceTableTarget)
 
 
 def test_an_idle_partition_does_not_keep_old_versions(target: LanceTableTarget) -> None:
-    base = target.fence("Node__1", 1, scope="idle/")
+    base = target.within("idle/").fence("Node__1", 1)
     mark = Mark("s", 1, b"-")
-    target.commit("Node__1", base=base, epoch=1, attempt="0", staged=[], marks=[mark], scope="idle/")
+    target.within("idle/").commit("Node__1", base=base, epoch=1, attempt="0", staged=[], marks=[mark])
     for number in range(5):
         put(target, "Node__1", Node(number, "x", 1), epoch=number + 1, attempt=f"{number}", scope="busy/")
-    present = target.fence("Node__1", 6, scope="busy/")
+    present = target.within("busy/").fence("Node__1", 6)
     LanceTableTarget(target.uri).maintain("Node__1", full=True)
     assert base in versions(target)
     target.maintain("Node__1", full=True)
@@ -67,6 +67,6 @@ def test_an_idle_partition_does_not_keep_old_versions(target: LanceTableTarget) 
     # What the idle one wrote cannot be proved any more: it writes again, under a new base.
     assert target.committed("Node__1", base, ["s"]) == {}
     with pytest.raises(Fenced):
-        target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[], marks=[mark], scope="idle/")
+        target.within("idle/").commit("Node__1", base=base, epoch=1, attempt="1", staged=[], marks=[mark])
     put(target, "Node__1", Node(9, "again", 1), epoch=1, attempt="2", scope="idle/")
     assert nodes(target, "Node__1") == dict.fromkeys(range(5), "x") | {9: "again"}

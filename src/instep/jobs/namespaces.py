@@ -127,7 +127,7 @@ class _Deletion:
         self._context.progress.say(ref.label, "its rows are deleted")
         for physical in self._indexes(ref.entity, target):
             heartbeat.require(ref)
-            target.delete_scope(physical, ref.scope.path, epoch=lease.epoch, scope=ref.scope.path)
+            target.within(ref.scope.path).delete_scope(physical, ref.scope.path, epoch=lease.epoch)
         heartbeat.require(ref)
         ledger.partitions.drop(lease, by=self._by)
         heartbeat.drop(ref)

@@ -10,11 +10,10 @@ two rows of one key that one stays which
 
 So a deleted row is remembered with its version: an older row that comes late changes nothing.
 
-Several partitions may share a physical index, each with epochs of its own: `scope` says whose an epoch is. Epochs of
-different scopes say nothing about each other, nor does who wrote a row say who may write it next: a row that moves to
-another namespace is one row.
-Epochs, fences, marks and attempts mean what they mean in `instep.targets.document_target.DocumentTarget`. Targets
-travel to Spark tasks, so they are picklable.
+Several partitions may share a physical index, each with epochs of its own: the `scope` of a target says whose these
+are. Epochs of different scopes say nothing about each other, nor does who wrote a row say who may write it next: a row
+that moves to another namespace is one row. Epochs, fences, marks and attempts mean what they mean in
+`instep.targets.document_target.DocumentTarget`. Targets travel to Spark tasks, so they are picklable.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType
 from instep.domain.graph import GraphTable
 from instep.domain.refs import is_entity_name
-from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.targets.ownership import Ownable
+from instep.targets.document_target import IndexTarget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,18 +156,21 @@ class TableWriter(Protocol):
         """
 
 
-class TableTarget(Ownable, Protocol):
-    @property
-    def kind(self) -> Literal["transactional", "idempotent"]:
-        """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by."""
+class TableTarget(IndexTarget, Protocol):
+    """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by.
 
-    def check(self) -> None:
-        """Raises `UserError` when the place cannot be written, saying why."""
+    `leftovers` are named `<alias>__…` without another `__`.
+    """
+
+    @property
+    def scope(self) -> str:
+        """Whose epochs these are."""
+
+    def within(self, scope: str) -> Self:
+        """The same target, used for this partition."""
 
     def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
         """Create the empty tables; nothing happens if they exist. Raises `UserError` if they exist and differ."""
-
-    def exists(self, physical: str) -> bool: ...
 
     def specs(self, physical: str) -> Sequence[TableSpec]:
         """As it was created."""
@@ -182,43 +183,18 @@ class TableTarget(Ownable, Protocol):
         exactly as it was. Asks no server: tasks call it for every batch.
         """
 
-    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
-        """See `DocumentTarget.fence`."""
-
     def writer(self, physical: str, base: int) -> TableWriter: ...
 
-    def commit(
-        self,
-        physical: str,
-        *,
-        base: int,
-        epoch: int,
-        attempt: str,
-        staged: Sequence[bytes],
-        marks: Sequence[Mark],
-        scope: str = "",
-    ) -> int:
-        """See `DocumentTarget.commit`. Repeated, with the same or another attempt, it changes nothing."""
-
-    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
-        """How many rows of the own table that a reader finds now, below the path `scope`, a commit of these parts would
-        delete because they `moved`.
+    def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
+        """How many rows of the own table that a reader finds now, below the path of the scope, a commit of these parts
+        would delete because they `moved`.
         """
 
-    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
-        """Outcomes of those slices that some commit after version `since` carries (fence marks aside)."""
-
-    def maintain(self, physical: str, *, full: bool = False) -> None:
-        """Compact, and drop what is not needed any more, as far as it pays; `full`: all of it."""
-
-    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
-        """See `DocumentTarget.promote`; any partition of a shared index may move its alias. An older epoch never
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        """See `IndexTarget.promote`; any partition of a shared index may move its alias. An older epoch never
         overrides a newer one of its own partition: one that moved the alias, or one that what is served has seen. The
         same epoch again changes nothing, though another partition may have moved the alias since.
         """
-
-    def served(self, alias: str) -> str | None:
-        """The physical index behind an alias."""
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         """Rows that a reader finds now."""
@@ -241,22 +217,15 @@ class TableTarget(Ownable, Protocol):
     ) -> pa.Table:
         """Rows that are not deleted and have these values, in any order."""
 
-    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
+    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "") -> None:
         """Delete rows (for good) that another instance than this one wrote, of namespaces below `prefix` (all if it is
         empty). Raises `Fenced` if a newer epoch was seen.
         """
 
-    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
+    def delete_scope(self, physical: str, prefix: str, *, epoch: int) -> None:
         """Delete rows (for good) of the namespaces below `prefix`, such as `42/9970/`. Raises `Fenced` if a newer epoch
         was seen.
         """
-
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        """Physical indexes made for `alias` (named `<alias>__…`, without another `__`) that it does not serve, and to
-        which nothing was written for so long.
-        """
-
-    def drop(self, physical: str) -> None: ...
 
 
 def checked_specs(specs: Sequence[TableSpec]) -> tuple[TableSpec, ...]:

@@ -24,7 +24,6 @@ from instep.ledger.ledger import Ledger
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.opening import open_queue
 from instep.queues.states import remember_reader
-from instep.targets.partition import PartitionTarget
 from instep.targets.table_target import TableSpec
 from tests.doubles.through import through
 
@@ -114,7 +113,8 @@ class QueuedShop(QuickShop):
 
     def quick_setup(self, setup: EntitySetup) -> TableSetup:
         quick = super().quick_setup(setup)
-        return replace(quick, target=PartitionTarget(_Picky(quick.target.tables), quick.ref.scope))
+        picky: Any = _Picky(quick.target)
+        return replace(quick, target=picky)
 
 
 class _Picky:

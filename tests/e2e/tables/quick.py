@@ -34,7 +34,6 @@ from instep.planning.context import Context
 from instep.requests.indexing import PartitionIndexer
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Unseen
-from instep.targets.partition import PartitionTarget
 from instep.telemetry.progress import Silent
 from tests.doubles.through import replaced, through
 
@@ -285,9 +284,7 @@ class Fault:
 
     def target(self, setup: TableSetup) -> EntitySetup:
         """The setup with this in front of its target."""
-        return replace(
-            setup, target=PartitionTarget(through(setup.target.tables, self.call, "target."), setup.ref.scope)
-        )
+        return replace(setup, target=through(setup.target, self.call, "target."))
 
     def context(self, context: Context) -> Context:
         """The context with this in front of its ledger. Nobody is proved dead, as on another host."""

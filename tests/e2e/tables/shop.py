@@ -184,7 +184,7 @@ class Shop:
         served = setup.target.served(setup.alias)
         if served is None:
             return []
-        found = setup.target.tables.read(served, kind).to_pylist()
+        found = setup.target.read(served, kind).to_pylist()
         return [{key: value for key, value in row.items() if not key.startswith("_")} for row in found]
 
     def origins(self, name: str) -> dict[str, set[str]]:
@@ -193,7 +193,7 @@ class Shop:
         served = setup.target.served(setup.alias)
         assert served is not None
         found: dict[str, set[str]] = {}
-        for row in setup.target.tables.read(served, "").to_pylist():
+        for row in setup.target.read(served, "").to_pylist():
             found.setdefault(row["_ref"], set()).add(row["_instance"])
         return found
 

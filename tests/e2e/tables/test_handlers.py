@@ -154,7 +154,7 @@ def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> No
     with opened(shop) as (container, ledger, bus, context):
         ask(bus, [GLOBAL, *NAMESPACES])
         handle(container, bus, context)
-        tables = shop.setup("Ticket").target.tables
+        tables = shop.setup("Ticket").target
         delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
         for kind in ("", "OPENED"):
@@ -189,7 +189,7 @@ def test_a_deleted_namespace_stays_away_until_it_is_requested_again(quick_on_any
         shop.put("tickets", id=2, title="changed")
         shop.save()
         ask(bus, NAMESPACES)  # while no handler is there
-        delete_namespace(gone, {"Ticket": shop.setup("Ticket").target.tables}, bus, context)
+        delete_namespace(gone, {"Ticket": shop.setup("Ticket").target}, bus, context)
     project = shop.root / "instep.yaml"
     project.write_text(project.read_text() + NOTE)
     with opened(shop) as (container, ledger, bus, context):
@@ -208,7 +208,7 @@ def test_a_deleted_namespace_stays_away_until_it_is_requested_again(quick_on_any
 
 def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: QuickShop) -> None:
     with opened(quick) as (container, ledger, bus, context):
-        tables = quick.setup("Ticket").target.tables
+        tables = quick.setup("Ticket").target
         deleted: list[str] = []
 
         def choose(setup: EntitySetup, work: int) -> EngineChoice:

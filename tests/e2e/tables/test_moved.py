@@ -69,7 +69,7 @@ def test_rows_that_were_never_here_are_neither_counted_nor_kept(shop: QuickShop)
     setup = shop.setup("Ticket")
     served = setup.target.served(setup.alias)
     assert served is not None
-    assert setup.target.tables.rows(served) == len(shop.stored("Ticket"))
+    assert setup.target.rows(served) == len(shop.stored("Ticket"))
     assert wrong(shop) == {}
 
 

@@ -97,5 +97,5 @@ def indexed(container: Container) -> list[int]:
     setup = setup_of(container)
     served = setup.target.served(setup.alias)
     assert served is not None
-    found = setup.target.tables.read(served, "").column("match_id").to_pylist()
+    found = setup.target.read(served, "").column("match_id").to_pylist()
     return sorted(int(str(key)) for key in found)

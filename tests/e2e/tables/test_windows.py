@@ -68,7 +68,7 @@ def delete(shop: QuickShop, namespace: str) -> None:
     """The tickets of a namespace, as the message says."""
     container = shop.container()
     with closing(container), closing(container.ledger()) as ledger:
-        tables = {"Ticket": shop.setup("Ticket").target.tables}
+        tables = {"Ticket": shop.setup("Ticket").target}
         delete_namespace(Scope.parse(namespace), tables, container.bus(ledger), container.context(ledger, Silent()))
 
 

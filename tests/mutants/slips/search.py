@@ -62,16 +62,16 @@ MUTANTS = [
     ),
     Mutant(
         "a hybrid answer is the vector list alone",
-        "targets/lance/searching.py",
-        "return pipelined(both)[:limit]",
-        "return pipelined(both[1:])[:limit]",
+        "targets/ranking.py",
+        "(_fused(lists) if",
+        "(_fused(lists[1:]) if",
         _LANCE,
     ),
     Mutant(
         "a hybrid answer is the word list alone",
-        "targets/lance/searching.py",
-        "return pipelined(both)[:limit]",
-        "return pipelined(both[:1])[:limit]",
+        "targets/ranking.py",
+        "(_fused(lists) if",
+        "(_fused(lists[:1]) if",
         _LANCE,
     ),
     Mutant(

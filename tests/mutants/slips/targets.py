@@ -140,10 +140,10 @@ MUTANTS = [
         _POSTGRES,
     ),
     Mutant(
-        "PostgreSQL: a hybrid answer is the vector list alone",
+        "PostgreSQL: a search finds no words",
         "targets/postgres/searching.py",
-        "return pipelined(both)[:limit]",
-        "return pipelined(both[1:])[:limit]",
+        "return hits(_by_text(session, index, text, limit))",
+        "return hits(())",
         _POSTGRES,
     ),
     Mutant(
@@ -224,10 +224,10 @@ MUTANTS = [
         ("tests/targets/milvus/test_serving.py", "tests/targets/milvus/test_contract.py"),
     ),
     Mutant(
-        "Milvus: a hybrid answer is the vector list alone",
+        "Milvus: a search finds no words",
         "targets/milvus/searching.py",
-        "return ranking.pipelined([by_text(deep), by_vector(deep)])[:limit]",
-        "return ranking.pipelined([by_vector(deep)])[:limit]",
+        'asked.ranked((sign * each["distance"], each["entity"]) for each in found)',
+        "[]",
         _MILVUS,
     ),
     Mutant(

@@ -20,17 +20,17 @@ def test_names_and_values_are_never_statements(target: PostgresTarget) -> None:
     rows = [dict.fromkeys(SHARP, value) | {SHARP[0]: f"{at}/"} for at, value in enumerate(SHARP)]
     target.create("Node__1", [spec])
     for epoch in (1, 2):  # the second time all are there already
-        base = target.fence("Node__1", epoch, scope=SHARP[3])
+        base = target.within(SHARP[3]).fence("Node__1", epoch)
         part = target.writer("Node__1", base).stage(iter([TableChange(OWN, batch(spec, rows))]))
-        target.commit(
-            "Node__1", base=base, epoch=epoch, attempt=f"{SHARP[3]}{epoch}", staged=[part], marks=[], scope=SHARP[3]
+        target.within(SHARP[3]).commit(
+            "Node__1", base=base, epoch=epoch, attempt=f"{SHARP[3]}{epoch}", staged=[part], marks=[]
         )
     assert list(target.drift("Node__1", [spec])) == []
     for name in SHARP[1:]:
         for value in SHARP:
             assert target.read("Node__1", where={name: value}).num_rows == 1
     target.promote("Node", "Node__1", 1)
-    target.delete_scope("Node__1", "0/", epoch=2, scope=SHARP[3])
+    target.within(SHARP[3]).delete_scope("Node__1", "0/", epoch=2)
     target.maintain("Node__1", full=True)
     assert target.rows("Node__1") == len(SHARP) - 1
 

@@ -15,8 +15,7 @@ from instep.entities.setup import EntitySetup
 from instep.entities.tables.change_queue import EntityQueue
 from instep.ledger.ledger import Ledger
 from instep.sources.tables.table_source import Sessions, TableSource
-from instep.targets.partition import PartitionTarget
-from instep.targets.table_target import TableSpec
+from instep.targets.table_target import TableSpec, TableTarget
 
 #: Part of a fingerprint: the rows of a table without a watermark.
 ROWS = "rows"
@@ -41,7 +40,7 @@ class TableAdapters(EntitySetup):
     `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
     """
 
-    target: PartitionTarget
+    target: TableTarget
     source: TableSource
     spark: Sessions
     rows: RowColumns

@@ -262,7 +262,7 @@ def _unchanged(setup: TableAdapters, request: PlanRequest, target: int) -> Found
 
 def drift_of(setup: TableAdapters, physical: str) -> list[str]:
     """Differences between the stored tables and those that would be written now."""
-    return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
+    return [str(each) for each in drift(setup.target.specs(physical), setup.specs)]
 
 
 def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:

@@ -65,7 +65,7 @@ def _in_place(
     between, the next finisher finds no difference.
     """
     path = setup.ref.scope.path
-    mine, others = setup.target.tables.held(part.physical, part.instance, prefix=path)
+    mine, others = setup.target.held(part.physical, part.instance, prefix=path)
     if mine < written and others:
         return (
             f"{written - mine:,} of {written:,} rows that were read did not replace what is stored: either the source "
@@ -79,7 +79,7 @@ def _in_place(
     served = mine + others
     if checkpoint.physical != part.physical:
         stands = setup.target.exists(checkpoint.physical)
-        served = sum(setup.target.tables.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
+        served = sum(setup.target.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
     return served, mine
 
 
@@ -109,7 +109,7 @@ def too_much(setup: TableAdapters, part: JobPart, ledger: Ledger, lost: int) -> 
     """See `EntitySetup.too_much`. A row that moves out is a loss: a rebuild sees only that it is gone."""
     if not lost:
         return None
-    served = sum(setup.target.tables.held(part.physical, part.instance, prefix=setup.ref.scope.path))
+    served = sum(setup.target.held(part.physical, part.instance, prefix=setup.ref.scope.path))
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window).units
     if not setup.guard.refuses(lost, served, before):
         return None

@@ -78,10 +78,10 @@ def _plain(value: KeyValue) -> int | str:
 
 def trace(setup: TableAdapters, ledger: Ledger, physical: str, text: str) -> RowProvenance | None:
     """See `EntitySetup.trace`: `text` is the key, its columns joined by commas."""
-    spec = spec_of(setup.target.tables.specs(physical), OWN)
+    spec = spec_of(setup.target.specs(physical), OWN)
     columns = [Column(name, spec.type_of(name)) for name in spec.key]
     for key in keys_in(text, columns):
-        row = setup.target.tables.row(physical, key)
+        row = setup.target.row(physical, key)
         if row is not None:
             return _provenance(setup, ledger, physical, spec, row)
     return None

@@ -74,7 +74,7 @@ class TableSetup(TableAdapters):
             self.settle(status.part, ledger, latest.id)
 
     def create(self, physical: str) -> None:
-        self.target.tables.create(physical, self.specs)
+        self.target.create(physical, self.specs)
 
     def wave_slice(self, claim: Claim) -> WaveSlice:
         rows = decode_row_slice(claim.payload)
@@ -103,9 +103,9 @@ class TableSetup(TableAdapters):
             rows=self.rows,
             slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
             cut_by=first.cut_by,
-            target=self.target.tables,
+            target=self.target,
             # Made here: a task that opened ClickHouse in its process would have to wait until this one has closed it.
-            into=self.target.tables.writer(part.physical, wave.base),
+            into=self.target.writer(part.physical, wave.base),
             base=wave.base,
             ref=str(part.ref),
             instance=part.instance,
@@ -121,8 +121,7 @@ class TableSetup(TableAdapters):
         return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
 
     def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
-        path = self.ref.scope.path
-        rows = self.target.tables.leaving(part.physical, staged, scope=path) if self.in_place else 0
+        rows = self.target.leaving(part.physical, staged) if self.in_place else 0
         return Counts(read=rows, deleted=rows, rows_deleted=rows * len(self.tables()))
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
@@ -136,8 +135,7 @@ class TableSetup(TableAdapters):
 
     def remove_replaced(self, part: JobPart) -> None:
         if part.fresh and self.in_place:
-            path = self.ref.scope.path
-            self.target.tables.sweep(part.physical, part.instance, epoch=part.epoch, prefix=path, scope=path)
+            self.target.sweep(part.physical, part.instance, epoch=part.epoch, prefix=self.ref.scope.path)
 
     def not_better(
         self,
@@ -180,7 +178,7 @@ class TableSetup(TableAdapters):
         served = self.target.served(self.alias)
         if served is None:
             return f"{shown}: not built yet"
-        found = drift(self.target.tables.specs(served), declared)
+        found = drift(self.target.specs(served), declared)
         if found:
             raise UserError("; ".join(map(str, found)), hint="The next run builds it anew.")
         return f"{shown}: as declared"

@@ -26,7 +26,6 @@ from instep.project.tables import TableEntity
 from instep.queues.opening import open_queue
 from instep.sources.tables.table_source import Sessions, TableSource
 from instep.sources.urls import is_url
-from instep.targets.partition import PartitionTarget
 from instep.targets.table_target import TableTarget
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class TableEntities:
             source=source,
             source_text=source.text,
             local_sources=self.project.local_sources(name),
-            target=PartitionTarget(self.target(self.project.target_of(name)), scope),
+            target=self.target(self.project.target_of(name)).within(scope.path),
             target_name=self.project.target_of(name),
             buckets=1,
             priority=entity.priority,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from instep.clickhouse.session import Absent, Session, literal, quoted, records
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
+from instep.targets.table_indexes import drifted
 from instep.targets.table_target import (
     BOOKKEEPING,
     DELETED,
@@ -181,22 +182,8 @@ def tables(session: Session, database: str, prefix: str) -> list[str]:
 
 
 def drift(session: Session, database: str, physical: str, specs: Sequence[TableSpec]) -> list[Drift]:
-    found: list[Drift] = []
-    stored = {each.kind: each for each in stored_specs(session, database, physical) or ()}
-    for spec in checked_specs(specs):
-        columns, there = _types(session, database, spec.table(physical)), stored.pop(spec.kind, None)
-        if not columns or there is None:
-            found.append(Drift(spec.kind, "", "there", ""))
-            continue
-        expected = stored_columns(spec)
-        found += [
-            Drift(spec.kind, name, expected.get(name, ""), columns.get(name, ""))
-            for name in dict.fromkeys([*expected, *columns])
-            if expected.get(name) != columns.get(name)
-        ]
-        if there.key != spec.key:
-            found.append(Drift(spec.kind, "", f"keyed by {', '.join(spec.key)}", f"keyed by {', '.join(there.key)}"))
-    return found + [Drift(kind, "", "", "there") for kind in stored]
+    stored = stored_specs(session, database, physical) or ()
+    return drifted(specs, stored, stored_columns, lambda spec: _types(session, database, spec.table(physical)))
 
 
 def _types(session: Session, database: str, table: str) -> dict[str, str]:

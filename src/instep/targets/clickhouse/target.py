@@ -19,8 +19,9 @@ from instep.errors import Away, Transient, UserError
 from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
-from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
-from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
+from instep.targets.ownership import NO_OWNER, Owner, checked_name
+from instep.targets.table_indexes import TableIndexes
+from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, alias_owns, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ _ONE_BLOCK = (
 
 
 @dataclass(frozen=True)
-class ClickHouseTarget(OwnedIndexes):
+class ClickHouseTarget(TableIndexes):
     """Tables in ClickHouse: in this process (chdb) under a folder, or on a server (`http://user:password@host/database`).
 
     Tasks stage files in `staging`, which tasks and driver must both reach (default: in the folder; for a server it has
@@ -54,6 +55,7 @@ class ClickHouseTarget(OwnedIndexes):
     staging: str = ""
     keep_seconds: float = 3600.0
     owner: Owner = field(default=NO_OWNER, kw_only=True)
+    scope: str = field(default="", kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 
@@ -130,19 +132,9 @@ class ClickHouseTarget(OwnedIndexes):
             raise Away(str(error), hint="Try again later.") from None
         staging.check(self._folder("check"))
 
-    def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
-        checked_name(physical)
+    def _make(self, physical: str, specs: Sequence[TableSpec]) -> None:
         with self.session(alone=True) as session:
-            self.demand(physical)
             layout.create(session, self.database, physical, specs, self.owner.id, alone=not is_server(self.uri))
-            self.demand(physical)
-            differing = layout.drift(session, self.database, physical, specs)
-        if differing:
-            raise UserError(
-                f"index {physical!r} is there and differs: {differing[0]}",
-                where=self.shown,
-                hint="Build a new one: instep run --full-refresh",
-            )
 
     def exists(self, physical: str) -> bool:
         checked_name(physical)
@@ -157,16 +149,12 @@ class ClickHouseTarget(OwnedIndexes):
         with self.session() as session:
             return layout.drift(session, self.database, checked_name(physical), specs)
 
-    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Sequence[Unfit]:
-        """Nothing: all values of our types are held."""
-        return ()
-
-    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         with self.session(alone=True) as session:
             owner = self.demand(physical)
             if layout.owner(session, self.database, physical) not in (None, owner):
                 layout.own(session, self.database, physical, owner)
-            return self._journal(session, physical).fence(scope, epoch, marks)
+            return self._journal(session, physical).fence(self.scope, epoch, marks)
 
     def writer(self, physical: str, base: int) -> TableWriter:
         return staging.ClickHouseTableWriter(self._folder(physical), self.specs(physical))
@@ -180,43 +168,42 @@ class ClickHouseTarget(OwnedIndexes):
         attempt: str,
         staged: Sequence[bytes],
         marks: Sequence[Mark],
-        scope: str = "",
     ) -> int:
         files = [file for each in staged for file in staging.decode(each)]
         with self.session(alone=True) as session:
             journal = self._journal(session, physical)
             version = journal.find(attempt)
             if version is None:
-                journal.refuse(scope, epoch, marks, since=base)
-                specs, values = self._specs(session, physical), guard_values(scope, epoch, base, marks)
+                journal.refuse(self.scope, epoch, marks, since=base)
+                specs, values = self._specs(session, physical), guard_values(self.scope, epoch, base, marks)
                 self._insert(specs, physical, attempt, [each for each in files if not each.moved], values)
                 # After these: what came with them may have moved since.
-                left = self._leaving(session, specs, physical, [each for each in files if each.moved], scope)
+                left = self._leaving(session, specs, physical, [each for each in files if each.moved])
                 self._insert(specs, physical, attempt, left, values)
                 files += left
-                version = journal.commit(scope, epoch, attempt, marks)
+                version = journal.commit(self.scope, epoch, attempt, marks)
         staging.remove([each.path for each in files])
         return version
 
     def _leaving(
-        self, session: Session, specs: Sequence[TableSpec], physical: str, moved: Sequence[StagedFile], scope: str
+        self, session: Session, specs: Sequence[TableSpec], physical: str, moved: Sequence[StagedFile]
     ) -> list[StagedFile]:
         """What of this deletes something, in files of its own."""
         found = []
         for spec in specs:
             if files := [each for each in moved if each.kind == spec.kind]:
-                rows = reading.leaving(session, self.database, physical, spec, files, prefix=scope)
+                rows = reading.leaving(session, self.database, physical, spec, files, prefix=self.scope)
                 found += staging.restaged(self._folder(physical), spec.kind, rows)
         return found
 
-    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+    def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         files = [file for each in staged for file in staging.decode(each) if file.kind == OWN and file.moved]
         if not files:
             return 0
         with self.session() as session:
             spec = self._spec(session, physical, OWN)
             return reading.count_moved(
-                reading.leaving(session, self.database, physical, spec, files, prefix=scope), spec
+                reading.leaving(session, self.database, physical, spec, files, prefix=self.scope), spec
             )
 
     def _insert(
@@ -277,7 +264,7 @@ class ClickHouseTarget(OwnedIndexes):
         )
         return int(found[0]["n"])
 
-    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         checked_name(alias)
         with self.session(alone=True) as session:
             specs = self._specs(session, physical) if physical is not None else ()
@@ -285,7 +272,7 @@ class ClickHouseTarget(OwnedIndexes):
                 raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
             if physical is not None:
                 self.demand(physical)
-            promotion = serving.Promotion(scope, epoch, physical)
+            promotion = serving.Promotion(self.scope, epoch, physical)
             serving.promote(session, self.database, alias, promotion, specs, owner=self.demand(alias))
 
     def served(self, alias: str) -> str | None:
@@ -302,13 +289,6 @@ class ClickHouseTarget(OwnedIndexes):
             spec = self._spec(session, physical, OWN)
             return reading.held(session, self.database, physical, spec, instance, prefix=prefix)
 
-    def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
-        with self.session() as session:
-            spec = self._spec(session, physical, kind)
-            where = dict(zip(spec.key, key, strict=True))
-            found = reading.read(session, self.database, physical, spec, where=where, columns=None).to_pylist()
-        return found[0] if found else None
-
     def read(
         self,
         physical: str,
@@ -321,19 +301,11 @@ class ClickHouseTarget(OwnedIndexes):
             spec = self._spec(session, physical, kind)
             return reading.read(session, self.database, physical, spec, where=where or {}, columns=columns)
 
-    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
-        self._delete(physical, epoch, scope, prefix=prefix, but=instance)
-
-    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
-        if not prefix:
-            raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
-        self._delete(physical, epoch, scope, prefix=prefix, but=None)
-
-    def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
+    def _delete(self, physical: str, epoch: int, *, prefix: str, but: str | None) -> None:
         with self.session(alone=True) as session:
             self.demand(physical)
             specs = self._specs(session, physical)
-            self._journal(session, physical).refuse(scope, epoch, ())
+            self._journal(session, physical).refuse(self.scope, epoch, ())
             for spec in specs:
                 reading.delete(session, self.database, physical, spec, prefix=prefix, but=but)
 

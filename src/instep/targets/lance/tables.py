@@ -18,7 +18,8 @@ from instep.errors import UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.lance.target import LanceTarget
-from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, Owner, checked_name
+from instep.targets.table_indexes import TableIndexes, drifted
 from instep.targets.table_target import (
     INSTANCE,
     OWN,
@@ -27,11 +28,9 @@ from instep.targets.table_target import (
     Held,
     TableSpec,
     TableWriter,
-    Unfit,
     alias_owns,
     arrow_schema,
     checked_prefix,
-    checked_specs,
     decode_specs,
     encode_specs,
     spec_of,
@@ -45,13 +44,14 @@ _SPECS = "instep.tables"
 
 
 @dataclass(frozen=True)
-class LanceTableTarget(OwnedIndexes):
+class LanceTableTarget(TableIndexes):
     """Tables as Lance datasets under `uri`; the options are those of `LanceTarget`."""
 
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     keep_seconds: float = 3600.0
     owner: Owner = field(default=NO_OWNER, kw_only=True)
+    scope: str = field(default="", kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 
@@ -81,20 +81,10 @@ class LanceTableTarget(OwnedIndexes):
     def check(self) -> None:
         self._datasets.check()
 
-    def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
-        specs = checked_specs(specs)
-        checked_name(physical)
-        self.demand(physical)
+    def _make(self, physical: str, specs: Sequence[TableSpec]) -> None:
         # The own one last: if it is there, all are.
         for spec in reversed(specs):
             self._create(physical, spec, specs)
-        self.demand(physical)
-        if differing := self.drift(physical, specs):
-            raise UserError(
-                f"index {physical!r} is there and differs: {differing[0]}",
-                where=self._place.shown,
-                hint="Build a new one: instep run --full-refresh",
-            )
 
     def _create(self, physical: str, spec: TableSpec, specs: Sequence[TableSpec]) -> None:
         from instep.targets.lance.commits import DELETIONS, OWNER
@@ -128,39 +118,24 @@ class LanceTableTarget(OwnedIndexes):
         return decode_specs(stored)
 
     def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
-        stored = {each.kind: each for each in self.specs(physical)} if self.exists(physical) else {}
-        found: list[Drift] = []
-        for spec in checked_specs(specs):
-            there = stored.pop(spec.kind, None)
-            if there is None or not self._place.has(spec.table(physical)):
-                found.append(Drift(spec.kind, "", "there", ""))
-                continue
-            expected, columns = _types(_stored_schema(spec)), _types(self._place.open(spec.table(physical)).schema)
-            found += [
-                Drift(spec.kind, name, expected.get(name, ""), columns.get(name, ""))
-                for name in dict.fromkeys([*expected, *columns])
-                if expected.get(name) != columns.get(name)
-            ]
-            if there.key != spec.key:
-                keys = (f"keyed by {', '.join(each.key)}" for each in (spec, there))
-                found.append(Drift(spec.kind, "", *keys))
-        return found + [Drift(kind, "", "", "there") for kind in stored]
+        def found(spec: TableSpec) -> Mapping[str, str]:
+            table = spec.table(physical)
+            return _types(self._place.open(table).schema) if self._place.has(table) else {}
 
-    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Sequence[Unfit]:
-        """Nothing: all values of our types are held."""
-        return ()
+        stored = self.specs(physical) if self.exists(physical) else ()
+        return drifted(specs, stored, lambda spec: _types(_stored_schema(spec)), found)
 
-    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         from instep.targets.lance import commits
 
         self.demand(physical)
         beside = {
-            spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks, scope=scope)
+            spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks, scope=self.scope)
             for spec in self.specs(physical)
             if spec.kind != OWN
         }
         owned = partial(self.taken, physical)
-        return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside, owned=owned)
+        return commits.fence(self._place, physical, epoch, marks, scope=self.scope, beside=beside, owned=owned)
 
     def writer(self, physical: str, base: int) -> TableWriter:
         from instep.targets.lance.staging import LanceTableWriter
@@ -176,14 +151,13 @@ class LanceTableTarget(OwnedIndexes):
         attempt: str,
         staged: Sequence[bytes],
         marks: Sequence[Mark],
-        scope: str = "",
     ) -> int:
         from instep.targets.lance import commits
         from instep.targets.lance.merging import Merge
         from instep.targets.lance.staging import staged_fragments
 
         place = self._place
-        done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope)
+        done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=self.scope)
         if done is not None:
             return done
         written, moved = staged_fragments(staged)
@@ -203,17 +177,17 @@ class LanceTableTarget(OwnedIndexes):
                     epoch=epoch,
                     attempt=attempt,
                     change=Merge(
-                        place, table, spec, written.get(spec.kind, []), moved.get(spec.kind, []), prefix=scope
+                        place, table, spec, written.get(spec.kind, []), moved.get(spec.kind, []), prefix=self.scope
                     ),
                     marks=marks if own else fences,
-                    scope=scope,
+                    scope=self.scope,
                     beside=beside if own else None,
                 )
                 if not own:
                     beside[spec.kind] = version
         return version
 
-    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+    def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         from instep.targets.lance.merging import Merge
         from instep.targets.lance.staging import staged_fragments
 
@@ -222,7 +196,7 @@ class LanceTableTarget(OwnedIndexes):
             return 0
         dataset, spec = self._open(physical, OWN)
         with self._place.understood():
-            return Merge(self._place, spec.table(physical), spec, [], moved, prefix=scope).leaving(dataset)
+            return Merge(self._place, spec.table(physical), spec, [], moved, prefix=self.scope).leaving(dataset)
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         from instep.targets.lance import commits
@@ -236,17 +210,17 @@ class LanceTableTarget(OwnedIndexes):
         for spec in self.specs(physical):
             upkeep.maintain_table(self._place, spec.table(physical), full=full, keep_seconds=self.keep_seconds)
 
-    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         from instep.targets.lance.commits import State
 
         def superseded(served: str) -> bool:
-            return self.exists(served) and State.of(self._place.open(served)).reign(scope).epoch > epoch
+            return self.exists(served) and State.of(self._place.open(served)).reign(self.scope).epoch > epoch
 
         if physical is not None:
             self._place.open(physical)
             self.demand(physical)
         owned = partial(self._datasets.taken_alias, alias)
-        aliases.promote(self._place, alias, physical, epoch, owned, scope=scope, superseded=superseded)
+        aliases.promote(self._place, alias, physical, epoch, owned, scope=self.scope, superseded=superseded)
 
     def served(self, alias: str) -> str | None:
         return self._datasets.served(alias)
@@ -323,15 +297,7 @@ class LanceTableTarget(OwnedIndexes):
                 if found.num_rows:
                     yield found.select(names)
 
-    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
-        self._delete(physical, epoch, scope, prefix=prefix, but=instance)
-
-    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
-        if not prefix:
-            raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
-        self._delete(physical, epoch, scope, prefix=prefix, but=None)
-
-    def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
+    def _delete(self, physical: str, epoch: int, *, prefix: str, but: str | None) -> None:
         from instep.targets.lance import commits
         from instep.targets.lance.deletions import deletion
 
@@ -342,7 +308,7 @@ class LanceTableTarget(OwnedIndexes):
             change = deletion(self._place, spec, table, prefix=prefix, but=but)
             attempt = f"delete-{uuid.uuid4().hex}"
             commits.commit(
-                self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=(), scope=scope
+                self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=(), scope=self.scope
             )
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:

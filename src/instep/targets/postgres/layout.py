@@ -14,6 +14,7 @@ from instep.postgres.connection import Name, Session, names
 from instep.postgres.location import MAX_NAME
 from instep.targets.postgres import registry
 from instep.targets.postgres.registry import Index, Record, columns_of, fitting
+from instep.targets.table_indexes import drifted
 from instep.targets.table_target import BOOKKEEPING, Drift, TableSpec, checked_specs, decode_specs, encode_specs
 
 _TYPES: Final[Mapping[TypeName, str]] = {
@@ -124,19 +125,5 @@ def _index(session: Session, physical: str, record: Record) -> TableIndex:
 
 def drift(session: Session, physical: str, specs: Sequence[TableSpec]) -> list[Drift]:
     index = find(session, physical)
-    stored = {each.kind: each for each in index.specs} if index else {}
-    found: list[Drift] = []
-    for spec in checked_specs(specs):
-        columns, there = columns_of(session, spec.table(physical)), stored.pop(spec.kind, None)
-        if not columns or there is None:
-            found.append(Drift(spec.kind, "", "there", ""))
-            continue
-        expected = stored_columns(spec)
-        found += [
-            Drift(spec.kind, name, expected.get(name, ""), columns.get(name, ""))
-            for name in dict.fromkeys([*expected, *columns])
-            if expected.get(name) != columns.get(name)
-        ]
-        if there.key != spec.key:
-            found.append(Drift(spec.kind, "", f"keyed by {', '.join(spec.key)}", f"keyed by {', '.join(there.key)}"))
-    return found + [Drift(kind, "", "", "there") for kind in stored]
+    stored = index.specs if index else ()
+    return drifted(specs, stored, stored_columns, lambda spec: columns_of(session, spec.table(physical)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from instep.domain.waves import Mark
-from instep.errors import UserError
 from instep.postgres.connection import Missing, Name, Session, names
 from instep.targets.postgres import encoding, journal, layout, registry, rows, serving, staging
 from instep.targets.postgres.aliased import AliasedIndexes
@@ -20,6 +19,7 @@ from instep.targets.postgres.layout import TableIndex, fitting_specs, known, sto
 from instep.targets.postgres.registry import checked, fitting
 from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import StagedRows
+from instep.targets.table_indexes import TableIndexes
 from instep.targets.table_target import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 
 if TYPE_CHECKING:
@@ -27,26 +27,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PostgresTarget(AliasedIndexes):
+class PostgresTarget(TableIndexes, AliasedIndexes):
     """Tables."""
+
+    scope: str = field(default="", kw_only=True)
 
     def check(self) -> None:
         with checked(self.place):
             pass
 
-    def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
-        specs = fitting_specs(physical, specs)
+    def _make(self, physical: str, specs: Sequence[TableSpec]) -> None:
         with self.place.session() as session:
             registry.prepare(session)
-            layout.create(session, physical, specs, self.owner.id)
-            self.demand(physical)
-            differing = layout.drift(session, physical, specs)
-        if differing:
-            raise UserError(
-                f"index {physical!r} is there and differs: {differing[0]}",
-                where=self.shown,
-                hint="Build a new one: instep run --full-refresh",
-            )
+            layout.create(session, physical, fitting_specs(physical, specs), self.owner.id)
 
     def exists(self, physical: str) -> bool:
         fitting(physical)
@@ -65,9 +58,9 @@ class PostgresTarget(AliasedIndexes):
     def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
         return encoding.unfit(spec, rows)
 
-    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         with self._index(physical) as (session, index):
-            return Journal(session, index).fence(scope, epoch, marks, partial(self.taken, physical))
+            return Journal(session, index).fence(self.scope, epoch, marks, partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> TableWriter:
         with self._index(physical) as (_, index):
@@ -82,29 +75,28 @@ class PostgresTarget(AliasedIndexes):
         attempt: str,
         staged: Sequence[bytes],
         marks: Sequence[Mark],
-        scope: str = "",
     ) -> int:
         parts = [part for each in staged for part in staging.decode(each)]
         with self._index(physical) as (session, index):
             return journal.commit(
                 session,
                 index,
-                lambda: _merge(session, index, parts, scope),
+                lambda: _merge(session, index, parts, self.scope),
                 base=base,
                 epoch=epoch,
                 attempt=attempt,
                 marks=marks,
-                scope=scope,
+                scope=self.scope,
             )
 
-    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+    def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         parts = [part for each in staged for part in staging.decode(each) if part.kind == OWN and part.moved]
         if not parts:
             return 0
         with self._index(physical) as (session, index):
             spec, tasks = spec_of(index.specs, OWN), [each.task for each in parts]
             try:
-                return rows.leaving(session, physical, spec, parts[0].table, tasks, prefix=scope)
+                return rows.leaving(session, physical, spec, parts[0].table, tasks, prefix=self.scope)
             except Missing:
                 return 0  # They are in: `commit` finds that, or asks for them once more.
 
@@ -119,13 +111,13 @@ class PostgresTarget(AliasedIndexes):
             Journal(session, index).forget(self.keep_seconds)
             registry.tend(session, index.tables, full=full)
 
-    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         fitting(alias)
         if physical is not None:
             self.demand(physical)
         with self.place.session() as session:
             views = [] if physical is None else _views(session, known(session, fitting(physical)))
-            serving.promote(session, alias, physical, views, partial(self.taken, alias), epoch=epoch, scope=scope)
+            serving.promote(session, alias, physical, views, partial(self.taken, alias), epoch=epoch, scope=self.scope)
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
@@ -134,13 +126,6 @@ class PostgresTarget(AliasedIndexes):
     def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
         with self._index(physical) as (session, index):
             return rows.held(session, physical, spec_of(index.specs, OWN), instance, prefix=prefix)
-
-    def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
-        with self._index(physical) as (session, index):
-            spec = spec_of(index.specs, kind)
-            where = dict(zip(spec.key, key, strict=True))
-            found = rows.read(session, physical, spec, where=where, columns=None).to_pylist()
-        return found[0] if found else None
 
     def read(
         self,
@@ -154,22 +139,14 @@ class PostgresTarget(AliasedIndexes):
             spec = spec_of(index.specs, kind)
             return rows.read(session, physical, spec, where=where or {}, columns=columns)
 
-    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
-        self._delete(physical, epoch, scope, prefix=prefix, but=instance)
-
-    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
-        if not prefix:
-            raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
-        self._delete(physical, epoch, scope, prefix=prefix, but=None)
-
-    def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
+    def _delete(self, physical: str, epoch: int, *, prefix: str, but: str | None) -> None:
         self.demand(physical)
         with self._index(physical) as (session, index), session.transaction():
             journal = Journal(session, index)
-            journal.look(scope, epoch, (), since=0)
+            journal.look(self.scope, epoch, (), since=0)
             for spec in index.specs:
                 rows.delete(session, physical, spec, prefix=prefix, but=but)
-            journal.take(scope, epoch)
+            journal.take(self.scope, epoch)
 
     def drop(self, physical: str) -> None:
         self.demand(fitting(physical))

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from instep.api.access import Access, Asked
 from instep.api.application import create_app
-from instep.api.guard import MAX_BODY
+from instep.api.guard import MAX_BODY, Access, Asked
 from instep.api.problems import MEDIA_TYPE
 from instep.app import Instep
 from tests.api.conftest import PATIENCE, TOKEN, bearer, served

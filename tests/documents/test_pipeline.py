@@ -23,11 +23,10 @@ from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, Mark, SliceOutcome, Wave, WaveSlice
 from instep.errors import Transient, UserError
-from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
-from instep.pipeline.documents.limits import Limits, Oversize
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.reading import BATCH_BYTES, BATCH_ROWS
 from instep.pipeline.documents.rows import CHUNK_SCHEMA, change_batch

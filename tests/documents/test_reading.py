@@ -12,8 +12,7 @@ from instep.domain.manifest import Action, DocumentChange, SourceDocument
 from instep.domain.waves import WaveSlice
 from instep.pipeline.documents import parse as parsing
 from instep.pipeline.documents import reading
-from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.limits import DEFAULT_LIMITS
+from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker
 from instep.pipeline.documents.parse import Parsed
 from instep.pipeline.documents.rows import change_batch
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished

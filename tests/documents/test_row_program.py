@@ -11,7 +11,7 @@ import pytest
 
 from instep.domain.manifest import Action, DocumentChange, difference
 from instep.domain.refs import PartitionRef
-from instep.domain.row_documents import DocumentColumns
+from instep.domain.rows import DocumentColumns
 from instep.domain.waves import Wave, WaveSlice
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.hashing import HashingEmbedder

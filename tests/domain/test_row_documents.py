@@ -9,7 +9,7 @@ from hypothesis import given
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.keys import Key, KeyKind, key_of
-from instep.domain.row_documents import row_key, row_uri
+from instep.domain.rows import row_key, row_uri
 
 from .key_strategies import several
 

@@ -15,7 +15,8 @@ from instep.clickhouse.location import Location
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.pending_queue import KeyRange, QueueSpec
 from instep.errors import Transient, UserError
-from instep.queues.engines.clickhouse import reading, upkeep
+from instep.queues.engines.clickhouse import reading
+from instep.queues.engines.clickhouse import store as engine
 from instep.queues.engines.clickhouse.store import ClickHousePending
 from instep.queues.engines.clickhouse.tables import Tables, spent_sql
 from instep.queues.engines.queue_engine import Ask, PendingStore
@@ -241,9 +242,9 @@ def test_a_read_waits_for_no_cleaning_and_begins_it_once(
         tables.run("SYSTEM STOP MERGES instep_queue_offers_salts")
         return spent_sql(offer, covers)
 
-    really = upkeep.begin
-    monkeypatch.setattr(upkeep, "begin", begin)
-    monkeypatch.setattr("instep.queues.engines.clickhouse.upkeep.spent_sql", stopped)
+    really = engine.begin
+    monkeypatch.setattr(engine, "begin", begin)
+    monkeypatch.setattr("instep.queues.engines.clickhouse.store.spent_sql", stopped)
     store = created(tables)
     tables.played(range(1, 1_201))
     tables.cover(range(101, 1_201))
@@ -302,7 +303,7 @@ def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(
     tables.cover([1], by=tables.names.players)
     store.clean()
     assert (store.counts().offered, store.counts().withdrawn) == (2, 1)
-    monkeypatch.setattr(upkeep, "_QUIET", "INTERVAL -1 MINUTE")
+    monkeypatch.setattr(engine, "_QUIET", "INTERVAL -1 MINUTE")
     assert store.clean() == 2
     assert (store.counts().offered, store.counts().withdrawn) == (2, 0)
     tables.uncover([1], by=tables.names.players)

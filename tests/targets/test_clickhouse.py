@@ -18,7 +18,7 @@ from instep.clickhouse.session import FENCED, Overflow, explained, records
 from instep.domain.columns import INT64, STRING, Column
 from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
-from instep.targets.clickhouse import ClickHouseTarget, layout, serving, staging
+from instep.targets.clickhouse import ClickHouseTarget, journal, layout, staging
 from instep.targets.clickhouse.journal import Journal, guard_values
 from instep.targets.ownership import NotOurs, Owner
 from instep.targets.table_target import TableChange, TableSpec
@@ -320,7 +320,7 @@ def test_a_promotion_that_broke_off_is_repaired_by_the_next(
 ) -> None:
     put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")
     with monkeypatch.context() as patch:
-        patch.setattr(serving, "_show", lambda *_: (_ for _ in ()).throw(Transient("killed")))
+        patch.setattr(journal, "_show", lambda *_: (_ for _ in ()).throw(Transient("killed")))
         with pytest.raises(Transient):
             target.promote("Node", "Node__1", 1)
     assert target.served("Node") is None, "readers find nothing yet"

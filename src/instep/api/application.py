@@ -16,8 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
 from instep.api import failures, jobs, metrics, partitions, problems, progress, project, search, wants
-from instep.api.access import Access
-from instep.api.guard import Guard
+from instep.api.guard import Access, Guard
 from instep.api.problems import Fault, Problem, responses
 from instep.api.server import Server
 from instep.api.worker_process import OwnWorker

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from instep.api.access import Access
+from instep.api.guard import Access
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 

@@ -169,14 +169,14 @@ MUTANTS = [
     ),
     Mutant(
         "ClickHouse: views of kinds that are gone stay",
-        "targets/clickhouse/serving.py",
+        "targets/clickhouse/journal.py",
         '            session.command(f"DROP VIEW IF EXISTS {view}")',
         "            continue",
         _CLICKHOUSE,
     ),
     Mutant(
         "ClickHouse: an older promotion overrides a newer one",
-        "targets/clickhouse/serving.py",
+        "targets/clickhouse/journal.py",
         "    if last and last.epoch > promotion.epoch:\n",
         "    if last and last.epoch > promotion.epoch + 1:\n",
         _CLICKHOUSE,

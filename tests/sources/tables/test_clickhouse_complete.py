@@ -11,8 +11,7 @@ from clickhouse_connect.driver.models import SettingDef
 
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import WHOLE, demanded, in_part
-from instep.domain.row_documents import DocumentColumns
-from instep.domain.rows import RowColumns, Selection
+from instep.domain.rows import DocumentColumns, RowColumns, Selection
 from instep.errors import InstepError, UserError
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows

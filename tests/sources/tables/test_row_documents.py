@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.manifest import SourceDocument
-from instep.domain.row_documents import DocumentColumns, row_uri
+from instep.domain.rows import DocumentColumns, row_uri
 from instep.errors import Transient, UserError
 from instep.sources.document_source import Content, TooLarge, Unreadable, Vanished
 from instep.sources.tables.clickhouse import ClickHouseTable

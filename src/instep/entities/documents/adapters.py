@@ -10,8 +10,8 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.entities.setup import EntitySetup
+from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
-from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
 from instep.targets.document_target import DocumentTarget

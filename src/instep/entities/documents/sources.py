@@ -5,10 +5,10 @@ from __future__ import annotations
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
-from instep.domain.row_documents import DocumentColumns
+from instep.domain.rows import DocumentColumns
 from instep.domain.texts import amount
 from instep.ledger.ledger import Ledger
-from instep.pipeline.documents.limits import MOST_TIMES, Limits, Oversize
+from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
 from instep.project.addresses import is_relative
 from instep.sources import files

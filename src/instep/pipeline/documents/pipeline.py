@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
-from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa

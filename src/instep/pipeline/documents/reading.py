@@ -12,8 +12,7 @@ from instep.domain.identity import chunk_id, content_hash
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED
-from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.limits import Limits, Oversize
+from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.sources.document_source import Answer, Content, DocumentSource, TooLarge, Unread, Unreadable, Vanished

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from instep.domain.columns import ColumnType
 from instep.domain.keys import Key
 from instep.domain.manifest import Action
-from instep.domain.row_documents import row_key
+from instep.domain.rows import row_key
 from instep.domain.waves import Wave
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.sources.tables.row_documents import RowDocuments

@@ -27,7 +27,7 @@ from instep.errors import UserError
 from instep.pipeline.outcomes import outcome_batch
 from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, Tally, WaveRows, router
 from instep.pipeline.tables.values import Values, fitted, row_ids, row_uri
-from instep.sources.tables.namespaces import within
+from instep.sources.tables.predicates import within
 from instep.sources.tables.table_source import Sessions, TableSource
 from instep.targets.table_target import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from instep.clickhouse.session import quoted
 from instep.domain.columns import BYTES, INT64, STRING, Column, ColumnType
 from instep.domain.keys import Key
-from instep.domain.row_documents import DocumentColumns
+from instep.domain.rows import DocumentColumns
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_types import SourceColumn
 from instep.sources.tables.row_documents import demand_types, row_columns, selection

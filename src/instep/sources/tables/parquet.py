@@ -34,7 +34,7 @@ from instep.domain.columns import (
 from instep.domain.refs import Scope, outside
 from instep.domain.rows import RowColumns, Window
 from instep.sources.tables.folders import Folder, Listed
-from instep.sources.tables.namespaces import within as within_namespaces
+from instep.sources.tables.predicates import within as within_namespaces
 from instep.sources.tables.spark_types import quoted
 
 if TYPE_CHECKING:

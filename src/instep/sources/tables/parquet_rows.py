@@ -17,7 +17,7 @@ from pyarrow.parquet import FileMetaData
 from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key, KeyValue
-from instep.domain.row_documents import DocumentColumns
+from instep.domain.rows import DocumentColumns
 from instep.errors import Transient, UserError
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers

@@ -1,4 +1,4 @@
-"""A selection of rows as a condition in SQL, for Spark or for a database.
+"""Conditions that select rows: in SQL, for Spark or for a database; and of namespaces, in Arrow.
 
 Conditions compare plain columns with constants, so that an engine can skip parts without such a row: files, row
 groups, pages of an index. In a range of several columns the first one is therefore compared once more by itself.
@@ -6,10 +6,13 @@ groups, pages of an index. In a range of several columns the first one is theref
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Protocol
+from itertools import groupby, pairwise
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key, KeyValue
@@ -194,3 +197,18 @@ def _below(dialect: Dialect, columns: Sequence[str], bound: Key) -> str:
         found = f"{column} < {constant} OR {column} IS NULL OR ({column} = {constant} AND ({found}))"
     column, constant = pairs[0]
     return f"({found})" if len(pairs) == 1 else f"({column} <= {constant} OR {column} IS NULL) AND ({found})"
+
+
+def within(paths: pa.Array[Any], scopes: Iterable[Scope]) -> pa.Array[Any]:
+    """Whether each path is in one of the namespaces; a null is in none. However many there are, all namespaces of one
+    depth are looked up together.
+    """
+    found: pa.Array[Any] = pa.repeat(pa.scalar(False), len(paths))
+    for depth, same in groupby(sorted(scopes, key=_depth), key=_depth):
+        heads: Any = pc.replace_substring_regex(paths, rf"(?s)^((?:[^/]*/){{{depth}}}).*$", r"\1")
+        found = pc.or_(found, pc.is_in(heads, pa.array([each.path for each in same], pa.string())))
+    return found
+
+
+def _depth(scope: Scope) -> int:
+    return scope.path.count("/")

@@ -10,8 +10,7 @@ from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
-from instep.domain.row_documents import NULL, DocumentColumns, row_key
-from instep.domain.rows import RowColumns, Selection, Window
+from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window, row_key
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.local import check_size

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.domain.identity import content_hash, titled_content
-from instep.domain.row_documents import NULL, SCHEME, DocumentColumns, key_part
+from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
 
 #: Text that is the same in a URI.
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from instep.domain.columns import ColumnType
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key
-from instep.domain.row_documents import DocumentColumns
-from instep.domain.rows import Selection
+from instep.domain.rows import DocumentColumns, Selection
 from instep.sources.tables.row_documents import ROW_BYTES, demand_types, row_columns, selection
 from instep.sources.tables.spark_reading import told
 from instep.sources.tables.spark_types import quoted

@@ -16,7 +16,7 @@ from instep.clickhouse import embedded, server
 from instep.clickhouse.session import DATABASE, STAGED, ServerAddress, Session, is_server, literal, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.clickhouse import layout, reading, serving, staging
+from instep.targets.clickhouse import journal, layout, reading, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
@@ -102,9 +102,9 @@ class ClickHouseTarget(TableIndexes):
         with self.session() as session:
             if (found := layout.owner(session, self.database, name)) is not None:
                 return found
-            alias = serving.last(session, self.database, name)
+            alias = journal.last(session, self.database, name)
             if alias is None:
-                return "" if serving.comments(session, self.database, name) else None
+                return "" if journal.comments(session, self.database, name) else None
         owner, serves = alias
         return owner or (self.owner_of(serves) if serves else None)
 
@@ -115,7 +115,7 @@ class ClickHouseTarget(TableIndexes):
                 raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
             owner = self.claimed(name, of, found)
             if layout.owner(session, self.database, name) is None:
-                serving.claim(session, self.database, name, owner)
+                journal.claim(session, self.database, name, owner)
             elif found != owner:
                 layout.own(session, self.database, name, owner)
             # On a server others may have done so at once.
@@ -272,13 +272,13 @@ class ClickHouseTarget(TableIndexes):
                 raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
             if physical is not None:
                 self.demand(physical)
-            promotion = serving.Promotion(self.scope, epoch, physical)
-            serving.promote(session, self.database, alias, promotion, specs, owner=self.demand(alias))
+            promotion = journal.Promotion(self.scope, epoch, physical)
+            journal.promote(session, self.database, alias, promotion, specs, owner=self.demand(alias))
 
     def served(self, alias: str) -> str | None:
         checked_name(alias)
         with self.session() as session:
-            return serving.served(session, self.database, alias)
+            return journal.served(session, self.database, alias)
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self.session() as session:
@@ -311,7 +311,7 @@ class ClickHouseTarget(TableIndexes):
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         with self.session() as session:
-            served = serving.served(session, self.database, checked_name(alias))
+            served = journal.served(session, self.database, checked_name(alias))
             suffix = f"__{JOURNAL}"
             names = [
                 each.removesuffix(suffix)

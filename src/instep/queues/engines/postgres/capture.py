@@ -16,17 +16,8 @@ withdraw nothing.
 from __future__ import annotations
 
 from instep.domain.pending_queue import QueueCover
-from instep.queues.engines.postgres.layout import (
-    Layout,
-    beyond,
-    gathered,
-    held,
-    literal,
-    quoted,
-    reoffer,
-    source_keys,
-    unoffered,
-)
+from instep.queues.engines.postgres.layout import Layout, beyond, gathered, reoffer, source_keys, unoffered
+from instep.queues.engines.triggered import held, literal, quoted
 
 #: Trigger functions keep the plan of their first call, which may have been with one row or with a million, before there
 #: were statistics: keys are looked up by the index, in subqueries that allow for no other plan; and of a million rows

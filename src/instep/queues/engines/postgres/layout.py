@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueSpec
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import MAX_NAME
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
 
 
 def moment(at: datetime) -> str:
@@ -30,18 +21,13 @@ def numbers(keys: list[int]) -> str:
     return f"'{{{','.join(map(str, map(int, keys)))}}}'::bigint[]"
 
 
-def held(condition: str | None) -> str:
-    """A condition of the user, which ends where it ends even if it ends in a comment."""
-    return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
-
-
 def beyond(key: str, highest: str) -> str:
     """Whether a key is higher than the highest there is, if there is any."""
     return f"{highest} IS NULL OR {key} > {highest}"
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(TriggeredLayout):
     """`schema` is where the queue is, and tables whose name says none."""
 
     schema: str
@@ -57,22 +43,9 @@ class Layout:
     def placed(self, kind: str) -> str:
         return f"{quoted(self.schema)}.{quoted(self.own(kind))}"
 
-    @cached_property
-    def offers(self) -> str:
-        return self.placed("offers")
-
-    @cached_property
-    def acks(self) -> str:
-        return self.placed("acks")
-
-    @cached_property
-    def words(self) -> str:
-        return self.placed("words")
-
-    @cached_property
-    def covers(self) -> tuple[QueueCover, ...]:
-        """The user's covers, and the one of consumers."""
-        return (*self.spec.covers, QueueCover(f"{self.schema}.{self.own('acks')}", None, None))
+    @property
+    def acknowledged(self) -> str:
+        return f"{self.schema}.{self.own('acks')}"
 
     def parts(self, table: str) -> tuple[str, str]:
         """Schema and name of a table."""
@@ -86,14 +59,6 @@ class Layout:
         """The alias of a table, whatever its rows are read from: conditions may name it."""
         return quoted(self.parts(table)[1])
 
-    def key_of(self, cover: QueueCover) -> str:
-        return quoted("key" if cover is self.covers[-1] else self.spec.key)
-
-    @property
-    def key(self) -> str:
-        """The key column of the source."""
-        return quoted(self.spec.key)
-
     @property
     def event_time(self) -> str | None:
         expression = self.spec.source.event_time
@@ -106,10 +71,6 @@ class Layout:
         row may be on the way.
         """
         return "coalesce(event_time, '-infinity')"
-
-    def between(self, column: str, keys: KeyRange | None = None) -> str:
-        keys = keys or self.spec.keys
-        return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
 
     def source_rows(self, key: str, *conditions: str) -> str:
         """A FROM clause for the rows of the source with this key."""
@@ -171,15 +132,6 @@ class Layout:
             f" WHERE {self.called(each.table)}.{self.key_of(each)} = {key} AND {held(each.where)}"
             for each in self.covers
         ]
-
-    def declared(self) -> str:
-        """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
-        spec = self.spec.declared()
-        return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
-
-    @property
-    def comment(self) -> str:
-        return f"/* instep:queue:{self.spec.name} */"
 
     @property
     def legacy_comment(self) -> str:

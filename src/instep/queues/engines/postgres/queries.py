@@ -9,19 +9,9 @@ from typing import Final
 from instep.domain.pending_queue import KeyRange
 from instep.errors import UserError
 from instep.postgres.connection import Session
-from instep.queues.engines.postgres.layout import (
-    Layout,
-    gathered,
-    held,
-    literal,
-    moment,
-    numbers,
-    quoted,
-    reoffer,
-    source_keys,
-    unoffered,
-)
+from instep.queues.engines.postgres.layout import Layout, gathered, moment, numbers, reoffer, source_keys, unoffered
 from instep.queues.engines.queue_engine import Ask, Observation, Offer
+from instep.queues.engines.triggered import held, literal, quoted
 
 #: Moments that a `datetime` can be; others are as good as unknown.
 _MOMENTS: Final = "BETWEEN '0001-01-02' AND '9999-12-30'"

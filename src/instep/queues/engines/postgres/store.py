@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from instep.domain.pending_queue import KeyRange, QueueSpec
-from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
-from instep.queues.engines.postgres.layout import Layout, demand_usable, literal
+from instep.queues.engines.postgres.layout import Layout, demand_usable
 from instep.queues.engines.postgres.queries import observations
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
-
-#: So many offers are looked at in one statement.
-_PAGE: Final = 10_000
-
-#: The word that says what the queue was made from.
-_DECLARED: Final = ""
+from instep.queues.engines.triggered import PAGE, TriggeredPending, literal
 
 #: Key, version, event time, and what `asking.offers` says of it.
 _Row: TypeAlias = tuple[int, int, datetime | None, str]
@@ -29,17 +22,17 @@ _Row: TypeAlias = tuple[int, int, datetime | None, str]
 _FALSE: Final = ("covered", "gone")
 
 
-class PostgresPending:
+class PostgresPending(TriggeredPending[Session]):
     """Offers are rows of their own table; the truth is in the user's. `capture` says why nothing is lost."""
 
     def __init__(self, uri: str, schema: str, spec: QueueSpec) -> None:
         self._place = Location(uri, schema)
-        self._spec = spec
         self._layout = Layout(schema, spec)
+        super().__init__(spec, self._layout)
 
     @property
-    def spec(self) -> QueueSpec:
-        return self._spec
+    def _shown(self) -> str:
+        return self._place.shown
 
     # -- being there ---------------------------------------------------------------------------
 
@@ -65,21 +58,9 @@ class PostgresPending:
     def drop(self) -> None:
         layout = self._layout
         with self._session() as session:
-            covers = len(self._spec.covers)
-            if self._there(session):
-                covers = max(covers, len(json.loads(self._words(session)[_DECLARED])["covers"]))
-            for function in capture.functions(layout, covers):
+            for function in capture.functions(layout, self._most_covers(session)):
                 session.ask(f"DROP FUNCTION IF EXISTS {function}() CASCADE")
             session.ask(f"DROP TABLE IF EXISTS {layout.offers}, {layout.acks}, {layout.words}")
-
-    def exists(self) -> bool:
-        with self._session() as session:
-            return self._there(session)
-
-    def demand_same(self) -> None:
-        with self._session() as session:
-            if self._there(session):
-                self._demand_same(session)
 
     def bounds(self) -> KeyRange | None:
         with self._session() as session:
@@ -107,7 +88,7 @@ class PostgresPending:
                         found[key] = Offer(key, version, event_time)
                 if len(rows) < page.limit:
                     break
-                page = Ask(min(4 * page.limit, _PAGE), ask.settled, rows[-1][0], ask.participants)
+                page = Ask(min(4 * page.limit, PAGE), ask.settled, rows[-1][0], ask.participants)
         return list(found.values())[: ask.limit]
 
     def read_statement(self, ask: Ask) -> str:
@@ -160,13 +141,13 @@ class PostgresPending:
         return Comparison(pending, tuple(lacking), missing, tuple(left), surplus)
 
     def counts(self) -> QueueCounts:
-        layout, source = self._layout, self._spec.source
-        tables = [(source.table, source.where), *((each.table, each.where) for each in self._spec.covers)]
+        layout = self._layout
         size = " + ".join(f"pg_total_relation_size({literal(each)})" for each in (layout.offers, layout.acks))
         with self._session() as session:
             ((offered, size_on_disk),) = session.ask(f"SELECT count(DISTINCT key), {size} FROM {layout.offers}")
             garbage = {
-                table: session.ask(queries.garbage(layout, table, layout.key, where))[0][0] for table, where in tables
+                table: session.ask(queries.garbage(layout, table, layout.key, where))[0][0]
+                for table, where in self._tables()
             }
         return QueueCounts(offered, 0, garbage, size_on_disk)
 
@@ -175,11 +156,11 @@ class PostgresPending:
         removed = 0
         with self._session() as session:
             for _ in range(2):
-                page: Ask | None = Ask(_PAGE)
+                page: Ask | None = Ask(PAGE)
                 while page is not None:
                     rows = self._look(session, page)
                     removed += sum(state in _FALSE for *_, state in rows)
-                    page = Ask(_PAGE, after=rows[-1][0]) if len(rows) == _PAGE else None
+                    page = Ask(PAGE, after=rows[-1][0]) if len(rows) == PAGE else None
             session.ask(f"VACUUM {self._layout.offers}")
         return removed
 
@@ -190,24 +171,11 @@ class PostgresPending:
                 " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
             )
 
-    def recall(self) -> dict[str, str]:
-        with self._session() as session:
-            words = self._words(session)
-        del words[_DECLARED]
-        return words
-
     def observe(self, since: datetime) -> list[Observation]:
         with self._session() as session:
             return observations(session, (self._layout.comment, self._layout.legacy_comment))
 
-    def close(self) -> None:
-        """Connections wait for their next use, and end by themselves."""
-
     # -- inside --------------------------------------------------------------------------------
-
-    def _within(self, keys: KeyRange) -> KeyRange:
-        ours = self._spec.keys
-        return KeyRange(max(keys.lowest, ours.lowest), min(keys.below, ours.below))
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Session]:
@@ -226,14 +194,6 @@ class PostgresPending:
 
     def _there(self, session: Session) -> bool:
         return bool(session.ask(f"SELECT to_regclass({literal(self._layout.words)}) IS NOT NULL")[0][0])
-
-    def _demand_same(self, session: Session) -> None:
-        if json.loads(self._words(session)[_DECLARED]) != json.loads(self._layout.declared()):
-            raise UserError(
-                f"the queue {self._spec.name} was made from another declaration",
-                where=self._place.shown,
-                hint="Drop it and create it anew, or give this one another name.",
-            )
 
     def _words(self, session: Session) -> dict[str, str]:
         return dict(session.ask(f"SELECT name, value FROM {self._layout.words}"))

@@ -7,73 +7,39 @@ the writer has said `PRAGMA recursive_triggers = ON`, and `compare` finds what i
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+from instep.domain.pending_queue import QueueSpec
 from instep.errors import UserError
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
 
 #: Of the year 9999: numbers beyond are no seconds for SQLite.
 _LAST_SECOND = 253_402_300_799
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def held(condition: str | None) -> str:
-    """A condition of the user, which ends where it ends even if it ends in a comment."""
-    return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
-
-
 @dataclass(frozen=True)
-class Layout:
+class Layout(TriggeredLayout):
     spec: QueueSpec
 
-    def own(self, kind: str) -> str:
-        """A name of the queue. The kind comes first, so that no two queues can share one."""
+    def placed(self, kind: str) -> str:
+        """The kind comes first in a name, so that no two queues can share one."""
         return quoted(f"pending_{kind}_{self.spec.name}")
 
-    @cached_property
-    def offers(self) -> str:
-        return self.own("offers")
-
-    @cached_property
-    def acks(self) -> str:
-        return self.own("acks")
-
-    @cached_property
-    def words(self) -> str:
-        return self.own("words")
+    @property
+    def acknowledged(self) -> str:
+        return f"pending_acks_{self.spec.name}"
 
     @cached_property
     def participants(self) -> str:
-        return self.own("participants")
-
-    @property
-    def key(self) -> str:
-        """The key column of the source."""
-        return quoted(self.spec.key)
+        return self.placed("participants")
 
     @property
     def source(self) -> str:
         return quoted(self.spec.source.table)
-
-    @cached_property
-    def covers(self) -> tuple[QueueCover, ...]:
-        """The user's covers, and the one of consumers."""
-        return (*self.spec.covers, QueueCover(f"pending_acks_{self.spec.name}", None, None))
-
-    def key_of(self, cover: QueueCover) -> str:
-        return quoted("key" if cover is self.covers[-1] else self.spec.key)
 
     @property
     def time(self) -> str | None:
@@ -89,10 +55,6 @@ class Layout:
     def earliest(self, key: str) -> str:
         """The earliest event time of a key, or null without event times."""
         return "NULL" if self.time is None else f"(SELECT min({self.time}) {self.source_rows(key)})"
-
-    def between(self, column: str, keys: KeyRange | None = None) -> str:
-        keys = keys or self.spec.keys
-        return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
 
     def source_rows(self, key: str, *conditions: str) -> str:
         """A FROM clause for the rows of the source with this key."""
@@ -113,15 +75,6 @@ class Layout:
 
     def pending(self, key: str) -> str:
         return f"{self.present(key)} AND {self.uncovered(key)}"
-
-    def declared(self) -> str:
-        """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
-        spec = self.spec.declared()
-        return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
-
-    @property
-    def comment(self) -> str:
-        return f"/* instep:queue:{self.spec.name} */"
 
     @property
     def legacy_comment(self) -> str:
@@ -196,7 +149,7 @@ def tables(layout: Layout) -> list[str]:
         made += [
             f"CREATE TABLE IF NOT EXISTS {layout.participants} "
             "(participant INTEGER, key INTEGER, PRIMARY KEY (participant, key)) WITHOUT ROWID",
-            f"CREATE INDEX IF NOT EXISTS {layout.own('participants_key')} ON {layout.participants} (key)",
+            f"CREATE INDEX IF NOT EXISTS {layout.placed('participants_key')} ON {layout.participants} (key)",
         ]
     return made
 
@@ -230,7 +183,7 @@ def triggers(layout: Layout, covers: int) -> list[str]:
     """Names of all, with so many covers besides the word of consumers."""
     parts = ["source", *(f"cover{number}" for number in range(1, covers + 2))]
     return [
-        layout.own(f"{part}_{event}")
+        layout.placed(f"{part}_{event}")
         for part in (*parts, "offer", "participant")
         for event in ("insert", "delete", "update")
     ]
@@ -239,7 +192,7 @@ def triggers(layout: Layout, covers: int) -> list[str]:
 def _trigger(layout: Layout, name: str, table: str, body: list[str]) -> str:
     event = name.rpartition("_")[2].upper()
     lines = "".join(f"  {statement};\n" for statement in body)
-    return f"CREATE TRIGGER IF NOT EXISTS {layout.own(name)} AFTER {event} ON {quoted(table)} BEGIN\n{lines}END"
+    return f"CREATE TRIGGER IF NOT EXISTS {layout.placed(name)} AFTER {event} ON {quoted(table)} BEGIN\n{lines}END"
 
 
 def _asked(layout: Layout, key: str) -> list[str]:

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from instep.domain.pending_queue import KeyRange
 from instep.queues.engines.queue_engine import Ask
-from instep.queues.engines.sqlite.layout import Layout, held, quoted
+from instep.queues.engines.sqlite.layout import Layout
+from instep.queues.engines.triggered import held, quoted
 
 
 def offers(layout: Layout, ask: Ask) -> str:

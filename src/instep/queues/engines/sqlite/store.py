@@ -15,6 +15,7 @@ from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 from instep.queues.engines.sqlite import layout, queries
 from instep.queues.engines.sqlite.layout import Layout, demand_usable
+from instep.queues.engines.triggered import PAGE, TriggeredPending
 
 #: So long a writer waits for the one before it.
 _SECONDS: Final = 30.0
@@ -59,29 +60,23 @@ def understood(path: Path) -> Iterator[None]:
         raise UserError(f"SQLite refused: {error}", where=str(path)) from None
 
 
-#: So many offers are looked at in one statement.
-_PAGE: Final = 10_000
-
 #: Comparisons name so many keys, and count the others.
 _NAMED: Final = 1000
-
-#: The word that says what the queue was made from.
-_DECLARED: Final = ""
 
 _ASKED: Final = "SELECT DISTINCT value AS key FROM json_each(?)"
 
 
-class SqlitePending:
+class SqlitePending(TriggeredPending[sqlite3.Connection]):
     """The offers are exact, since there is one writer at a time; the truth is in the user's tables."""
 
     def __init__(self, path: str | Path, spec: QueueSpec) -> None:
         self._path = Path(path)
-        self._spec = spec
         self._layout = Layout(spec)
+        super().__init__(spec, self._layout)
 
     @property
-    def spec(self) -> QueueSpec:
-        return self._spec
+    def _shown(self) -> str:
+        return str(self._path)
 
     # -- being there ---------------------------------------------------------------------------
 
@@ -89,13 +84,13 @@ class SqlitePending:
         return (*layout.tables(self._layout), *layout.capture(self._layout))
 
     def check(self) -> None:
-        with self._connected() as connection, transaction(connection, writes=False):
+        with self._session() as connection, transaction(connection, writes=False):
             demand_usable(connection, self._layout, self._path)
             if self._there(connection):
                 self._demand_same(connection)
 
     def create(self) -> None:
-        with self._connected() as connection, transaction(connection, writes=True):
+        with self._session() as connection, transaction(connection, writes=True):
             demand_usable(connection, self._layout, self._path)
             for statement in layout.tables(self._layout):
                 connection.execute(statement)
@@ -105,32 +100,20 @@ class SqlitePending:
 
     def drop(self) -> None:
         names = self._layout
-        with self._connected() as connection, transaction(connection, writes=True):
-            covers = len(self._spec.covers)
-            if self._there(connection):
-                covers = max(covers, len(json.loads(self._words(connection)[_DECLARED])["covers"]))
-            for trigger in layout.triggers(names, covers):
+        with self._session() as connection, transaction(connection, writes=True):
+            for trigger in layout.triggers(names, self._most_covers(connection)):
                 connection.execute(f"DROP TRIGGER IF EXISTS {trigger}")
             for table in (names.offers, names.acks, names.words, names.participants):
                 connection.execute(f"DROP TABLE IF EXISTS {table}")
 
-    def exists(self) -> bool:
-        with self._connected() as connection:
-            return self._there(connection)
-
-    def demand_same(self) -> None:
-        with self._connected() as connection:
-            if self._there(connection):
-                self._demand_same(connection)
-
     def bounds(self) -> KeyRange | None:
-        with self._connected() as connection, transaction(connection, writes=False):
+        with self._session() as connection, transaction(connection, writes=False):
             ((lowest,),), ((highest,),) = (connection.execute(each).fetchall() for each in queries.bounds(self._layout))
         return None if lowest is None else KeyRange(lowest, highest + 1)
 
     def backfill(self, keys: KeyRange) -> Backfilled:
         counting, adding = self.backfill_statements(keys)
-        with self._connected() as connection, transaction(connection, writes=True):
+        with self._session() as connection, transaction(connection, writes=True):
             ((found, pending),) = connection.execute(counting)
             connection.execute(adding)
         return Backfilled(found, pending)
@@ -147,21 +130,21 @@ class SqlitePending:
     def read(self, ask: Ask) -> list[Offer]:
         found: list[Offer] = []
         page = ask
-        with self._connected() as connection:
+        with self._session() as connection:
             while len(found) < ask.limit:
                 rows = connection.execute(queries.offers(self._layout, page)).fetchall()
                 found += [Offer(key, version, _moment(time)) for key, version, time, false in rows if not false]
                 self._heal(connection, [version for _, version, _, false in rows if false])
                 if len(rows) < page.limit:
                     break
-                page = Ask(min(4 * page.limit, _PAGE), ask.settled, rows[-1][0], ask.participants)
+                page = Ask(min(4 * page.limit, PAGE), ask.settled, rows[-1][0], ask.participants)
         return found[: ask.limit]
 
     def read_statement(self, ask: Ask) -> str:
         return queries.offers(self._layout, ask)
 
     def anti_join(self, ask: Ask) -> list[int]:
-        with self._connected() as connection:
+        with self._session() as connection:
             return [key for (key,) in connection.execute(queries.anti_join(self._layout, ask))]
 
     def anti_join_statement(self, ask: Ask) -> str:
@@ -169,32 +152,32 @@ class SqlitePending:
 
     def confirm(self, keys: Collection[int]) -> set[int]:
         wanted = f"{self._layout.between('key')} AND {self._layout.pending('_asked.key')}"
-        with self._connected() as connection:
+        with self._session() as connection:
             rows = connection.execute(f"SELECT key FROM ({_ASKED}) AS _asked WHERE {wanted}", _bound(keys))
             return {key for (key,) in rows}
 
     # -- changing ------------------------------------------------------------------------------
 
     def withdraw(self, offers: Sequence[Offer]) -> None:
-        with self._connected() as connection, transaction(connection, writes=True):
+        with self._session() as connection, transaction(connection, writes=True):
             connection.executemany(
                 f"DELETE FROM {self._layout.offers} WHERE key = ? AND version <= ?",
                 [(each.key, each.version) for each in offers],
             )
 
     def offer(self, keys: Collection[int]) -> None:
-        with self._connected() as connection, transaction(connection, writes=True):
+        with self._session() as connection, transaction(connection, writes=True):
             # Anew, under a version of its own.
             connection.execute(f"DELETE FROM {self._layout.offers} WHERE key IN ({_ASKED})", _bound(keys))
             self._offer(connection, keys)
 
     def acknowledge(self, keys: Collection[int]) -> None:
         wanted = f"SELECT key FROM ({_ASKED}) AS _asked WHERE {self._layout.between('key')}"
-        with self._connected() as connection:
+        with self._session() as connection:
             connection.execute(f"INSERT OR IGNORE INTO {self._layout.acks} {wanted}", _bound(keys))
 
     def reopen(self, keys: Collection[int]) -> None:
-        with self._connected() as connection, transaction(connection, writes=True):
+        with self._session() as connection, transaction(connection, writes=True):
             connection.execute(f"DELETE FROM {self._layout.acks} WHERE key IN ({_ASKED})", _bound(keys))
             self._offer(connection, keys)
 
@@ -203,39 +186,31 @@ class SqlitePending:
     def compare(self, keys: KeyRange) -> Comparison:
         keys = self._within(keys)
         pending, offered = queries.pending(self._layout, keys), queries.offered(self._layout, keys)
-        with self._connected() as connection, transaction(connection, writes=False):
+        with self._session() as connection, transaction(connection, writes=False):
             ((count,),) = connection.execute(f"SELECT count(*) FROM ({pending})")
             missing, missing_count = _named(connection, f"{pending} EXCEPT {offered}")
             surplus, surplus_count = _named(connection, f"{offered} EXCEPT {pending}")
         return Comparison(count, missing, missing_count, surplus, surplus_count)
 
     def counts(self) -> QueueCounts:
-        source = self._spec.source
-        tables = [(source.table, source.where), *((each.table, each.where) for each in self._spec.covers)]
-        with self._connected() as connection, transaction(connection, writes=False):
+        with self._session() as connection, transaction(connection, writes=False):
             ((offered,),) = connection.execute(f"SELECT count(*) FROM {self._layout.offers}")
             garbage = {
                 table: connection.execute(queries.garbage(self._layout, table, where)).fetchone()[0]
-                for table, where in tables
+                for table, where in self._tables()
             }
         return QueueCounts(offered, 0, garbage, None)
 
     def clean(self) -> int:
         """Remove offers that the triggers missed; withdrawn ones are removed at once."""
-        with self._connected() as connection:
+        with self._session() as connection:
             return connection.execute(
                 f"DELETE FROM {self._layout.offers} AS _offer WHERE NOT ({self._layout.pending('_offer.key')})"
             ).rowcount
 
     def remember(self, name: str, value: str) -> None:
-        with self._connected() as connection:
+        with self._session() as connection:
             connection.execute(f"INSERT OR REPLACE INTO {self._layout.words} VALUES (?, ?)", (name, value))
-
-    def recall(self) -> dict[str, str]:
-        with self._connected() as connection:
-            words = self._words(connection)
-        del words[_DECLARED]
-        return words
 
     def observe(self, since: datetime) -> list[Observation]:
         raise UserError(
@@ -243,9 +218,6 @@ class SqlitePending:
             where=str(self._path),
             hint="Time `instep queue next`, and `instep queue next --legacy` beside it.",
         )
-
-    def close(self) -> None:
-        """Do nothing: nothing is open between calls."""
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -262,29 +234,15 @@ class SqlitePending:
                 _bound(versions),
             )
 
-    def _within(self, keys: KeyRange) -> KeyRange:
-        ours = self._spec.keys
-        return KeyRange(max(keys.lowest, ours.lowest), min(keys.below, ours.below))
+    def _session(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return connected(self._path)
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        with connected(self._path) as connection:
-            yield connection
-
-    def _there(self, connection: sqlite3.Connection) -> bool:
-        found = connection.execute(f"SELECT 1 FROM pragma_table_info('pending_words_{self._spec.name}') LIMIT 1")
+    def _there(self, session: sqlite3.Connection) -> bool:
+        found = session.execute(f"SELECT 1 FROM pragma_table_info('pending_words_{self._spec.name}') LIMIT 1")
         return found.fetchone() is not None
 
-    def _demand_same(self, connection: sqlite3.Connection) -> None:
-        if json.loads(self._words(connection)[_DECLARED]) != json.loads(self._layout.declared()):
-            raise UserError(
-                f"the queue {self._spec.name} was made from another declaration",
-                where=str(self._path),
-                hint="Drop it and create it anew, or give this one another name.",
-            )
-
-    def _words(self, connection: sqlite3.Connection) -> dict[str, str]:
-        return dict(connection.execute(f"SELECT name, value FROM {self._layout.words}").fetchall())
+    def _words(self, session: sqlite3.Connection) -> dict[str, str]:
+        return dict(session.execute(f"SELECT name, value FROM {self._layout.words}").fetchall())
 
 
 def _bound(keys: Collection[int]) -> tuple[str]:

@@ -93,7 +93,7 @@ def waves(corpus: str, documents: int, master: str) -> list[Wave]:
 def stages(log: Path) -> Iterator[Wave]:
     """What Spark's event logs in a folder say of its stages."""
     found: defaultdict[int, Wave] = defaultdict(Wave)
-    for file in sorted(each for each in log.rglob("*") if each.is_file()):
+    for file in sorted(log.rglob("events_*")):
         for line in file.read_text(encoding="utf-8").splitlines():
             event = json.loads(line)
             if event.get("Event") == "SparkListenerTaskEnd":

@@ -230,10 +230,10 @@ def _side(session: SparkSession, slicing: str, frames: Sequence[Any], repeat: in
 
 def _timed(session: SparkSession, frame: Any, rows: int) -> Read:
     group = uuid.uuid4().hex
-    sparkapi.join_group(session, group, "default")
-    began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    seconds = time.perf_counter() - began
+    with sparkapi.grouped(session, group, "default"):
+        began = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        seconds = time.perf_counter() - began
     (job,) = _told(session, "jobs", lambda each: each.get("jobGroup") == group)
     stages = _told(session, "stages", lambda each: each["stageId"] in job["stageIds"])
     read_rows, read_bytes = (sum(stage[name] for stage in stages) for name in ("inputRecords", "inputBytes"))

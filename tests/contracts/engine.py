@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -149,6 +150,20 @@ def by_slice(tasks: list[TaskOutcome]) -> dict[str, SliceOutcome]:
     return {outcome.slice_id: outcome for outcome in found}
 
 
+class WaitsToBeHeard(RowFiles):
+    """A task that gives its last rows only when somebody was told of others."""
+
+    def read(self, changes: Batches) -> Batches:
+        *first, last = super().read(changes)
+        yield from first
+        for _ in range(6_000):
+            if (self.folder / "heard").exists():
+                yield last
+                return
+            time.sleep(0.01)
+        raise AssertionError("nobody was told")
+
+
 class EngineContract:
     """Every engine gives the same outcomes for the same wave."""
 
@@ -260,6 +275,11 @@ class EngineContract:
         engine.run(a_wave(work=10_000), RowFiles(tmp_path), progress)
         assert sum(told) == 40
         assert all(units > 0 for units in told)
+
+    def test_progress_is_told_before_the_only_task_has_ended(self, engine: Engine, tmp_path: Path) -> None:
+        heard = tmp_path / "heard"
+        engine.run(a_wave(tasks=1), WaitsToBeHeard(tmp_path), lambda _: heard.touch())
+        assert heard.exists()
 
     def test_a_wave_of_one_document_is_one_task(self, engine: Engine, tmp_path: Path) -> None:
         tasks = list(engine.run(a_wave(1), RowFiles(tmp_path)))

@@ -21,6 +21,7 @@ from instep.errors import Away, Transient
 from instep.jobs.acquisition import Stopped
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
+from instep.jobs.wave import TELL_SECONDS
 from instep.ledger.jobs import Jobs
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.inline import InlineEngine
@@ -89,6 +90,36 @@ def test_progress_of_a_failed_wave_is_taken_back(tmp_path: Path, monkeypatch: py
     assert result.state is JobState.COMPLETED
     assert seen[:3] == [0, 0, 0], "each try begins with nothing done"
     assert telling.done == result.counts.read > 0
+
+
+def test_others_see_how_far_a_wave_is_and_nothing_of_one_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = InlineEngine.run, []
+    with opened(tmp_path) as (container, ledger, clock):
+
+        def look() -> None:
+            (job,) = ledger.jobs.newest(1)
+            seen.append(job.done)
+
+        def run(engine: InlineEngine, wave: Any, program: Any, tell: Callable[[int], None]) -> Any:
+            look()
+            for _ in range(2):
+                tell(1)
+                look()
+                clock.sleep(TELL_SECONDS)
+            tell(1)
+            look()
+            if len(seen) == 4:
+                raise Transient("the target is out of reach: gone")
+            return real(engine, wave, program, lambda _: None)
+
+        monkeypatch.setattr(InlineEngine, "run", run)
+        (result,) = run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+        look()
+    assert result.state is JobState.COMPLETED
+    assert seen[:8] == [0, 0, 2, 3] * 2
+    assert seen[-1] == result.counts.read
 
 
 def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(

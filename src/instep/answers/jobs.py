@@ -93,7 +93,9 @@ class Slices(Answer):
 
 
 class Part(Answer):
-    """A partition's share of a job. `state` is null while it is open; `units` while they are not counted."""
+    """A partition's share of a job. `state` is null while it is open; `units` while they are not counted. `done` is as
+    of the job.
+    """
 
     ref: Ref
     generation: str
@@ -103,6 +105,7 @@ class Part(Answer):
     physical: str
     slices: Slices
     units: int | None
+    done: int
     counts: Counts
     lately: Annotated[Lately, OBJECT] = HIDDEN
     finished_at: int | None
@@ -114,7 +117,8 @@ class Part(Answer):
 
 
 class Job(Answer):
-    """`units` are the documents or rows planned, `done` those of finished slices. `units_per_second` is how fast it is
+    """`units` are the documents or rows planned, `done` those that were read, also in waves that have not ended (only
+    finished slices are in `counts`). `units_per_second` is how fast it is
     now (over the last five minutes at most), `seconds_left` how long the rest takes so; both are null unless it runs
     and something was done in this time.
     """
@@ -220,14 +224,14 @@ def job_answer(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Colle
         slices=Slices.of(job.slices),
         unit=_unit(each.part.ref.entity in tables for each in job.parts),
         units=units,
-        done=counts.read,
+        done=job.done,
         counts=Counts.model_validate(counts),
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
         duration_seconds=_duration(job, now),
         units_per_second=rate,
-        seconds_left=seconds_left(units, counts.read, rate),
+        seconds_left=seconds_left(units, job.done, rate),
         workers=tuple(each for each in workers if job.id in each.jobs),
         error=job.error,
         seen_at=now,
@@ -343,6 +347,7 @@ def _part_view(status: PartStatus) -> Part:
         physical=status.part.physical,
         slices=Slices.of(status.slices),
         units=status.expected,
+        done=status.done,
         counts=Counts.model_validate(status.counts),
         lately=status.lately,
         finished_at=status.finished_at,

@@ -158,7 +158,7 @@ def status_data(job: Job) -> dict[str, Any]:
     return {
         "status": str(job.state),
         "stats": {
-            "jobStats": _records(job.units if job.parts else None, job.counts.read, job.counts.failed),
+            "jobStats": _records(job.units if job.parts else None, job.done, job.counts.failed),
             "entityStats": _entities(job),
         },
         "rate": None if job.units_per_second is None else round(job.units_per_second, 2),
@@ -176,7 +176,7 @@ def _entities(job: Job) -> dict[str, dict[str, int | None]]:
         name = part.ref.entity
         before = totals[name]
         totals[name] = None if before is None or part.units is None else before + part.units
-        read[name] += part.counts.read
+        read[name] += part.done
         failed[name] += part.counts.failed
     return {name: _records(total, read[name], failed[name]) for name, total in totals.items()}
 

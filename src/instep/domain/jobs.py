@@ -191,7 +191,8 @@ class JobPart:
 @dataclass(frozen=True, slots=True)
 class PartStatus:
     """A part of a job and how far it is. `state` is None while it is open; `units` are those planned, `lately` those of
-    slices that were completed lately, while the job runs.
+    slices that were completed lately, while the job runs. `underway` are units that were read in waves that have not
+    ended: only for show.
     """
 
     part: JobPart
@@ -202,6 +203,12 @@ class PartStatus:
     units: int
     counts: Counts
     lately: Lately = NOTHING_LATELY
+    underway: int = 0
+
+    @property
+    def done(self) -> int:
+        """The number of units read, as far as is known now."""
+        return self.counts.read + self.underway
 
     @property
     def expected(self) -> int | None:
@@ -243,6 +250,10 @@ class Job:
     @property
     def lately(self) -> Lately:
         return sum((each.lately for each in self.parts), NOTHING_LATELY)
+
+    @property
+    def done(self) -> int:
+        return sum(each.done for each in self.parts)
 
     @property
     def stopped_by_people(self) -> bool:

@@ -40,6 +40,9 @@ from instep.telemetry.context import Fact, about, at, here
 OUTAGE_SECONDS = 30.0
 #: Retries of one wave because another writer changed rows at the same time.
 CONFLICTS = 5
+#: Seconds between two reports to the ledger of how far a wave is, and what they are for each worker of the job: many
+#: must not keep it busy.
+TELL_SECONDS, TELL_SECONDS_EACH = 2.0, 0.02
 #: Failed waves in a row after which the job stops instead of trying every slice.
 HOPELESS = 8
 
@@ -85,6 +88,8 @@ class WaveRunner:
         self._done = 0
         self._base = -1 if base is None else base
         self._notes = notes
+        self._tell_every = TELL_SECONDS
+        self._told = False
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
         """Run one wave, as large as its time goal and the other workers' share allow. False if no slice can be claimed.
@@ -110,6 +115,7 @@ class WaveRunner:
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started = self._clock.monotonic()
         ids = [claim.slice_id for claim in claims]
+        self._tell_every = max(TELL_SECONDS, TELL_SECONDS_EACH * open_part.workers)
         self._heartbeat.begin(ids)
         self._done = 0
         try:
@@ -242,14 +248,19 @@ class WaveRunner:
 
     def _run_once(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         wave, told = self._wave(claims), 0
+        if self._told:  # By an attempt that has failed.
+            self._tell_ledger(claims, 0)
         with about(wave=wave.id, **_facts(claims)):
-            place = here()
+            place, due = here(), self._clock.monotonic() + self._tell_every
 
             def tell(units: int) -> None:
-                nonlocal told
+                nonlocal told, due
                 told += units
                 with at(place):  # Engines report from their own threads.
                     progress(units)
+                    if (now := self._clock.monotonic()) >= due:
+                        self._tell_ledger(claims, told)
+                        due = now + self._tell_every
 
             with self._step("run"):
                 program = self._setup.program(self._part, wave, self._ledger, self._job_id)
@@ -266,6 +277,15 @@ class WaveRunner:
             # Rows that the engine has not reported while it ran.
             if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
                 progress(read - told)
+            self._told = False
+
+    def _tell_ledger(self, claims: Sequence[Claim], units: int) -> None:
+        """Show others how far the wave is, until its slices are complete or given back. If that fails, they wait for
+        the next time.
+        """
+        self._told = units > 0
+        with suppress(InstepError):
+            self._ledger.slices.tell(claims[0], self._worker, units)
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence the earlier holders of these slices in the target, then complete the slices that they had committed but

@@ -396,7 +396,7 @@ class Worker:
             job = self._context.ledger.jobs.get(job_id)
         except (Transient, Unknown):
             return
-        done = job.part(ref).counts.read if job else 0
+        done = job.part(ref).done if job else 0
         missing = done - self._shown.get((job_id, ref), 0)
         if missing > 0:
             self._progress((job_id, ref), missing)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    func,
     insert,
     or_,
     select,
@@ -275,6 +276,7 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
         parts[part.job_id].append(part)
     statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     running = {row.id for row in rows if row.state == JobState.RUNNING.value}
+    underway = _underway(tx, running) if running else {}
     since = tx.now() - WINDOW if running else _NEVER
     for group in tx.dialect.statistics(tx.connection, ids, since):
         statistics[group.job_id, group.ref].append(group)
@@ -289,13 +291,32 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
             updated_at=row.updated_at,
             finished_at=row.finished_at,
             error=row.error,
-            parts=tuple(_status(part, statistics[row.id, part.ref], runs=row.id in running) for part in parts[row.id]),
+            parts=tuple(
+                _status(
+                    part,
+                    statistics[row.id, part.ref],
+                    runs=row.id in running,
+                    underway=underway.get((row.id, part.ref), 0),
+                )
+                for part in parts[row.id]
+            ),
         )
         for row in rows
     ]
 
 
-def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool) -> PartStatus:
+def _underway(tx: Transaction, job_ids: Collection[str]) -> dict[tuple[str, str], int]:
+    """Units read in waves that have not ended, by job and partition: what was told of a slice that has is in that."""
+    told = (
+        select(slices.c.job_id, slices.c.ref, func.sum(job_workers.c.units).label("units"))
+        .join(slices, and_(slices.c.id == job_workers.c.slice_id, slices.c.worker_id == job_workers.c.worker_id))
+        .where(job_workers.c.job_id.in_(sorted(job_ids)), PROCESSING)
+        .group_by(slices.c.job_id, slices.c.ref)
+    )
+    return {(row.job_id, row.ref): int(row.units) for row in tx.connection.execute(told)}
+
+
+def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool, underway: int) -> PartStatus:
     states: dict[SliceState, int] = {}
     units, counts, lately = 0, Counts(), NOTHING_LATELY
     for group in groups:
@@ -314,4 +335,5 @@ def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool) -> PartSta
         units=units,
         counts=counts,
         lately=lately,
+        underway=underway,
     )

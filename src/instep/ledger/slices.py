@@ -37,12 +37,18 @@ from instep.ledger.slice_rows import (
     lock,
     one_more,
 )
-from instep.ledger.tables import job_parts, slice_work, slices
+from instep.ledger.tables import job_parts, job_workers, slice_work, slices
 from instep.ledger.transaction import Store, Transaction, batches, reads, writes, writes_at_once
 
 # By their ids alone: with a condition on the worker, PostgreSQL compares each of them with all that this has in work.
 _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence, slices.c.worker_id).where(
     slices.c.id.in_(bindparam("b_ids", expanding=True))
+)
+
+_TELL: Final = (
+    update(job_workers)
+    .where(job_workers.c.job_id == bindparam("b_job"), job_workers.c.worker_id == bindparam("b_worker"))
+    .values(slice_id=bindparam("b_id"), units=bindparam("b_n"))
 )
 
 
@@ -188,6 +194,15 @@ class Slices(Store):
             return False
         _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
         return True
+
+    @writes_at_once
+    def tell(self, tx: Transaction, claim: Claim, worker_id: str, units: int) -> None:
+        """So many units were read in the wave that this slice is one of. It counts in `PartStatus.underway` as long as
+        the worker has the slice in work, and replaces what it told before.
+        """
+        tx.connection.execute(
+            _TELL, {"b_job": claim.job_id, "b_worker": worker_id, "b_id": claim.slice_id, "b_n": units}
+        )
 
     @reads
     def of_part(self, tx: Transaction, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:

@@ -34,7 +34,7 @@ from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storab
 from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0011"
+HEAD: Final = "0012"
 
 metadata = MetaData(
     naming_convention={
@@ -139,12 +139,15 @@ job_parts = Table(
     Index("job_parts_epoch", "ref", "epoch"),
 )
 
-#: Who takes part in which job. Workers that are gone leave no rows behind: who buries them sees to it, and sweeps do.
+#: Who takes part in which job; `units` of the wave that `slice_id` is one of are read. Workers that are gone leave no
+#: rows behind: who buries them sees to it, and sweeps do.
 job_workers = Table(
     "job_workers",
     metadata,
     Column("job_id", _ID, primary_key=True),
     Column("worker_id", _WORKER, primary_key=True),
+    Column("slice_id", _ID),
+    Column("units", BigInteger, nullable=False, server_default=text("0")),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     Index("job_workers_worker", "worker_id"),
 )

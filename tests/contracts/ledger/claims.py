@@ -304,3 +304,29 @@ class Claims(Fixtures):
         ledger.parts.adopt(lease_of(ledger, "bob"))
         ledger.jobs.start("job")
         assert len(claim_all(ledger, "bob")) == 1
+
+    # How far a wave is.
+
+    def test_units_told_of_a_wave_count_until_its_slices_are_done(self, ledger: Ledger) -> None:
+        part = running(ledger, [plan(0, [0, 1]), plan(1, [2])])
+        claims = claim_all(ledger)
+        for units in (1, 3):
+            ledger.slices.tell(claims[0], "ann", units)
+            status = status_of(ledger)
+            assert (status.underway, status.counts.read, status.done) == (units, 0, units)
+        ledger.slices.tell(claims[0], "nobody", 7)
+        assert job_of(ledger).done == 3
+        ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        status = status_of(ledger)
+        assert (status.underway, status.done) == (0, status.counts.read)
+        assert status.done == 3
+
+    def test_units_told_of_slices_that_were_given_back_count_no_more(self, ledger: Ledger) -> None:
+        running(ledger, [plan(0, [0, 1])])
+        joined(ledger, "bob")
+        (claim,) = claim_all(ledger)
+        ledger.slices.tell(claim, "ann", 2)
+        ledger.slices.give_back([claim], "ann", spent=False)
+        assert status_of(ledger).underway == 0
+        assert claim_all(ledger, "bob")
+        assert status_of(ledger).underway == 0

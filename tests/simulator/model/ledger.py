@@ -270,6 +270,10 @@ class _Slices(_Kept, Slices):
         with self._lock:
             slices.complete(self._tables, part, worker_id, outcomes, job_id=job_id)
 
+    def tell(self, claim: Claim, worker_id: str, units: int) -> None:
+        with self._lock:
+            workers.tell(self._tables, claim, worker_id, units)
+
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:

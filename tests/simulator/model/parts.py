@@ -11,7 +11,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.leases import Lease
 from instep.ledger.parts import NewPart
-from tests.simulator.model import documents, instances, leases, moves, slices
+from tests.simulator.model import documents, instances, leases, moves, slices, workers
 from tests.simulator.model.tables import JobRow, PartRow, Tables
 
 
@@ -197,6 +197,7 @@ def status(tables: Tables, job: JobRow, row: PartRow) -> PartStatus:
         units=row.units,
         counts=row.counts,
         lately=row.completed.lately(tables.now()) if job.state is JobState.RUNNING else NOTHING_LATELY,
+        underway=workers.underway(tables, job, row.processing) if job.state is JobState.RUNNING else 0,
     )
 
 

@@ -112,7 +112,9 @@ class JobRow:
 
 @dataclass(slots=True)
 class WorkerRow:
-    """`job_ids` are those it takes part in, `slices` those it has in work."""
+    """`job_ids` are those it takes part in, `slices` those it has in work; `told` of a wave of each job: one of its
+    slices, and how many units are read.
+    """
 
     id: str
     kind: str
@@ -122,6 +124,7 @@ class WorkerRow:
     heartbeat_at: int
     job_ids: set[str] = field(default_factory=set)
     slices: dict[str, SliceRow] = field(default_factory=dict)
+    told: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

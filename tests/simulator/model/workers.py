@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from instep.domain.jobs import Claim
 from instep.ledger.workers import WorkerInfo
-from tests.simulator.model.tables import JobRow, Tables, WorkerRow
+from tests.simulator.model.tables import JobRow, SliceRow, Tables, WorkerRow
 
 
 def register(tables: Tables, worker_id: str, *, kind: str, host: str, pid: int) -> None:
     now, known = tables.now(), tables.workers.get(worker_id)
     row = WorkerRow(worker_id, kind, host, pid, now, now)
     if known is not None:
-        row.job_ids, row.slices = known.job_ids, known.slices
+        row.job_ids, row.slices, row.told = known.job_ids, known.slices, known.told
     tables.workers[worker_id] = row
 
 
@@ -23,6 +26,22 @@ def leave(tables: Tables, job: JobRow, worker_id: str) -> None:
     job.workers.discard(worker_id)
     if worker_id in tables.workers:
         tables.workers[worker_id].job_ids.discard(job.id)
+        tables.workers[worker_id].told.pop(job.id, None)
+
+
+def tell(tables: Tables, claim: Claim, worker_id: str, units: int) -> None:
+    row = tables.workers.get(worker_id)
+    if row is not None and claim.job_id in row.job_ids:
+        row.told[claim.job_id] = claim.slice_id, units
+
+
+def underway(tables: Tables, job: JobRow, processing: Mapping[str, SliceRow]) -> int:
+    """Units read in waves of a part that have not ended."""
+    rows = [tables.workers[each] for each in job.workers if each in tables.workers]
+    told = [(row.id, *row.told[job.id]) for row in rows if job.id in row.told]
+    return sum(
+        units for worker_id, name, units in told if name in processing and processing[name].worker_id == worker_id
+    )
 
 
 def remove(tables: Tables, worker_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Documents are compared, embedded and staged in groups of about this many rows.
+#: Documents are compared, embedded and staged in groups of about this many rows; fewer of them with a slow embedder.
 GROUP_ROWS = 4_000
+FIRST_GROUP_ROWS, LEAST_GROUP_ROWS, GROUP_SECONDS = 500, 50, 1.0
 
 
 class IncompleteDocument(InstepError):
@@ -124,11 +126,13 @@ class Writer:
         return outcome_batch(staged, [done.encoded(name) for name, done in self._slices.items()])
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
-        for group in whole_documents(chunks):
+        size = GroupSize()
+        for group in whole_documents(chunks, size):
             ends, effects, change = self._group(group)
             if change.rows.num_rows or change.stale.num_rows:
                 yield change
             # What was refused since is among the flaws.
+            size.learn(group.num_rows)
             for place, each in enumerate(ends):
                 _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
 
@@ -225,28 +229,42 @@ class Writer:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def whole_documents(chunks: Iterable[pa.RecordBatch], rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
-    """Batches regrouped into tables of about `rows` rows that hold whole documents only.
+class GroupSize:
+    """How many rows the next group has: what is done in about `GROUP_SECONDS`. Progress is told group by group."""
+
+    def __init__(self) -> None:
+        self.rows = FIRST_GROUP_ROWS
+        self._began = time.monotonic()
+
+    def learn(self, rows: int) -> None:
+        """A group of so many rows is done."""
+        now = time.monotonic()
+        wanted = round(rows * GROUP_SECONDS / max(now - self._began, 1e-3))
+        self.rows = max(LEAST_GROUP_ROWS, min(GROUP_ROWS, wanted))
+        self._began = now
+
+
+def whole_documents(chunks: Iterable[pa.RecordBatch], size: GroupSize | None = None) -> Iterator[pa.Table]:
+    """Batches regrouped into tables of about so many rows that hold whole documents only.
 
     Raises `IncompleteDocument` when the rows end, or another document begins, before an end row.
     """
     import numpy as np
 
+    size = size or GroupSize()
     waiting: list[pa.RecordBatch] = []
     held = 0
     for batch in chunks:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        held += batch.num_rows
-        ends = np.flatnonzero(_flags(batch["end_of_document"]))
-        if held < rows or not len(ends):
-            continue
-        last = int(ends[-1]) + 1
-        rest = batch.slice(last)
-        waiting[-1] = batch.slice(0, last)
-        yield _table(waiting)
-        waiting, held = ([rest], rest.num_rows) if rest.num_rows else ([], 0)
+        rest = batch
+        while rest.num_rows:
+            ends = np.flatnonzero(_flags(rest["end_of_document"])) + 1
+            enough = ends[ends + held >= size.rows]
+            if not len(enough):
+                waiting.append(rest)
+                held += rest.num_rows
+                break
+            yield _table([*waiting, rest.slice(0, int(enough[0]))])
+            waiting, held, rest = [], 0, rest.slice(int(enough[0]))
     if waiting:
         yield _table(waiting)
 

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from instep.domain.waves import TaskOutcome, Wave, WaveSlice, deal
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
+from instep.pipeline.engine.counting import watched
 from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
 from instep.pipeline.engine.tasks import closed, pipelined
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
@@ -82,17 +82,16 @@ class _Task:
     def run(self, stop: threading.Event, tally: _Tally) -> None:
         counted = 0
 
-        def watched(chunks: Batches) -> Batches:
-            """A document counts once the writer is past its end row."""
+        def tell(documents: int) -> None:
             nonlocal counted
-            for batch in _until(stop, chunks):
-                yield batch
-                ends = pc.sum(batch.column("end_of_document")).as_py() or 0
-                counted += ends
-                tally.add(ends)
+            counted += documents
+            tally.add(documents)
+
+        def watching(chunks: Batches) -> Batches:
+            return watched(_until(stop, chunks), tell)
 
         changes = _until(stop, (change_batch(part) for part in self._slices))
-        self.rows = list(pipelined(self._program, changes, watched))
+        self.rows = list(pipelined(self._program, changes, watching))
         tally.add(sum(len(part.changes) for part in self._slices) - counted)
 
 

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from instep.error_transport import explained, packed
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.tasks import pipelined
@@ -59,12 +61,12 @@ class SparkEngine:
         try:
             if isinstance(program, TableProgram):
                 return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
-            with self._lock:
-                units = sum(len(part.changes) for part in wave.slices)
+            with self._lock, counter() as counted:
+                tell = _Progress(sum(len(part.changes) for part in wave.slices), progress, counted)
                 if isinstance(program, RowProgram):
-                    return self._of_rows(session, wave, program, _Progress(units, progress))
-                frame = self._frame(session, wave, program)
-                return merged_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
+                    return self._of_rows(session, wave, program, tell, counted)
+                frame = self._frame(session, wave, program, counted)
+                return merged_outcomes(_collect(session, frame, wave, tell), wave)
         except Exception as error:
             found = self._spark.explained(session, error)
             if found is error:
@@ -79,7 +81,7 @@ class SparkEngine:
         """Stops the session if it was ours."""
         self._spark.close()
 
-    def _frame(self, session: SparkSession, wave: Wave, program: WaveProgram) -> DataFrame:
+    def _frame(self, session: SparkSession, wave: Wave, program: WaveProgram, counted: Path) -> DataFrame:
         from instep.pipeline.engine.tasks import ddl, outcome_task
 
         transform: Transform | None = getattr(program, "transform", None)
@@ -89,15 +91,15 @@ class SparkEngine:
             # 2 cores).
             shares = deal(wave.slices, wave.tasks)
             numbers = session.range(0, len(shares), 1, len(shares))
-            return sparkapi.map_in_arrow(numbers, outcome_task(shares, program), ddl(OUTCOME_SCHEMA))
+            return sparkapi.map_in_arrow(numbers, outcome_task(shares, Counted(program, counted)), ddl(OUTCOME_SCHEMA))
         from instep.pipeline.engine.datasource import wave_source
 
         session.dataSource.register(wave_source(self._source, wave, program))
         chunks = transformed(session.read.format(self._source).load(), transform, self._source)
-        return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
+        return sparkapi.map_in_arrow(chunks, _writer(Counted(program, counted)), ddl(OUTCOME_SCHEMA))
 
     def _of_rows(
-        self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress
+        self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress, counted: Path
     ) -> Sequence[TaskOutcome]:
         """Run a wave of rows. Changes that need no row of the table are done here, beside Spark's work: they
         are few.
@@ -111,12 +113,13 @@ class SparkEngine:
             frame = _read_by_spark(lambda: program.changed_rows(lambda: session, wave, self._source))
             check_rows(sparkapi.explained(frame), self._source)
             transform: Transform | None = getattr(program, "transform", None)
+            writing = Counted(program, counted)
             if transform is None:
-                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(program), ddl(OUTCOME_SCHEMA))
+                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(writing), ddl(OUTCOME_SCHEMA))
             else:
                 chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))
                 tasks = sparkapi.map_in_arrow(
-                    transformed(chunks, transform, self._source), _writer(program), ddl(OUTCOME_SCHEMA)
+                    transformed(chunks, transform, self._source), _writer(writing), ddl(OUTCOME_SCHEMA)
                 )
             found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
         return row_outcomes(found, wave)
@@ -158,18 +161,23 @@ def _as_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Progress:
-    """Tells how many units are done, by Spark's tasks: it says how many of them are, not which. An even share each is
-    near enough.
+    """Tells how many units are done: by Spark's tasks, of which it says how many are, not which (an even share each is
+    near enough), and by what tasks have `counted`.
     """
 
-    def __init__(self, units: int, tell: Callable[[int], None] | None) -> None:
+    def __init__(self, units: int, tell: Callable[[int], None] | None, counted: Path | None = None) -> None:
         self._units = units
         self._tell = tell
         self._told = 0
+        self._counted = counted
 
     def look(self, done: int, tasks: int) -> None:
-        """The number of tasks may grow: then nothing is told until there is more to tell."""
+        """The number of tasks may grow, and one that is run again counts twice: then nothing is told until there is
+        more to tell.
+        """
         share = self._units * min(done, tasks) // max(1, tasks)
+        if self._counted is not None:
+            share = max(share, min(self._units, self._counted.stat().st_size))
         if self._tell and share > self._told:
             self._tell(share - self._told)
             self._told = share
@@ -184,8 +192,8 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
 
     def body() -> None:
         try:
-            sparkapi.join_group(session, group, pool="short" if wave.work <= SHORT_WORK else "long")
-            answer.append(frame.toArrow())
+            with sparkapi.grouped(session, group, pool="short" if wave.work <= SHORT_WORK else "long"):
+                answer.append(frame.toArrow())
         except BaseException as error:
             failed.append(error)
         finally:

@@ -7,8 +7,8 @@ import os
 import subprocess
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,6 +28,9 @@ LAUNCH_SECONDS = 45.0
 STOP_SECONDS = 120
 #: How long Spark may take to hear that it is not needed any more; then it is left alone.
 GOODBYE_SECONDS = 5.0
+
+#: What a Connect server has told of the tasks of each group: how many are done, and how many there are.
+_told: dict[str, tuple[int, int]] = {}
 
 #: Whether files that a Connect session is sent are its own. Servers that PySpark starts have it off: then they are
 #: every session's, also when the session has ended and they are deleted, and tasks that look for them fail.
@@ -239,16 +242,31 @@ def map_in_arrow(
     return mapped
 
 
-def join_group(session: SparkSession, group: str, pool: str) -> None:
-    """Put the jobs that this thread starts from now on into `group`, so that they can be watched and cancelled.
+@contextmanager
+def grouped(session: SparkSession, group: str, pool: str) -> Iterator[None]:
+    """A context in which all that this thread starts belongs to `group`, so that it can be watched and cancelled.
 
     Where Spark schedules fairly, each pool gets its share of the cores. Connect has no way to name one.
     """
-    if is_connect(session):
-        session.addTag(group)
+    if not is_connect(session):
+        session.sparkContext.setJobGroup(group, "Instep wave", interruptOnCancel=True)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        yield
         return
-    session.sparkContext.setJobGroup(group, "Instep wave", interruptOnCancel=True)
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    session.addTag(group)
+    thread = threading.get_ident()
+
+    def told(stages: Iterable[Any], **_: object) -> None:
+        """Called by the thread that waits for an answer, for every one that waits for some in this session."""
+        if threading.get_ident() == thread and (known := list(stages)):
+            _told[group] = _sums((each.num_completed_tasks, each.num_tasks) for each in known)
+
+    session.registerProgressHandler(told)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(told)
+        _told.pop(group, None)
 
 
 def cancel_group(session: SparkSession, group: str) -> bool:
@@ -260,11 +278,19 @@ def cancel_group(session: SparkSession, group: str) -> bool:
 
 
 def tasks_done(session: SparkSession, group: str) -> tuple[int, int]:
-    """Tasks of `group` that have finished, and how many there are; 0 where Spark does not say (Connect)."""
+    """Tasks of `group` that have finished, and how many there are; 0 while Spark has not said. Connect does so every
+    two seconds.
+    """
     if is_connect(session):
-        return 0, 0
+        return _told.get(group, (0, 0))
     tracker = session.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    known = [stage for stage in stages if stage]
-    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+    return _sums((stage.numCompletedTasks, stage.numTasks) for stage in stages if stage)
+
+
+def _sums(numbers: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    done, tasks = 0, 0
+    for some, all_of_them in numbers:
+        done, tasks = done + some, tasks + all_of_them
+    return done, tasks

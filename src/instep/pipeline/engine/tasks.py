@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Protocol, cast
 
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
@@ -120,12 +120,20 @@ def read_task(program: RowProgram) -> Callable[[Batches], Batches]:
     return task
 
 
-def outcome_of_rows(program: RowProgram) -> Callable[[Batches], Batches]:
+class WritesRows(Protocol):
+    """The part of a `RowProgram` that runs in tasks."""
+
+    def read_rows(self, rows: Batches) -> Batches: ...
+
+    def write(self, chunks: Batches) -> Batches: ...
+
+
+def outcome_of_rows(program: WritesRows) -> Callable[[Batches], Batches]:
     """The same, which writes what it has read."""
     pickled = CloudPickleSerializer().dumps(program)
 
     def task(rows: Batches) -> Batches:
-        mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
+        mine = cast(WritesRows, CloudPickleSerializer().loads(pickled))
         return settled(packed(pipelined(_OfRows(mine), rows)))
 
     return task
@@ -134,7 +142,7 @@ def outcome_of_rows(program: RowProgram) -> Callable[[Batches], Batches]:
 class _OfRows:
     """A program whose changes come with their rows."""
 
-    def __init__(self, program: RowProgram) -> None:
+    def __init__(self, program: WritesRows) -> None:
         self.read = program.read_rows
         self.write = program.write
 

@@ -1,0 +1,70 @@
+"""Progress of the tasks of a wave of documents, told while they run.
+
+Spark says of a task when it has ended, and nothing before. Tasks on the machine of the driver count in a file there, a
+byte for each document; tasks elsewhere do not find the file, and are counted when they have ended.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pyarrow.compute as pc
+
+from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
+
+#: Rows of a batch as the writer gets them.
+_ROWS = 250
+
+
+@contextmanager
+def counter() -> Iterator[Path]:
+    """An empty file for the time of the context."""
+    number, name = tempfile.mkstemp(prefix="instep-wave-")
+    os.close(number)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class Counted:
+    """A program of documents, or of rows that are documents, that counts those which it is done with."""
+
+    def __init__(self, program: WaveProgram, file: Path) -> None:
+        self._program = program
+        self._file = str(file)
+
+    def read(self, changes: Batches) -> Batches:
+        return self._program.read(changes)
+
+    def read_rows(self, rows: Batches) -> Batches:
+        return cast(RowProgram, self._program).read_rows(rows)
+
+    def write(self, chunks: Batches) -> Batches:
+        return self._program.write(self._counted(chunks))
+
+    def _counted(self, chunks: Batches) -> Batches:
+        try:
+            file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
+        except OSError:  # Another machine, or nobody waits for the wave any more.
+            yield from chunks
+            return
+        try:
+            yield from watched(chunks, lambda documents: os.write(file, bytes(documents)))
+        finally:
+            os.close(file)
+
+
+def watched(chunks: Batches, tell: Callable[[int], object]) -> Batches:
+    """The same rows, in small batches. The documents that end in one are done once the next is asked for."""
+    for batch in chunks:
+        for start in range(0, batch.num_rows, _ROWS):
+            rows = batch.slice(start, _ROWS)
+            yield rows
+            if ends := pc.sum(rows.column("end_of_document")).as_py():
+                tell(ends)

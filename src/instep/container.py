@@ -127,7 +127,7 @@ class Container:
             liveness=LockFiles(self.project.state_dir / "workers"),
             progress=progress,
             status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress),
-            choose=self.choose,
+            choose=partial(self.choose, ledger=ledger),
             engine=self.engine,
             prepare=self.prepare,
             counters=counters or Uncounted(),
@@ -209,11 +209,12 @@ class Container:
             self.setups_of, lambda ref: all_upstream_refs(self.project, [ref]), context, wait_seconds
         )
 
-    def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
-        """Inline or Spark for this much work, and why."""
+    def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
+        """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""
         warm, cores = self._lazy_spark_is_warm(), cores_of(self._master, self.project.spark.remote)
+        known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
-            return choose_for_table(work, warm=warm, cores=cores)
+            return choose_for_table(work, warm=warm, cores=cores, known=known)
         return choose(
             self._setting,
             work,
@@ -221,6 +222,8 @@ class Container:
             warm=warm,
             cores=cores,
             in_process=setup.in_process,
+            slow=setup.slow,
+            known=known,
         )
 
     def engine(self, choice: EngineChoice) -> Engine:

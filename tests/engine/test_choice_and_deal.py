@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.planning import Measured
 from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
 
 
@@ -67,3 +68,49 @@ def test_a_remote_address_wins_over_the_master() -> None:
 def test_paces_are_positive() -> None:
     assert pace_of("inline").seconds(1_000) > 0
     assert pace_of("spark", 8).work_per_second > pace_of("spark", 2).work_per_second
+
+
+def slowed(factor: float, engine: str = "inline", cores: int = 2) -> Measured:
+    """So many times slower than is believed, for ten seconds."""
+    usual = pace_of("inline") if engine == "inline" else pace_of(engine, cores)
+    return Measured(engine, usual.cores, round(usual.work_per_second * 10 / factor), 10_000, "0123456789ab")
+
+
+def test_estimates_are_by_what_was_measured_and_say_so() -> None:
+    default = chosen(work=100_000)
+    assert default.pace_from == "a default"
+    known = choose("auto", 100_000, needs_spark=False, warm=False, cores=2, known=[slowed(100)])
+    assert known.pace_from == "measured in job 01234567"
+    assert known.inline_seconds == pytest.approx(100 * default.inline_seconds, rel=0.1)
+    assert known.work_per_second == pytest.approx(default.work_per_second / 100, rel=0.01)
+
+
+def test_an_engine_that_was_never_measured_is_as_much_slower_as_the_other() -> None:
+    """Else it would be tried because nothing is known of it."""
+    work = 20_000
+    assert choose("auto", work, needs_spark=False, warm=False, cores=2, known=[slowed(100)]).name == "inline"
+    assert choose("auto", work, needs_spark=False, warm=False, cores=64, known=[slowed(100)]).name == "spark"
+
+
+def test_a_pace_of_few_cores_counts_for_many() -> None:
+    many = choose("spark", 10**6, needs_spark=False, warm=True, cores=16, known=[slowed(10, "spark", 4)])
+    assert many.work_per_second == pytest.approx(pace_of("spark", 16).work_per_second / 10, rel=0.01)
+
+
+def test_a_pace_of_its_own_counts_before_that_of_another_engine() -> None:
+    both = [slowed(100), slowed(2, "spark")]
+    choice = choose("spark", 10**6, needs_spark=False, warm=True, cores=2, known=both)
+    assert choice.work_per_second == pytest.approx(pace_of("spark", 2).work_per_second / 2, rel=0.01)
+
+
+def test_an_embedder_that_is_no_hashing_is_taken_for_slow_until_it_was_measured() -> None:
+    slow = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slow=True)
+    assert slow.inline_seconds > 10 * chosen(work=10_000).inline_seconds
+    fast = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slow=True, known=[slowed(1)])
+    assert fast.inline_seconds == chosen(work=10_000).inline_seconds
+
+
+def test_a_table_is_estimated_by_what_was_measured() -> None:
+    known = Measured("spark", 2, 1_000, 10_000, "job")
+    choice = choose_for_table(1_000, warm=True, cores=2, known=[known])
+    assert (choice.spark_seconds, choice.pace_from) == (10.0, "measured in job job")

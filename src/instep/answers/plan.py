@@ -11,13 +11,17 @@ from instep.planning.plan import EntityPlan
 
 
 class Engine(Answer):
-    """The engine that a run would take; seconds are estimates, start included."""
+    """The engine that a run would take; seconds are estimates, start included, by its pace: rows a second, `measured
+    in` a job, or `a default`.
+    """
 
     name: str
     reason: str
     work: int
     inline_seconds: float
     spark_seconds: float
+    work_per_second: float
+    pace_from: str
 
 
 class Change(Answer):

@@ -95,7 +95,7 @@ class Instep(Handling, Instances, Jobs, Queues, Upkeep):
                     ledger,
                     options,
                     generation_of(ledger, setup.ref, name),
-                    choose=container.choose,
+                    choose=partial(container.choose, ledger=ledger),
                     listing=_listing(watch, setup.ref.label),
                     indexes=indexes,
                 )

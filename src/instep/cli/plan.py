@@ -133,6 +133,7 @@ def _show_reasons(out: Output, each: Plan) -> None:
         out.line(f"{name}: waits for {', '.join(map(str, each.waits_for))}")
     if each.pending:
         out.line(f"{name}: runs {each.engine.name}: {each.engine.reason}")
+        out.line(f"{name}: about {each.engine.work_per_second:,.0f} rows a second ({each.engine.pace_from})")
     for warning in each.warnings:
         out.line(f"{name}: {warning}")
     for problem in each.problems:

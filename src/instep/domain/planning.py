@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instep.domain.jobs import SlicePlan
@@ -194,11 +194,18 @@ def lpt_bound(works: Sequence[int], workers: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Speed of one engine: work units per second on all of its cores, and what one start costs."""
+    """Speed of one engine: work units per second on all of its cores, and what one start costs. `job_id`: by whose
+    waves it was measured; empty if it is a default.
+    """
 
     start_seconds: float
     work_per_second: float
     cores: int = 1
+    job_id: str = ""
+
+    @property
+    def origin(self) -> str:
+        return f"measured in job {self.job_id[:8]}" if self.job_id else "a default"
 
     def seconds(self, work: int) -> float:
         return self.start_seconds + work / self.work_per_second
@@ -215,6 +222,32 @@ def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:
         return pace
     measured = work / seconds
     return replace(pace, work_per_second=(pace.work_per_second + measured) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The pace of an engine in the waves of a job: work and milliseconds, on so many cores."""
+
+    engine: str
+    cores: int
+    work: int
+    milliseconds: int
+    job_id: str
+
+
+#: What a measured pace is worth something for: shorter waves are mostly commits.
+MEASURED_SECONDS = 5.0
+
+
+def measured_pace(default: Pace, engine: str, defaults: Mapping[str, Pace], known: Sequence[Measured]) -> Pace:
+    """The pace of an engine by what is known of it, else of another one: what takes one so much longer than its default
+    takes the other as much longer than its own.
+    """
+    for each in sorted(known, key=lambda each: each.engine != engine):
+        usual = defaults[each.engine]
+        slowness = each.work * 1_000 / each.milliseconds / (usual.work_per_second * each.cores / usual.cores)
+        return replace(default, work_per_second=default.work_per_second * slowness, job_id=each.job_id)
+    return default
 
 
 def tasks_of(work: int, pace: Pace) -> int:

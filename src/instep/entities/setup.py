@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from instep.domain.counts import Counts
-from instep.domain.fingerprint import changed_parts
+from instep.domain.fingerprint import changed_parts, digest
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import ManifestEntry, decode_changes
 from instep.domain.promotion_rules import NEEDED, Loss
@@ -161,6 +161,16 @@ class EntitySetup(ABC):
     def scanned(self) -> bool:
         """Whether the slices of a wave are read in one scan: then they are neither split nor claimed alone."""
         return False
+
+    @property
+    def slow(self) -> bool:
+        """Whether its rows take much longer than to write them, as far as that is known without trying."""
+        return False
+
+    @property
+    def how(self) -> str:
+        """A digest of what its pace depends on: the embedder and the transform, if it has some."""
+        return digest([self.fingerprint.get("embedder", ""), self.fingerprint.get("transform", "")])
 
     @property
     def most_claims(self) -> int:

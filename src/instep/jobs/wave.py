@@ -11,6 +11,8 @@ from functools import partial
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.planning import (
+    MEASURED_SECONDS,
+    Measured,
     Pace,
     fair_share,
     is_giant,
@@ -90,6 +92,7 @@ class WaveRunner:
         self._notes = notes
         self._tell_every = TELL_SECONDS
         self._told = False
+        self._work, self._seconds, self._odd = 0, 0.0, False
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
         """Run one wave, as large as its time goal and the other workers' share allow. False if no slice can be claimed.
@@ -113,7 +116,7 @@ class WaveRunner:
         return True
 
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
-        started = self._clock.monotonic()
+        started, self._odd = self._clock.monotonic(), False
         ids = [claim.slice_id for claim in claims]
         self._tell_every = max(TELL_SECONDS, TELL_SECONDS_EACH * open_part.workers)
         self._heartbeat.begin(ids)
@@ -126,7 +129,11 @@ class WaveRunner:
             self._heartbeat.end(ids)
         with suppress(InstepError):  # The worker that finishes the part does it again.
             self._setup.settle(self._part, self._ledger, self._job_id)
-        self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
+        seconds = self._clock.monotonic() - started
+        self._pace = learned_pace(self._pace, self._done, seconds)
+        if not self._odd:
+            self._work += self._done
+            self._seconds += seconds
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -234,7 +241,17 @@ class WaveRunner:
         self._clock.sleep(pause)
         return True
 
+    @property
+    def measured(self) -> Measured | None:
+        """The pace of its waves, but for those that were tried again or had their vectors at hand; None if they were
+        too short to tell.
+        """
+        if self._work <= 0 or self._seconds < MEASURED_SECONDS:
+            return None
+        return Measured(self._engine.name, self._pace.cores, self._work, round(self._seconds * 1_000), self._job_id)
+
     def _retried(self) -> None:
+        self._odd = True
         self._context.counters.retried(self._part.ref.entity)
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
@@ -268,6 +285,8 @@ class WaveRunner:
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
             self._demand(claims)
+            counts = sum((each.counts for each in outcomes), Counts())
+            self._odd |= not self._setup.scanned and 2 * counts.embedded < counts.rows_written + counts.rows_kept
             outcomes = self._with_leaving(tasks, outcomes)
             self._guard_deletes(claims, outcomes)
             with self._step("commit"):

@@ -271,6 +271,9 @@ class Worker:
         )
         if notes is None:
             return False
+        if part_context.runner and (measured := part_context.runner.measured):
+            with suppress(InstepError):  # The next job measures it, too.
+                ledger.paces.record(ref.entity, part_context.setup.how, measured)
         self.reports[ref].notes += notes
         done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""

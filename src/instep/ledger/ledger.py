@@ -19,6 +19,7 @@ from instep.ledger.key_leases import KeyLeases
 from instep.ledger.leases import Leases
 from instep.ledger.losses import Losses
 from instep.ledger.open_parts import OpenParts
+from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
 from instep.ledger.slices import Slices
@@ -57,6 +58,7 @@ class Ledger:
         self.wants = Wants(database)
         self.events = Events(database)
         self.key_leases = KeyLeases(database)
+        self.paces = Paces(database)
 
     def close(self) -> None:
         self.database.close()

@@ -152,6 +152,20 @@ job_workers = Table(
     Index("job_workers_worker", "worker_id"),
 )
 
+#: The pace of the newest job of each entity whose waves lasted long enough, with each engine. `how` tells what was done
+#: with its documents: another embedder has another pace.
+paces = Table(
+    "paces",
+    metadata,
+    Column("entity", _NAME, primary_key=True),
+    Column("how", _ID, primary_key=True),
+    Column("engine", String(16), primary_key=True),
+    Column("cores", Integer, nullable=False),
+    Column("work", BigInteger, nullable=False),
+    Column("milliseconds", BigInteger, nullable=False),
+    Column("job_id", _ID, nullable=False),
+)
+
 #: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly, `rank` is the place in
 #: the order of claims.
 slices = Table(

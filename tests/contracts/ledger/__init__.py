@@ -52,6 +52,7 @@ from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
 from tests.contracts.ledger.losses import Losing
+from tests.contracts.ledger.paces import Paces
 from tests.contracts.ledger.pages import Paging
 from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
@@ -107,6 +108,7 @@ class LedgerContract(
     Stopping,
     Searching,
     Paging,
+    Paces,
     Claims,
     Completing,
     Documents,

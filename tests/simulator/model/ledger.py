@@ -13,6 +13,7 @@ from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
+from instep.domain.planning import Measured
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.requests import Group
@@ -34,6 +35,7 @@ from instep.ledger.leases import Holder, Lease, Leases
 from instep.ledger.ledger import Ledger
 from instep.ledger.losses import Losses
 from instep.ledger.open_parts import OpenParts
+from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import NewPart, Parts
 from instep.ledger.slices import SlicePlace, Slices, SliceView
@@ -243,6 +245,16 @@ class _Losses(_Kept, Losses):
     def listing_problem(self, ref: PartitionRef) -> str | None:
         with self._lock:
             return self._tables.listing_problems.get(ref)
+
+
+class _Paces(_Kept, Paces):
+    def record(self, entity: str, how: str, measured: Measured) -> None:
+        with self._lock:
+            self._tables.paces[entity, how, measured.engine] = measured
+
+    def of(self, entity: str, how: str) -> list[Measured]:
+        with self._lock:
+            return [each for key, each in sorted(self._tables.paces.items()) if key[:2] == (entity, how)]
 
 
 class _Slices(_Kept, Slices):
@@ -497,6 +509,7 @@ class ModelLedger(Ledger):
         self.wants = _Wants(self._tables, self._lock)
         self.events = _Events(self._tables, self._lock)
         self.key_leases = _KeyLeases(self._tables, self._lock)
+        self.paces = _Paces(self._tables, self._lock)
 
     def close(self) -> None:
         """Nothing is open."""

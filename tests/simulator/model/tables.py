@@ -11,6 +11,7 @@ from instep.domain.clock import Clock, Timing
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
 from instep.domain.manifest import ManifestEntry
+from instep.domain.planning import Measured
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -152,6 +153,7 @@ class Tables:
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     listing_problems: dict[PartitionRef, str] = field(default_factory=dict)
+    paces: dict[tuple[str, str, str], Measured] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)
     holds: MemoryHolds = field(init=False)

@@ -30,6 +30,10 @@ class DocumentSetup(DocumentAdapters):
     def unit(self) -> str:
         return "document"
 
+    @property
+    def slow(self) -> bool:
+        return self.embedder().cached
+
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:
             return differences.find_repairs(self, request)

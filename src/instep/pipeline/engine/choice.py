@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from instep.domain.planning import Pace
+from instep.domain.planning import Measured, Pace, measured_pace
 
 EngineName = Literal["inline", "spark"]
 
@@ -22,6 +23,8 @@ SPARK_START_SECONDS = 8.0
 #: Rows of a table (six columns of Parquet) that one core reads and writes. Measured on two cores, by the time of all
 #: processes (2,000,000 rows, the run from plan to end): 330,000 for Lance, 215,000 for ClickHouse in this process.
 TABLE_ROWS_PER_CORE = 250_000.0
+#: How much slower we take an embedder to be that is no hashing, before it was measured: 180 texts a second and core.
+SLOWER = 100
 #: Threads share one interpreter: past this many cores more of them do not help.
 INLINE_CORES = 2
 #: What we take a cluster to have when its master does not say.
@@ -39,6 +42,14 @@ class EngineChoice:
     spark_seconds: float
     pace: Pace
 
+    @property
+    def work_per_second(self) -> float:
+        return round(self.pace.work_per_second, 1)
+
+    @property
+    def pace_from(self) -> str:
+        return self.pace.origin
+
 
 def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pace:
     """The assumed pace of an engine before its first wave (warm: its start is over by then). The work of tables is
@@ -53,9 +64,10 @@ def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pac
     return Pace(0.0, SPARK_WORK_PER_CORE * here, here)
 
 
-def choose_for_table(rows: int, *, warm: bool, cores: int) -> EngineChoice:
+def choose_for_table(rows: int, *, warm: bool, cores: int, known: Sequence[Measured] = ()) -> EngineChoice:
     """Tables have no choice; what it takes is said all the same."""
     pace = pace_of("spark", cores, tables=True)
+    pace = measured_pace(pace, "spark", {"spark": pace}, known)
     seconds = pace.seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
     return EngineChoice("spark", "tables always run on Spark", rows, 0.0, round(seconds, 1), pace)
 
@@ -85,13 +97,19 @@ def choose(
     warm: bool,
     cores: int,
     in_process: bool = False,
+    slow: bool = False,
+    known: Sequence[Measured] = (),
 ) -> EngineChoice:
     """`warm`: a Spark session is there already (the user's own, or from an earlier entity). `in_process`: no other
     process can work with the target, which Spark's tasks are.
 
-    `cores` is what Spark has; threads here are bounded by this machine's.
+    `cores` is what Spark has; threads here are bounded by this machine's. `slow`: its embedder is one whose vectors are
+    worth a cache. `known` are paces measured before, which count for more than what is believed of all alike.
     """
-    paces = {"inline": pace_of("inline"), "spark": pace_of("spark", cores)}
+    usual = {"inline": pace_of("inline"), "spark": pace_of("spark", cores)}
+    if slow:
+        usual = {name: replace(each, work_per_second=each.work_per_second / SLOWER) for name, each in usual.items()}
+    paces = {name: measured_pace(each, name, usual, known) for name, each in usual.items()}
     inline = paces["inline"].seconds(work)
     spark = paces["spark"].seconds(work) + (0.0 if warm else SPARK_START_SECONDS)
 

@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         "an entity's partitions are not added up",
         "api/progress_feed.py",
-        "        read[name] += part.counts.read\n",
+        "        read[name] += part.done\n",
         "        read[name] = part.counts.read\n",
         ("tests/api/test_progress_payload.py",),
     ),

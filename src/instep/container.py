@@ -147,7 +147,7 @@ class Container:
         return self.setups_of(declared_refs(named, self.project) if named else demanded_refs(self.project))
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
-        """The setups of partitions by priority, then in this order. What their tables look like is asked anew, and of
+        """The setups of partitions by priority, then in this order. What their tables look like is asked again, and of
         each source once.
         """
         transforms = any(each.transform for each in self.project.entities.values())

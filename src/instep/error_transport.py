@@ -60,7 +60,7 @@ def missing(error: ImportError) -> UserError:
     extra = EXTRAS.get(name.partition(".")[0])
     if not isinstance(error, ModuleNotFoundError):
         return UserError(
-            f"the package {name or 'it needs'} does not work: {error}", hint="Install it anew, in a version that fits."
+            f"the package {name or 'it needs'} does not work: {error}", hint="Install it again, in a version that fits."
         )
     if extra is None:
         return UserError(
@@ -91,7 +91,7 @@ _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z][\w$]*(?:Exception|Error)\b)")
 _NO_NEWS = re.compile(r"^(?:An error occurred while calling .*|: |.*\b\w+Exception: ?)$")
 
-#: Spark is not there any more, as it says itself: a server that has started anew knows nothing of a session.
+#: Spark is not there any more, as it says itself: a server that has restarted knows nothing of a session.
 _GONE = (
     "stopped SparkContext",
     "SparkContext was shut down",

@@ -307,7 +307,7 @@ def test_status_gives_the_reason_of_a_pending_rebuild(folder: Path, capsys: pyte
         (("expire", "Document"), "expired"),
     ):
         said(capsys, *command)
-        assert f"Document@global: what is served is to be built anew ({how})" in said(capsys, "status")
+        assert f"Document@global: what is served is to be rebuilt ({how})" in said(capsys, "status")
         said(capsys, *run)
         assert answer(capsys, "status")[0]["notes"] == [], "there is something better"
 

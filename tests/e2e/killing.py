@@ -76,7 +76,7 @@ def rebuild_killed(
     content: Callable[[], truth.Truth],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is served is tainted and built anew; `content` is what readers of the alias find at any time."""
+    """What is served is tainted and rebuilt; `content` is what readers of the alias find at any time."""
     project = instep.load(root)
     project.run()
     before = target.served("Document")

@@ -1,4 +1,4 @@
-"""Everything is built anew while the source changes: readers find the changes before the alias moves, and after."""
+"""Everything is rebuilt while the source changes: readers find the changes before the alias moves, and after."""
 
 from __future__ import annotations
 

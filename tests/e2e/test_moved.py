@@ -56,7 +56,7 @@ def test_a_copy_is_read_once_more_and_nothing_of_it_written(root: Path, tmp_path
 
 
 def test_checkouts_in_several_places_share_a_ledger_and_have_one_corpus(root: Path, tmp_path: Path) -> None:
-    """As on several servers. What one brings in is not deleted by the next, nor written anew."""
+    """As on several servers. What one brings in is not deleted by the next, nor rewritten."""
     shutil.copytree(root.parent, tmp_path / "other")
     other = tmp_path / "other" / "project"
     shutil.rmtree(other / ".instep")

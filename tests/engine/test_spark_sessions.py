@@ -1,4 +1,4 @@
-"""The classic Spark of a process: shared by all that Instep runs in it, and begun anew when it has gone."""
+"""The classic Spark of a process: shared by all that Instep runs in it, and started again when it has gone."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Tamperer:
         writer = self.target.writer(self.physical, base)
         stale = writer.existing([replaced]) if replaced else existing_schema().empty_table()
         kept = pa.array([row["chunk_id"] for row in rows], pa.string())
-        if self.target.kind == "idempotent":  # What is written anew under its id is not to be removed.
+        if self.target.kind == "idempotent":  # What is rewritten under its id is not to be removed.
             stale = stale.filter(pc.invert(pc.is_in(stale["chunk_id"], value_set=kept)))
         schema = row_schema(self._setup.dimensions)
         made = pa.RecordBatch.from_pylist([self._whole(row) for row in rows], schema=schema)

@@ -50,7 +50,7 @@ def test_a_build_refused_by_the_ledger_is_not_served(moment: tuple[str, str, boo
     assert part.part.physical not in world.target.indexes
     assert world.current.state is InstanceState.MISSING
     world.sound()
-    assert world.run_once().promoted, "the next run begins anew"
+    assert world.run_once().promoted, "the next run starts again"
     world.sound()
 
 

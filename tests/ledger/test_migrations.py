@@ -33,7 +33,7 @@ def _schema(path: Path, *, migrate: bool) -> dict[str, list[str]]:
 
 
 def _lines(sql: str) -> list[str]:
-    """A table that was made anew has its name in quotation marks; a column that was added shares the last line."""
+    """A table that was made again has its name in quotation marks; a column that was added shares the last line."""
     plain = re.sub(r'^CREATE TABLE "(\w+)"', r"CREATE TABLE \1", sql)
     lines = re.split(r"\n|, (?=\w+ [A-Z]+)", plain)
     return sorted(re.sub(r"\s+", " ", line).strip(" ,") for line in lines if line.strip())

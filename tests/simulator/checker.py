@@ -365,7 +365,7 @@ class Checker:
         entries = self._ledger.documents.entries(checkpoint.instance)
         there = [each.document_id for uri, each in entries.items() if uri in source.documents]
         if there and not failed.intersection(there):
-            self.broken(f"{checkpoint.ref} is not built anew, and nothing would be lost by it")
+            self.broken(f"{checkpoint.ref} is not rebuilt, and nothing would be lost by it")
         return True
 
     def _truth(self, source: Source, stored: Rows, failed: set[str]) -> None:

@@ -22,7 +22,7 @@ from instep.ledger.ledger import Ledger
 
 #: Nobody builds it.
 UPSTREAM = "Upstream@global"
-#: What is made anew by it, at any time; of what is in work, the ledger refuses it.
+#: What is made again by it, at any time; of what is in work, the ledger refuses it.
 _DOUBTS = ("taint", "expire", "rebuild")
 
 

@@ -90,7 +90,7 @@ class WaitingChecker:
                 self._broken(f"{want.id}, which job {want.derivative_of} made, is still {want.state}")
 
     def in_vain(self, instance: Instance) -> bool:
-        """Whether its last build or refresh has failed because something above it is not built anew either."""
+        """Whether its last build or refresh has failed because something above it is not rebuilt either."""
         last = instance if instance.usable else self._ledger.instances.get(instance.previous or "")
         above = [PartitionRef.parse(each) for each in self._upstream.get(instance.ref, ())]
         served = [self._ledger.instances.canonical(ref, self._ledger.partitions.promoted(ref) or "") for ref in above]

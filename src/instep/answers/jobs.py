@@ -313,7 +313,7 @@ def resume_job(ledger: Ledger, job: jobs.Job) -> None:
 def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:
     """The entities of an ended job in which something failed, by generation; none if nothing did.
 
-    Running them with `retry_failures` plans anew: work that is already indexed is not repeated.
+    Running them with `retry_failures` plans again: work that is already indexed is not repeated.
     Raises `UserError` for a job that may still finish by itself.
     """
     if job.state is JobState.STOPPED:

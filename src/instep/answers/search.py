@@ -167,7 +167,7 @@ def _possible(
         return mode
     built = f"{generation_text(setup.ref, checkpoint.generation)} was built with another embedder"
     if mode == "vector":
-        raise UserError(f"{built} than the project declares now", hint="Search it with --mode text, or build it anew.")
+        raise UserError(f"{built} than the project declares now", hint="Search it with --mode text, or rebuild it.")
     progress.say(setup.ref.label, f"{built}: searched by its text only")
     return "text"
 

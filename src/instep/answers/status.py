@@ -124,7 +124,7 @@ def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> lis
     served, current = ledger.instances.get(uuid), ledger.instances.canonical(setup.ref, generation)
     if served is None or current is None or not served.left or current.usable:
         return []
-    how = "is built anew" if current.worked_on_by else "is to be built anew"
+    how = "is being rebuilt" if current.worked_on_by else "is to be rebuilt"
     return [f"what is served {how} ({ending(served)})"]
 
 

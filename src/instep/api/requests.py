@@ -57,7 +57,7 @@ class JobRequest(Body):
         default=[], max_length=1_000, description="Entities, or partitions of them; none: all of the project."
     )
     recreateIndex: Annotated[  # noqa: N815 - the seed's name
-        bool, Field(description="Build anew, beside what is served, and serve that when it is whole.")
+        bool, Field(description="Rebuild, beside the served index, and serve that when it is whole.")
     ] = False
     allowEmpty: Annotated[  # noqa: N815 - as the others are named
         bool, Field(description="What was indexed may become empty, because its source is.")

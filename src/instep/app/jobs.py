@@ -162,7 +162,7 @@ class Jobs:
         by: str = "",
     ) -> Asked:
         """Ask for these entities (all by default) as they are now in their sources, and say how their jobs are to be
-        done; with `rebuild`, have them built anew beside what is served. Returns at once: a worker does it.
+        done; with `rebuild`, have them rebuilt beside the served index. Returns at once: a worker does it.
         """
         from instep.entities.generations import checked_generation
         from instep.requests.job_requests import ask

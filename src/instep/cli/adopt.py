@@ -31,7 +31,7 @@ def adopt(
     project. Stop the runs of that project first: its later writes are refused.
 
     Of documents the index is looked at: which it has, in which versions, against the source; and some are read, cut
-    and embedded again. If that gives what is there, nothing is built anew: the next run brings only what has changed.
+    and embedded again. If that gives what is there, nothing is rebuilt: the next run brings only what has changed.
     Else, and for tables, the next run builds an index beside it, which is served when it is verified. Shows what it
     has found, and asks; without a terminal, and with `--json`, `--yes` is needed.
 

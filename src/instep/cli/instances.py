@@ -36,7 +36,7 @@ def taint(
 ) -> None:
     """Mark a partition as wrong, so that it is built again.
 
-    The next `instep run` builds everything again beside what is served, which stays until that is done. Wants that
+    The next `instep run` builds everything again beside the served index, which stays until that is done. Wants that
     are not satisfied yet follow the new instance.
 
     \b
@@ -60,7 +60,7 @@ def rebuild(
 ) -> None:
     """Build a partition again, though nothing is wrong with it.
 
-    It only asks: the next `instep run` builds, beside what is served. `instep run --full-refresh` does both at once.
+    It only asks: the next `instep run` builds, beside the served index. `instep run --full-refresh` does both at once.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def expire(
 ) -> None:
     """End what is past its time to live (`ttl` of an entity), or what is named.
 
-    Runs do that too: this command does it now, or before the time. The next `instep run` builds it anew, beside what is
+    Runs do that too: this command does it now, or before the time. The next `instep run` rebuilds it, beside what is
     served.
 
     \b

@@ -56,7 +56,7 @@ GenerationOption = Annotated[
     ),
 ]
 FullRefreshOption = Annotated[
-    bool, typer.Option("--full-refresh", help="Build everything anew, beside what is served.", show_default=False)
+    bool, typer.Option("--full-refresh", help="Rebuild everything, beside the served index.", show_default=False)
 ]
 RetryFailuresOption = Annotated[
     bool,

@@ -79,7 +79,7 @@ def backfill(
     """Bring in what was there before the queue was created.
 
     It goes by ranges of keys, beside live writes. After Ctrl-C or a crash the next call goes on; once it is complete,
-    another call begins anew, which changes nothing that is right.
+    another call starts again, which changes nothing that is right.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def backfill(
 def verify(
     name: QueueArgument,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Offer again what is missing, then compare anew.", show_default=False)
+        bool, typer.Option("--repair", help="Offer again what is missing, then compare again.", show_default=False)
     ] = False,
     quiet: QuietOption = False,
     project: ProjectOption = None,

@@ -206,5 +206,5 @@ def verdict(found: Adoption) -> str:
         return f"it goes on being used: {found.inspection.words}"
     if found.why_not is None:
         return "this ledger knows it: it goes on with it, however new what the target has seen is"
-    built = "" if found.physical is None else "; the next run builds it anew, and it is served until then"
+    built = "" if found.physical is None else "; the next run rebuilds it, and it is served until then"
     return f"{found.why_not}{built}"

@@ -439,7 +439,7 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
     try:
         found = setup.target.committed(part.physical, part.base, [claim.slice_id for claim in suspects])
     except Unknown as error:
-        raise UserError(f"{setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
+        raise UserError(f"{setup.ref}: {error}", hint="Rebuild it: instep run --full-refresh") from error
     return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
 
 

@@ -323,7 +323,7 @@ class Worker:
             problem = UserError(
                 f"{ref} was taken over by another worker: {error}",
                 hint="Nothing is lost: the other one goes on; see `instep workers`. If there is none, the target is "
-                "newer than the ledger (was that replaced?): move the target's folder away and build anew.",
+                "newer than the ledger (was that replaced?): move the target's folder away and rebuild.",
             )
             if self._kind == "run":
                 self._give_up(key, problem)

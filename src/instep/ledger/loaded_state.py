@@ -154,7 +154,7 @@ def want_of(row: Row[Any, Any]) -> Want:
 def _torn(what: str, error: Exception) -> UserError:
     return UserError(
         f"what the ledger has stored of {what} cannot be read ({error})",
-        hint="Make it anew from the ledger's log: instep ledger rebuild",
+        hint="Make it again from the ledger's log: instep ledger rebuild",
     )
 
 

@@ -1,4 +1,4 @@
-"""Do the projections say what the log leads to? And if not, they are made anew from it."""
+"""Verification of the projections against the event log, and their rebuilding from it."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished
         raise UserError(
             f"{what} is routed over {buckets} buckets, and the project now says {setup.buckets}: "
             "documents would change hands between writers",
-            hint=f"Set buckets back to {buckets}, or build it anew beside what is served: "
+            hint=f"Set buckets back to {buckets}, or rebuild it beside the served index: "
             f"instep rebalance {setup.alias} --buckets {setup.buckets}",
         )
 

@@ -43,7 +43,7 @@ class EntityBase(Model):
     depends_on: tuple[str, ...] = ()
     """Entities that this one is made from: it is built when they are there."""
     ttl: Duration | None = None
-    """Time to live of what was built, such as `30d`: after that it is built anew; without end when left out."""
+    """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
     deletes: Deletes = Deletes()
     """How much one run may delete unasked."""
 

@@ -26,7 +26,7 @@ class Backfill:
 
 
 def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts) -> Backfill:
-    """Bring the queue up to what the tables hold. Begins anew once it is complete, which changes nothing."""
+    """Bring the queue up to what the tables hold. Another call after its end starts again, which changes nothing."""
     demand_created(store)
     store.check()
     before = recall(store).filling

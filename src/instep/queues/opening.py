@@ -70,7 +70,7 @@ def demand_readable(store: PendingStore) -> None:
             f"the declaration of the queue {name} has changed since it was created",
             where=error.where,
             hint=f"Undo the change, or give the new one another name; or drop it with `instep queue drop {name}`, and"
-            " create and backfill it anew.",
+            " create and backfill it again.",
         ) from None
 
 

@@ -160,7 +160,7 @@ class _Looking:
                 suspects.surplus &= seen.surplus
 
     def repaired(self, suspects: _Suspects, progress: Progress) -> _Suspects:
-        """Offers what is missing; what the queue's own truth does not know is backfilled once more. Then looks anew."""
+        """Offer missing keys, backfill those that the queue's own truth does not know, then compare again."""
         missing = suspects.missing
         unknown = missing - self._store.confirm(missing) if missing else set()
         for keys in clusters(unknown | suspects.surplus, _CLUSTERS):

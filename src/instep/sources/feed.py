@@ -220,7 +220,7 @@ class FeedSource:
         try:
             event = event_of(line)
             if event.deletes or event.names(self.entity) != document.uri:
-                raise Vanished  # The file was written anew since: the next listing says what became of it.
+                raise Vanished  # The file was rewritten since: the next listing says what became of it.
         except Malformed:
             raise Vanished from None
         try:

@@ -1,4 +1,4 @@
-"""Projects whose index is built anew at every turn: with other rows, so that readers can tell one turn from another.
+"""Projects whose index is rebuilt at every turn: with other rows, so that readers can tell one turn from another.
 
 What is declared, and what the source holds, is made of the number of the turn alone: another process makes the same.
 """

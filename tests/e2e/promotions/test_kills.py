@@ -191,7 +191,7 @@ def test_a_generation_whose_promotion_was_killed_is_promoted_or_not(scene: Scene
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [each for each in KINDS if each.tables], ids=str)
 def test_an_interrupted_first_promotion_of_a_shared_index_is_completed(kind: Kind, tmp_path: Path) -> None:
-    """Nothing is served before: it begins anew for each step."""
+    """Nothing is served before: it starts again for each step."""
     for met, step in enumerate(kind.within("promote")):
         folder = tmp_path / f"{met}"
         with kind.place(folder) as (target, reader):

@@ -1,4 +1,4 @@
-"""Tables and namespaces whose ledger was lost: adopted, served meanwhile as they are, and built anew beside it."""
+"""Tables and namespaces whose ledger was lost: adopted, served meanwhile as they are, and rebuilt beside it."""
 
 from __future__ import annotations
 

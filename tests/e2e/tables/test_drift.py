@@ -1,4 +1,4 @@
-"""Tables and declarations that change: what differs is said, all of it is built anew, and readers see either."""
+"""Tables and declarations that change: what differs is said, all of it is rebuilt, and readers see either."""
 
 from __future__ import annotations
 

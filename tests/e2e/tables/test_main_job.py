@@ -1,4 +1,4 @@
-"""What a user of tables does every day: build, change, delete, move, and build anew."""
+"""What a user of tables does every day: build, change, delete, move, and rebuild."""
 
 from __future__ import annotations
 

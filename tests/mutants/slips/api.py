@@ -179,7 +179,7 @@ MUTANTS = [
         _REQUESTS,
     ),
     Mutant(
-        "what is to be built beside what is served is refreshed",
+        "what is to be built beside the served index is refreshed",
         "api/jobs.py",
         "rebuild=request.recreateIndex",
         "rebuild=False",

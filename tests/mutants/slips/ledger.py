@@ -149,7 +149,7 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "attempts of a document that fails begin anew each time",
+        "attempts of a document that fails start again each time",
         "ledger/failures.py",
         "before = {each: 0 if each in cured else known.get(each, 0) for each in failed}",
         "before = {each: 0 for each in failed}",

@@ -61,7 +61,7 @@ MUTANTS = [
         (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_retried_until_it_changes_or_is_requested"),
     ),
     Mutant(
-        "a job that was left unfinished is planned anew",
+        "a job that was left unfinished is planned again",
         "planning/plan.py",
         "    if unfinished and not options.full_refresh:\n",
         "    if unfinished and options.full_refresh:\n",

@@ -87,7 +87,7 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "an offer that was made anew is withdrawn by who saw the old one",
+        "an offer that was made again is withdrawn by who saw the old one",
         "queues/engines/sqlite/store.py",
         "WHERE key = ? AND version <= ?",
         "WHERE key = ? AND version >= ?",

@@ -63,7 +63,7 @@ def sweep(tables: Tables) -> Swept:
 
 
 def _pull_back(tables: Tables) -> None:
-    """What is said to have been, or to last, beyond this was written before the clock was set back. It begins anew."""
+    """What is said to have been, or to last, beyond this was written before the clock was set back. It starts again."""
     now = tables.now()
     for worker in tables.workers.values():
         worker.heartbeat_at = min(worker.heartbeat_at, now)

@@ -33,7 +33,7 @@ def ask(uri: str, *statements: str) -> None:
 
 
 def made(uri: str, rows: pa.Table, *, order: str = "tuple()", table: str = "") -> ClickHouseTable:
-    """A table of these rows in the default database, made anew."""
+    """A table of these rows in the default database, made again."""
     name = table or f"t_{uuid.uuid4().hex}"
     columns = ", ".join(f"{quoted(each.name)} Nullable({_TYPES[each.type]})" for each in rows.schema)
     ask(

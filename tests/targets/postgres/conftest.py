@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @functools.cache
 def database() -> PostgresServer:
-    """Made once in a process: a fixture of this package begins anew when other tests came between its own."""
+    """Made once in a process: a fixture of this package starts again when other tests came between its own."""
     server = running_postgres()
     server.execute(f"CREATE DATABASE {DATABASE}")
     return server

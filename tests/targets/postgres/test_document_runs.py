@@ -1,4 +1,4 @@
-"""A folder of documents in PostgreSQL, as a user has it: declared, run, searched, changed, and built anew."""
+"""A folder of documents in PostgreSQL, as a user has it: declared, run, searched, changed, and rebuilt."""
 
 from __future__ import annotations
 

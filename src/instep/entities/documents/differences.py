@@ -64,8 +64,8 @@ def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) ->
     if program is None:
         raise UserError(
             f"{setup.ref} cannot be looked at deeply: rows of tables and transforms need Spark, and what is built "
-            "otherwise than the project says now is to be built anew",
-            hint="Compare without --deep, or build it anew: instep run --full-refresh",
+            "otherwise than the project says now is to be rebuilt",
+            hint="Compare without --deep, or rebuild it: instep run --full-refresh",
         )
     return program
 
@@ -275,9 +275,7 @@ def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:
     changes of the source are left to the next run.
     """
     if request.kind is Kind.REBUILD:
-        raise UserError(
-            f"{setup.ref} is to be built anew, not repaired: {'; '.join(request.why)}", hint="Run: instep run"
-        )
+        raise UserError(f"{setup.ref} is to be rebuilt, not repaired: {'; '.join(request.why)}", hint="Run: instep run")
     seen = compare(setup, request.ledger, request.generation, listing=request.listing)
     changes = repairs(seen.found, seen.truth, setup.buckets)
     why = [f"{number:,} {kind}" for kind, number in seen.counts.items() if number]

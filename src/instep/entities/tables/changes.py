@@ -45,7 +45,7 @@ def find_pending(setup: TableAdapters, queue: EntityQueue, request: PlanRequest)
         raise UserError(
             f"the queue {queue.name} gives each key once, so there are no generations of what is made of it",
             where=str(setup.ref),
-            hint="Build it anew: instep run --full-refresh",
+            hint="Rebuild it: instep run --full-refresh",
         )
     checkpoint = request.checkpoint
     pending = queue.pending(request.ledger)

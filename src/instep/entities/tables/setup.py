@@ -180,5 +180,5 @@ class TableSetup(TableAdapters):
             return f"{shown}: not built yet"
         found = drift(self.target.specs(served), declared)
         if found:
-            raise UserError("; ".join(map(str, found)), hint="The next run builds it anew.")
+            raise UserError("; ".join(map(str, found)), hint="The next run rebuilds it.")
         return f"{shown}: as declared"

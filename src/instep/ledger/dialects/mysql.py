@@ -148,7 +148,7 @@ class Mysql:
 
     def clear_torn_schema(self, engine: Engine) -> None:
         """Here every CREATE TABLE is a transaction of its own. Tables without a single row are of a creation that
-        was interrupted, or may as well be: they are dropped, to be made anew. The head of a log without events does
+        was interrupted, or may as well be: they are dropped, to be made again. The head of a log without events does
         not count: it is there from the beginning.
         """
         with engine.begin() as connection:

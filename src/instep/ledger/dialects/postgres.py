@@ -45,7 +45,7 @@ _LOCK: Final = 0x696E73746570
 _SILENT_SECONDS: Final = 30.0
 
 _SESSION: Final = {
-    # Every statement is made for the plan that it shall have. Planned anew for the values of each call, a claim
+    # Every statement is made for the plan that it shall have. Planned again for the values of each call, a claim
     # takes five to ten times as long.
     "plan_cache_mode": "force_generic_plan",
     "lock_timeout": f"{LOCK_SECONDS}s",
@@ -334,7 +334,7 @@ _counts: Final = attrgetter(*COUNT_FIELDS)
 
 def _numbers(values: Iterable[int]) -> str:
     """An array as text: for each list the driver would choose the smallest type that fits, and each mixture of
-    types would be a statement of its own to the server, to be planned anew.
+    types would be a statement of its own to the server, to be planned again.
     """
     return "{" + ",".join(map(str, values)) + "}"
 

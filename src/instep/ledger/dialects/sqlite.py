@@ -247,7 +247,7 @@ def explain(error: BaseException | None, where: str) -> InstepError | None:
         return UserError(
             "this file is not a ledger, or it is damaged",
             where=where,
-            hint="Restore it from a backup, or move it away: the next run builds everything anew.",
+            hint="Restore it from a backup, or move it away: the next run rebuilds everything.",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
         return UserError(

@@ -95,7 +95,7 @@ def _distinct(bounds: Sequence[Key], at: int, kind: ColumnType) -> pa.Array[Any]
     if not fits:
         raise UserError(
             f"the slices of this run were cut by a column that is {kind} now, and was not then",
-            hint="Build it anew: instep run --full-refresh",
+            hint="Rebuild it: instep run --full-refresh",
         )
     values_in_order: pa.Array[Any] = found
     return values_in_order

@@ -218,7 +218,7 @@ class Location:
             return UserError(
                 f"files of the index are damaged: {text}",
                 where=self.shown,
-                hint="Restore them from a backup, or build it anew: instep run --full-refresh. If the ledger that made "
+                hint="Restore them from a backup, or rebuild it: instep run --full-refresh. If the ledger that made "
                 "it is lost, move its folder and its alias files away first.",
             )
         if isinstance(error, OSError) or "LanceError(IO)" in text:

@@ -38,7 +38,7 @@ export function runDialog() {
       ),
       names.length > 1 ? h("div", { class: "aside" }, setAll("All", true), setAll("None", false)) : null,
     ),
-    check("recreateIndex", "on", "Build anew, beside what is served", false),
+    check("recreateIndex", "on", "Rebuild, beside the served index", false),
     check("useDistributedIndexing", "on", "Leave it to the workers that are there", false),
   );
 }

@@ -1,6 +1,6 @@
 """Tables and triggers of a queue in SQLite, their names, and checks of the user's tables.
 
-SQLite has one writer at a time, which sees all that is: each trigger asks anew whether its key is pending, so that the
+SQLite has one writer at a time, which sees all that is: each trigger asks again whether its key is pending, so that the
 offers are exact. Only `INSERT OR REPLACE` escapes, where a row goes for the sake of another key: it is no event unless
 the writer has said `PRAGMA recursive_triggers = ON`, and `compare` finds what it uncovered.
 """

@@ -136,7 +136,7 @@ class TriggeredPending(ABC, Generic[Connection]):
             raise UserError(
                 f"the queue {self._spec.name} was made from another declaration",
                 where=self._shown,
-                hint="Drop it and create it anew, or give this one another name.",
+                hint="Drop it and create it again, or give this one another name.",
             )
 
     def _most_covers(self, session: Connection) -> int:

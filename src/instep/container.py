@@ -25,7 +25,7 @@ from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
-from instep.project.graph import group_of
+from instep.project.models import group_of
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads

@@ -6,7 +6,7 @@ from instep.domain.columns import INT64, STRING, Column
 from instep.domain.graph import GraphEntity, graph_tables, node_keys
 from instep.domain.rows import RowColumns
 from instep.project import Project
-from instep.project.graph import edges_of, node_of, row_columns
+from instep.project.tables import edges_of, node_of, row_columns
 
 from .conftest import Load
 from .declared import TABLES, changed, table

@@ -7,7 +7,7 @@ import pytest
 from instep.domain.refs import Scope
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
-from instep.project.graph import policy_of
+from instep.project.models import policy_of
 
 from .conftest import BASE, Load, Reject
 from .declared import said

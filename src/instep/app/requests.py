@@ -223,7 +223,7 @@ class Handling:
         return {name: Kind.NAMESPACE if entity.namespaced else Kind.GLOBAL for name, entity in declared}
 
     def _handlers(self, entities: Iterable[str] | None) -> list[Handler]:
-        from instep.project.graph import policy_of
+        from instep.project.models import policy_of
         from instep.requests.handlers import Handler
 
         kinds = self._kinds()

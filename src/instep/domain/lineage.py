@@ -22,18 +22,6 @@ def history(state: State, ref: str, generation: str | None = None) -> list[Insta
     return sorted(found, key=lambda each: each.sequence, reverse=True)
 
 
-def canonical_at(state: State, ref: str, time: int, generation: str = "") -> Instance | None:
-    """The instance that was canonical at a time, as far as it has not been collected.
-
-    Of events of the same millisecond the last one counts. What was so after a certain event is told by replaying the
-    log up to it.
-    """
-    for instance in history(state, ref, generation):
-        if instance.created_at <= time:
-            return instance if instance.ended_at is None or time < instance.ended_at else None
-    return None
-
-
 class Link(StrEnum):
     INPUT = "input"
     PREVIOUS = "previous"

@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Group
 from instep.domain.texts import cleaned
+from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
 from instep.jobs.heartbeat import Heartbeat, Kind, Registration
 from instep.jobs.job_spans import trace_of
 from instep.jobs.live_refresh import LiveRefresh
-from instep.jobs.part_context import PartContext
 from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 from instep.planning.plan import as_job_says
 from instep.planning.upstream import PartKey, Setups, Waiting
+
+if TYPE_CHECKING:
+    from instep.jobs.wave import WaveRunner  # Imports Arrow.
+
+
+@dataclass
+class PartContext:
+    """One part that a worker works on: its lease, whether its upstream is ready, and its wave runner once one was
+    needed.
+
+    `fenced`: the target has seen the part's epoch, in the version that is its base. `sound`: see
+    `EntitySetup.as_recorded`. `traceparent` is the job's span.
+    """
+
+    setup: EntitySetup
+    part: JobPart
+    lease: Lease
+    fenced: bool = False
+    sound: bool = False
+    ready: bool = False
+    runner: WaveRunner | None = None
+    traceparent: str = ""
+
+
+@dataclass
+class Report:
+    """Engine and notes of one partition, for the result."""
+
+    engine: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 class Membership:

@@ -13,9 +13,8 @@ from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknow
 from instep.jobs.finish import finish, strand
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
-from instep.jobs.membership import Membership
+from instep.jobs.membership import Membership, PartContext, Report
 from instep.jobs.other_jobs import OtherJobs
-from instep.jobs.part_context import PartContext, Report
 from instep.jobs.recovery import fail_orphans, recover
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache

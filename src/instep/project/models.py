@@ -15,8 +15,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.promotion_rules import NEEDED
-from instep.domain.refs import Scope, is_entity_name, own_name
+from instep.domain.refs import PartitionRef, Scope, is_entity_name, own_name
 from instep.domain.request_rules import Policy
+from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
 from instep.project.addresses import is_relative, is_url
 from instep.project.entities import (
@@ -322,3 +323,20 @@ class Project(Model):
 
     def _absolute_path(self, path: str) -> str:
         return os.path.normpath(self.root / os.path.expanduser(path))  # noqa: PTH111 - an unknown ~user stays as it is
+
+
+def policy_of(project: Project, kind: Kind) -> Policy:
+    """The policy of requests of this kind."""
+    declared = project.handlers.get(kind.value)
+    if declared is None:
+        return Policy()
+    return Policy(declared.max_attempts, declared.backoff, declared.ack_wait, declared.group or "", declared.limit or 0)
+
+
+def group_of(project: Project, ref: PartitionRef) -> Group | None:
+    """The concurrency group of a partition; None if it is in none."""
+    declared = project.handlers.get(Kind.of(ref.scope).value)
+    if declared is None or declared.group is None or declared.limit is None:
+        return None
+    kinds = frozenset(Kind(kind) for kind, each in project.handlers.items() if each.group == declared.group)
+    return Group(declared.group, declared.limit, kinds)

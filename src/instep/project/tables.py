@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from instep.domain import graph
 from instep.domain.graph import MAX_NAME, is_kind_name, is_table_name
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.rows import RowColumns
 from instep.project.entity import Deletes, EntityBase
 from instep.project.fields import AnyColumns, Columns, Model, Pause, Text, Whole, problem
 from instep.project.sources import DeclaredTable
@@ -224,3 +226,24 @@ class TableEntity(EntityBase):
                     own = [self.node.label] if self.node else []
                     raise problem("ends", message, path=("edges", index, side, "label"), allowed=own)
         return self
+
+
+def node_of(name: str, entity: TableEntity, columns: Sequence[str]) -> graph.Node | None:
+    """The node that a row of the entity `name` becomes; None for a join table. `columns` are the source's."""
+    every = {each: each for each in columns}
+    if entity.node is None:
+        return None if entity.edges else graph.Node(name, every)
+    properties = every if entity.node.properties is None else entity.node.properties
+    return graph.Node(entity.node.label, properties)
+
+
+def edges_of(entity: TableEntity) -> tuple[graph.Edge, ...]:
+    return tuple(graph.Edge(each.kind, _end(each.start), _end(each.end)) for each in entity.edges)
+
+
+def row_columns(entity: TableEntity) -> RowColumns:
+    return RowColumns(entity.key, entity.scope, entity.watermark, entity.deleted, entity.order)
+
+
+def _end(end: End) -> graph.End:
+    return graph.End(end.label, end.columns)

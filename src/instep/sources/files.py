@@ -15,7 +15,7 @@ from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
-from instep.sources.patterns import Globs
+from instep.sources.local import Globs
 from instep.sources.urls import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000

@@ -16,8 +16,7 @@ from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.document_source import Content, Unread, Vanished
-from instep.sources.local import READS, check_size, reason
-from instep.sources.patterns import Globs
+from instep.sources.local import READS, Globs, check_size, reason
 
 #: Where a listing says which version of a file it saw, best first.
 _VERSION_KEYS = (

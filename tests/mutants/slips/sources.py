@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         "the first pattern that matches decides",
-        "sources/patterns.py",
+        "sources/local.py",
         "self._groups = groups[::-1]",
         "self._groups = groups",
         _FILES,

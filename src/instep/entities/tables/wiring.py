@@ -20,9 +20,8 @@ from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError
 from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerprint, revision_of
 from instep.project import Project
-from instep.project.graph import edges_of, node_of, row_columns
 from instep.project.sources import ClickHouseSource, SparkSource
-from instep.project.tables import TableEntity
+from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.opening import open_queue
 from instep.sources.tables.table_source import Sessions, TableSource
 from instep.sources.urls import is_url

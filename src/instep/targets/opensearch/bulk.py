@@ -82,9 +82,6 @@ def _vectors(rows: pa.RecordBatch) -> list[list[float] | None]:
 MAX_PAYLOAD_BYTES: Final = 10_000_000
 MAX_REQUESTS: Final = 4
 
-#: OpenSearch's own `http.max_content_length`, unless it is told otherwise.
-LARGEST_PAYLOAD_BYTES: Final = 100_000_000
-
 #: As opensearch-py's own helpers: what a task has at hand makes several requests, which the server takes side by side.
 _MAX_ROWS: Final = 500
 _LEAST_ROWS: Final = 10

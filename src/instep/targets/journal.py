@@ -180,6 +180,14 @@ class Journal:
             raise Fenced(f"{self.log.name}: epoch {epoch} was superseded by epoch {head['epoch']}")
         return head
 
+    def demand_current(self, epoch: int) -> None:
+        """Stop a writer whose epoch is over before it changes anything that a newer one would not notice: what it
+        removes, say.
+        """
+        head = self.log.head()
+        if head is None or head["epoch"] > epoch:
+            raise Fenced(f"{self.log.name}: epoch {epoch} is over")
+
     def fence(self, epoch: int, marks: Sequence[Mark], owned: Owned) -> int:
         """See `IndexTarget.fence`."""
         slices, said = _slices(marks), [[mark.slice_id, mark.fence, 0] for mark in marks]

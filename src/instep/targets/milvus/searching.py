@@ -81,22 +81,10 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     schema = contents_schema()
-    pages = place.call(
-        "query_iterator",
-        location.collection(physical),
-        batch_size=CONTENTS_ROWS,
-        output_fields=schema.names,
-        consistency_level="Strong",
-    )
-    with contextlib.closing(pages):
-        while True:
-            with place.understood():
-                page = pages.next()
-            if not page:
-                return
-            batch = pa.RecordBatch.from_pylist(page, schema=schema)
-            directory.check(place, physical, batch)
-            yield batch
+    for page in _pages(place, physical, schema.names, CONTENTS_ROWS):
+        batch = pa.RecordBatch.from_pylist(page, schema=schema)
+        directory.check(place, physical, batch)
+        yield batch
 
 
 def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:
@@ -106,19 +94,25 @@ def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.T
     schema = written_schema()
     found = []
     for at in range(0, len(document_ids), _DOCUMENTS):
-        pages = place.call(
-            "query_iterator",
-            location.collection(physical),
-            batch_size=_WRITTEN_ROWS,
-            filter=f"document_id in {location.texts(document_ids[at : at + _DOCUMENTS])}",
-            output_fields=schema.names,
-            consistency_level="Strong",
-        )
-        with contextlib.closing(pages):
-            while True:
-                with place.understood():
-                    page = pages.next()
-                if not page:
-                    break
-                found += [{name: each[name] for name in schema.names} for each in page]
+        where = f"document_id in {location.texts(document_ids[at : at + _DOCUMENTS])}"
+        for page in _pages(place, physical, schema.names, _WRITTEN_ROWS, filter=where):
+            found += [{name: each[name] for name in schema.names} for each in page]
     return pa.Table.from_pylist(found, schema=schema)
+
+
+def _pages(place: Location, physical: str, columns: Sequence[str], size: int, **where: str) -> Iterator[Any]:
+    pages = place.call(
+        "query_iterator",
+        location.collection(physical),
+        batch_size=size,
+        output_fields=list(columns),
+        consistency_level="Strong",
+        **where,
+    )
+    with contextlib.closing(pages):
+        while True:
+            with place.understood():
+                page = pages.next()
+            if not page:
+                return
+            yield page

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.journal import Journal
 from instep.targets.opensearch.bulk import ID_BYTES, Bulk, Pace, deletes, upserts
@@ -76,7 +75,7 @@ class OpenSearchChunkWriter:
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         written = removed = 0
         for change in changes:
-            self._demand_epoch()
+            self._journal.demand_current(self._epoch)
             refused = {item.document_id: reason for item, reason in self._bulk.send(upserts(change.rows, self._epoch))}
             for document_id, reason in refused.items():
                 change.refuse(document_id, f"the server refused it: {reason}")
@@ -86,11 +85,3 @@ class OpenSearchChunkWriter:
             self._bulk.send(deletes(stale, self._epoch))
             written, removed = written + change.rows.num_rows, removed + len(stale)
         return json.dumps({"written": written, "removed": removed}).encode()
-
-    def _demand_epoch(self) -> None:
-        """Stops who belongs to the past before it changes anything that a newer epoch would not notice: what it has
-        removed, say.
-        """
-        head = self._journal.log.head()
-        if head is None or head["epoch"] > self._epoch:
-            raise Fenced(f"{self._physical}: epoch {self._epoch} is over")

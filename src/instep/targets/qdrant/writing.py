@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.journal import Journal
 from instep.targets.qdrant.collections import (
@@ -88,7 +87,7 @@ class QdrantChunkWriter:
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         written = removed = 0
         for change in changes:
-            self._demand_epoch()
+            self._journal.demand_current(self._epoch)
             refused = [error for part in requests(change.rows) for error in self._write(part)]
             if refused:
                 raise refused[0]
@@ -109,14 +108,6 @@ class QdrantChunkWriter:
         for portion in _portions([point_id(str(each)) for each in rest], _REMOVED_AT_ONCE):
             self._remove(Where(ids=portion))
         return len(rest) + (pc.sum(whole).as_py() or 0)
-
-    def _demand_epoch(self) -> None:
-        """Stops who belongs to the past before it changes anything that a newer epoch would not notice: what it has
-        removed, say.
-        """
-        head = self._journal.log.head()
-        if head is None or head["epoch"] > self._epoch:
-            raise Fenced(f"{self._physical}: epoch {self._epoch} is over")
 
     def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:
         """Write rows; a request that is too large is halved, and a row too large by itself keeps no other out."""

@@ -19,16 +19,10 @@ from instep.ledger.open_server import server_at
 from instep.ledger.schema import upgrade
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
-from tests.contracts.ledger.claims import Claims
-from tests.contracts.ledger.completing import Completing
-from tests.contracts.ledger.documents import Documents
-from tests.contracts.ledger.figures import Figuring
-from tests.contracts.ledger.holds import HeldKeys
-from tests.contracts.ledger.texts import Texts
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements
 from tests.ledger.old_ledger import make_old_ledger
-from tests.ledger.server_ledger import ServerLedger
+from tests.ledger.server_ledger import ContractInShort, ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.mysql import PROGRAM
@@ -65,8 +59,8 @@ class TestMariadbLedger(MariadbFixtures, LedgerContract):
     """All of the contract, which is for the most part about rules that are the same on every server."""
 
 
-class TestMariadbLedgerInShort(MariadbFixtures, Claims, Completing, Documents, HeldKeys, Figuring, Texts):
-    """What this dialect does with statements, locks, collations and text sizes of its own."""
+class TestMariadbLedgerInShort(MariadbFixtures, ContractInShort):
+    pass
 
 
 class TestMariadbServer(ServerLedger):

@@ -19,12 +19,12 @@ from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements
-from tests.ledger.server_ledger import ServerLedger
+from tests.ledger.server_ledger import ContractInShort, ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
 
 
-class TestPostgresLedger(LedgerContract):
+class PostgresFixtures:
     """Every handle has connections of its own to one database."""
 
     @pytest.fixture
@@ -44,6 +44,15 @@ class TestPostgresLedger(LedgerContract):
         engine = server_at(postgres.address).engine(read_only=False)
         yield SqlIntruder(engine)
         engine.dispose()
+
+
+@pytest.mark.proof
+class TestPostgresLedger(PostgresFixtures, LedgerContract):
+    """All of the contract."""
+
+
+class TestPostgresLedgerInShort(PostgresFixtures, ContractInShort):
+    pass
 
 
 class TestPostgresServer(ServerLedger):

@@ -105,6 +105,13 @@ class Fault(Enum):
 _DELAYS = (Fault.PAUSE_BEFORE, Fault.PAUSE_AFTER, Fault.SLOW_BEFORE, Fault.SLOW_AFTER)
 
 
+class Weather(NamedTuple):
+    """A schedule of faults that are not left to chance alone: these calls go wrong often, in one of these ways."""
+
+    calls: frozenset[str]
+    kinds: tuple[Fault, ...]
+
+
 class Outage(NamedTuple):
     """A store is out of reach of one process (or of all) for a while."""
 

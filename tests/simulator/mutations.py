@@ -26,6 +26,7 @@ from tests.simulator.model.tables import Tables
 
 from . import target as sim_target
 from .exhaustive import Scope
+from .faults import Fault, Weather
 from .target import SimTarget
 
 Patch = pytest.MonkeyPatch
@@ -33,11 +34,12 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Mutation:
-    """`scope`: the small scope that shows it, where chance would take long to."""
+    """What shows it soon, where chance would take long to: a small `scope`, or schedules with some `weather`."""
 
     name: str
     apply: Callable[[Patch], None]
     scope: Scope | None = None
+    weather: Weather | None = None
 
 
 ALL: list[Mutation] = []
@@ -57,10 +59,23 @@ def seeded_bug_in(scope: Scope) -> Callable[[Apply], Apply]:
     return add
 
 
+def seeded_bug_when(*calls: str, go: Sequence[Fault]) -> Callable[[Apply], Apply]:
+    """Where these calls go wrong in these ways."""
+
+    def add(apply: Apply) -> Apply:
+        ALL.append(Mutation(apply.__name__, apply, weather=Weather(frozenset(calls), tuple(go))))
+        return apply
+
+    return add
+
+
+#: An effect that comes when others have gone on.
+_LATER = (Fault.PAUSE_BEFORE, Fault.LATE, Fault.TWICE)
+
 # Ledger.
 
 
-@seeded_bug
+@seeded_bug_when("slices.complete", "commit", go=_LATER)
 def complete_without_the_fence(patch: Patch) -> None:
     def complete(tables: Tables, part: Any, worker_id: str, outcomes: Sequence[Any], *, job_id: str) -> None:
         known = [(each, tables.slices[each.slice_id]) for each in outcomes if each.slice_id in tables.slices]
@@ -87,7 +102,7 @@ def claim_without_a_new_fence(patch: Patch) -> None:
     patch.setattr(slices, "claim", claim)
 
 
-@seeded_bug
+@seeded_bug_when("commit", "slices.complete", "promote", "parts.finish", go=[Fault.SLOW_BEFORE, Fault.PAUSE_BEFORE])
 def lease_taken_from_whoever_has_it(patch: Patch) -> None:
     def is_kept(tables: Tables, row: Any) -> bool:
         return False
@@ -105,7 +120,7 @@ def lease_with_the_same_epoch_again(patch: Patch) -> None:
     patch.setattr(leases, "_grant", grant)
 
 
-@seeded_bug
+@seeded_bug_when("slices.claim", go=[Fault.LOST, Fault.CRASH_AFTER])
 def heartbeat_keeps_what_nobody_runs(patch: Patch) -> None:
     def heartbeat(tables: Tables, worker_id: str, running: Any) -> int:
         tables.worker(worker_id).heartbeat_at = tables.now()
@@ -286,7 +301,7 @@ def the_ledger_is_told_before_the_target(patch: Patch) -> None:
     patch.setattr(WaveRunner, "_commit", commit)
 
 
-@seeded_bug
+@seeded_bug_when("commit", go=[Fault.LOST, Fault.CRASH_AFTER])
 def earlier_commits_are_not_looked_up(patch: Patch) -> None:
     patch.setattr(SimTarget, "committed", lambda *args: {})
 
@@ -350,7 +365,7 @@ def claims_are_not_looked_at_before_the_commit(patch: Patch) -> None:
     patch.setattr(WaveRunner, "_demand", lambda self, claims: None)
 
 
-@seeded_bug
+@seeded_bug_when("commit", go=[Fault.NOTHING])
 def an_unknown_commit_counts_as_done(patch: Patch) -> None:
     def commit(self: Any, *args: Any) -> None:
         try:
@@ -362,7 +377,7 @@ def an_unknown_commit_counts_as_done(patch: Patch) -> None:
     patch.setattr(WaveRunner, "_commit", commit)
 
 
-@seeded_bug
+@seeded_bug_when("commit", go=[Fault.LOST])
 def an_unknown_commit_is_tried_as_a_new_attempt(patch: Patch) -> None:
     def commit(self: Any, run: Any, tasks: Any, outcomes: Any) -> None:
         again = replace(run, id=self._context.ids.new())
@@ -391,7 +406,7 @@ class _Committing:
         return getattr(self._inner, name)
 
 
-@seeded_bug
+@seeded_bug_when("promote", "parts.finish", go=[Fault.CRASH_BEFORE, Fault.PAUSE_BEFORE, Fault.REFUSED])
 def the_checkpoint_moves_before_the_alias(patch: Patch) -> None:
     """The alias is moved last, when the books say already that it was."""
 
@@ -421,7 +436,7 @@ class _Late:
 # Target.
 
 
-@seeded_bug
+@seeded_bug_when("promote", go=[Fault.LATE, Fault.TWICE])
 def an_older_promotion_overrides_a_newer_one(patch: Patch) -> None:
     def promote(self: SimTarget, alias: str, physical: str, epoch: int) -> None:
         self.aliases[alias] = (epoch, physical)
@@ -434,12 +449,12 @@ def the_target_forgets_epochs(patch: Patch) -> None:
     patch.setattr(sim_target, "_refuse_older_epoch", lambda index, epoch: None)
 
 
-@seeded_bug
+@seeded_bug_when("commit", go=[Fault.PAUSE_BEFORE])
 def the_target_forgets_fences(patch: Patch) -> None:
     patch.setattr(sim_target, "_refuse_older_fences", lambda notes, marks: None)
 
 
-@seeded_bug
+@seeded_bug_when("commit", go=[Fault.LOST, Fault.LATE, Fault.TWICE])
 def an_attempt_is_committed_again(patch: Patch) -> None:
     def commit(self: SimTarget, physical: str, *, attempt: str, **kwargs: Any) -> int:
         self.commits = getattr(self, "commits", 0) + 1  # type: ignore[attr-defined]  # the bug's own

@@ -6,7 +6,8 @@ from instep.domain.promotion_rules import Judged
 from instep.entities.documents import changes, promotion_checks
 from instep.jobs import finish
 
-from .mutations import ALL, Patch, seeded_bug
+from .faults import Fault
+from .mutations import ALL, Patch, seeded_bug, seeded_bug_when
 
 __all__ = ["ALL"]
 
@@ -21,7 +22,7 @@ def what_was_refused_is_built_again_and_again(patch: Patch) -> None:
     patch.setattr(changes, "_would_fail_again", lambda *args: None)
 
 
-@seeded_bug
+@seeded_bug_when("parts.finish", go=[Fault.PAUSE_BEFORE])
 def what_is_served_is_not_put_back(patch: Patch) -> None:
     """The alias was moved, and then the ledger did not take it."""
     patch.setattr(finish, "_serve_as_recorded", lambda setup, part, ledger: None)

@@ -1,4 +1,4 @@
-"""Tells whether the simulator's dearest tests must run: what they prove has changed since they last passed.
+"""Tells whether the dearest tests of simulator and ledger must run: what they prove has changed since they passed.
 
 `proved.txt`, which is committed, holds the digest of the files with which all of them passed. `make proof` runs them
 and writes it; `make test` runs them whenever it differs, `make soak` always.
@@ -16,8 +16,13 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PROVED: Final = Path(__file__).parent / "proved.txt"
-#: What is simulated, and what simulates it.
-FOLDERS: Final = ("src/instep/domain", "src/instep/jobs", "src/instep/ledger", "tests/simulator")
+#: What is simulated, and what simulates it; the ledger, and its contract.
+FOLDERS: Final = (
+    *("src/instep/domain", "src/instep/jobs", "src/instep/ledger"),
+    *("tests/contracts/ledger", "tests/ledger", "tests/simulator"),
+)
+#: Where they are.
+TESTS: Final = ("tests/simulator", "tests/ledger")
 
 
 def files(root: Path) -> Iterator[Path]:
@@ -42,7 +47,7 @@ def is_proved(root: Path = ROOT, proved: Path = PROVED) -> bool:
 def main() -> int:
     """Run them all, and note with which files they passed."""
     before = digest()
-    code = pytest.main(["-q", "-m", "proof and not long", "--prove", "tests/simulator", *sys.argv[1:]])
+    code = pytest.main(["-q", "-m", "proof and not long", "--prove", *TESTS, *sys.argv[1:]])
     if code == pytest.ExitCode.OK and digest() == before:
         PROVED.write_text(f"{before}\n", encoding="utf-8")
     return int(code)

@@ -32,7 +32,7 @@ from tests.simulator.model import ModelLedger
 from .checker import Checker
 from .documents import WRONG, Source
 from .engine import Program, SimEngine
-from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
+from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, Weather, World
 from .relations import Relations
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .status_keys import SimStatusKeys
@@ -140,8 +140,17 @@ class _Ids:
 class Simulation:
     """Builds the world of a seed. `run` plays it and says what was broken."""
 
-    def __init__(self, seed: int, product: Product, *, timing: Timing = TIMING, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        product: Product,
+        *,
+        timing: Timing = TIMING,
+        policy: Policy | None = None,
+        weather: Weather | None = None,
+    ) -> None:
         self.seed = seed
+        self._weather = weather
         random = self._random = Random(seed)
         self._timing = timing
         stretch = random.choice((40.0, 120.0, 400.0))
@@ -327,6 +336,9 @@ class Simulation:
         chaos.outages = tuple(outages)
         if self._relations.generations and self._relations.random.random() < 0.5:
             chaos.focus |= {"events.append"}
+        if self._weather:
+            chaos.focus, chaos.kinds = self._weather
+            chaos.focused, chaos.left = max(chaos.focused, 0.3), max(chaos.left, 6)
 
     def _supervise(self, slot: int, until: float) -> None:
         """Keeps one process going: what dies is started again, sooner or later."""
@@ -499,8 +511,8 @@ def _is_over(process: Process) -> bool:
     return process.over
 
 
-def play(seed: int, product: Product | None = None) -> Report:
-    return Simulation(seed, product or Product()).run()
+def play(seed: int, product: Product | None = None, weather: Weather | None = None) -> Report:
+    return Simulation(seed, product or Product(), weather=weather).run()
 
 
 def command(seed: int, ledger: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -447,4 +448,4 @@ def _answer(call: Callable[[Ledger], Any], ledger: Ledger, *, reason: bool) -> A
 TwoLedgers.TestCase.settings = settings(
     max_examples=12, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
-TestTwoLedgers = TwoLedgers.TestCase
+TestTwoLedgers = pytest.mark.proof(TwoLedgers.TestCase)

@@ -27,8 +27,8 @@ test: $(STAMP) ## Run the tests
 	@# These start and end Spark themselves: processes of their own, in which no other test has left one.
 	@$(BIN)/pytest $(GROUPED) -m "not long" tests/engine
 
-proof: $(STAMP) ## Run the simulator's dearest tests; when all pass, note with which files: commit tests/simulator/proved.txt
-	@$(BIN)/python -m tests.simulator.proof $(GROUPED)
+proof: $(STAMP) ## Run the dearest tests of simulator, ledger and targets; when all pass, note with which files: commit tests/proved.txt
+	@$(BIN)/python -m tests.proof $(GROUPED)
 
 QUICK := $(addprefix tests/,domain project tables doubles ledger/test_sqlite.py ledger/test_log.py)
 

@@ -16,7 +16,7 @@ from hypothesis import Phase, settings
 from xdist.remote import Producer
 
 from tests import groups
-from tests.simulator.proof import is_proved
+from tests.proof import is_proved, room_of
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
@@ -60,13 +60,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     groups.mark(items)
-    dear = [item for item in items if item.get_closest_marker("proof")]
-    if dear and not config.getoption("prove") and is_proved():
-        unchanged = pytest.mark.skip(reason="has passed with these very files; `make soak` runs it, and --prove does")
-        for item in dear:
-            item.add_marker(unchanged)
+    if not config.getoption("prove"):
+        _skip_what_is_proved(items)
     if config.getoption("loadgroup", False):
         groups.arrange(items)
+
+
+def _skip_what_is_proved(items: list[pytest.Item]) -> None:
+    unchanged = pytest.mark.skip(reason="has passed with these very files; `make soak` runs it, and --prove does")
+    rooms: dict[str, bool] = {}
+    for item in items:
+        if item.get_closest_marker("proof"):
+            room = room_of(groups.path_of(item))
+            if room not in rooms:
+                rooms[room] = is_proved(room)
+            if rooms[room]:
+                item.add_marker(unchanged)
 
 
 @pytest.hookimpl(optionalhook=True)  # some tests run others without xdist

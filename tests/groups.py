@@ -68,8 +68,13 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         return group(nodeid.partition("::")[0].removeprefix("tests/"))
 
 
+def path_of(item: pytest.Item) -> str:
+    """In `tests`."""
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
+
+
 def _of(item: pytest.Item) -> str:
-    return group(item.nodeid.partition("::")[0].removeprefix("tests/"))
+    return group(path_of(item))
 
 
 def _place(name: str) -> int:

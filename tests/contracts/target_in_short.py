@@ -1,19 +1,53 @@
-"""The part of `TargetContract` that may differ on a server from the same kind of target in this process."""
+"""Of each contract the part that may differ where the same kind of target is a server, or is dear: it is always run,
+all of it when targets have changed.
+"""
 
 from __future__ import annotations
 
+from tests.contracts.table_merging import MergingContract
+from tests.contracts.table_rows import OnTables
+from tests.contracts.table_serving import TableServingContract
+from tests.contracts.table_target import TableTargetContract
+from tests.contracts.table_writers import TableWritersContract
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import OnOneIndex
+from tests.contracts.target_searching import SearchingContract
+from tests.contracts.target_serving import ServingContract
 from tests.contracts.target_writers import WritersContract
 
 
 class ShortContract(OnOneIndex):
+    """For documents."""
+
+    rounds = 2
+    upkeep = ("indexed",)
+    pytest_generate_tests = SearchingContract.pytest_generate_tests
+    found = SearchingContract.found
+    library = SearchingContract.library
+    staged = ServingContract.staged
     test_concurrent_committers_all_land = WritersContract.test_concurrent_committers_all_land
     test_large_outcomes = WritersContract.test_large_outcomes
     test_a_zombie_of_an_older_epoch = WritersContract.test_a_zombie_of_an_older_epoch_is_refused_and_not_visible
     test_a_zombie_that_stages_late = WritersContract.test_a_zombie_that_stages_late_changes_nothing_of_a_newer_epoch
     test_an_index_made_again = TargetContract.test_an_index_dropped_and_recreated_forgets_its_commits
     test_updates_and_deletes_of_one_commit = TargetContract.test_updates_and_deletes_of_one_commit
-    test_what_is_written_is_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
+    test_written_rows_are_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
     test_rows_are_given_back_whole = TargetContract.test_rows_of_documents_are_given_back_whole
     test_travels_pickled = TargetContract.test_travels_pickled
+    test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest
+    test_typed_queries_are_data = SearchingContract.test_typed_queries_are_data
+    test_promote_is_idempotent_and_moves = ServingContract.test_promote_is_idempotent_and_moves
+    test_an_older_epoch_never_overrides = ServingContract.test_an_older_epoch_never_overrides_a_newer_one
+
+
+class ShortTableContract(OnTables):
+    """For tables."""
+
+    odd_rows = TableTargetContract.odd_rows
+    builds = TableServingContract.builds
+    test_any_type_and_any_name = TableTargetContract.test_every_type_and_every_name_comes_back_as_it_was
+    test_travels_pickled = TableTargetContract.test_travels_pickled
+    test_random_histories = MergingContract.test_random_histories_end_as_the_model_says
+    test_large_outcomes = TableWritersContract.test_many_slices_and_large_outcomes
+    test_a_zombie_of_an_older_epoch = TableWritersContract.test_a_zombie_of_an_older_epoch_is_refused_and_not_visible
+    test_an_older_epoch_never_overrides = TableServingContract.test_an_older_epoch_never_overrides_a_newer_one

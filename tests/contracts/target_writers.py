@@ -206,7 +206,7 @@ class WritersContract(OnOneIndex):
             target.commit(index, base=base, epoch=1, attempt="2", staged=[], marks=[Mark("s", 2, b"")])
         target.commit(index, base=base, epoch=1, attempt="3", staged=[], marks=[Mark("s", 3, b"")])
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(each, marks=pytest.mark.proof) for each in range(2, 6))])
     def test_slices_that_change_hands_at_random_go_in_once_each(
         self, target: DocumentTarget, index: str, seed: int
     ) -> None:
@@ -243,13 +243,14 @@ class WritersContract(OnOneIndex):
             {f"{slice_id}-{number}": [step] for slice_id, step in done.items() for number in range(3)}
         )
 
+    @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.proof)])
     @pytest.mark.parametrize("by", ["epoch", "fence of the slice"])
     def test_every_interleaving_of_two_writers_ends_with_one_copy(
-        self, target: DocumentTarget, index: str, by: str
+        self, target: DocumentTarget, index: str, by: str, share: int
     ) -> None:
         orders = sorted(set(itertools.permutations("AAABBBB")))
         assert len(orders) == 35
-        some = orders[:: self.every]
+        some = orders[:: max(share, self.every)]
         fenced = sum(self._interleave(target, f"{index}-{n}", order, by) for n, order in enumerate(some))
         assert 0 < fenced < len(some)
 
@@ -307,6 +308,7 @@ class WritersContract(OnOneIndex):
                 target.commit(index, base=base, epoch=1, attempt=f"late {number}", staged=staged, marks=[])
         assert self.content(target, index) == expected({"a": ["mine"], **beside})
 
+    @pytest.mark.proof
     def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
         base = target.fence(index, 1)
         context = multiprocessing.get_context("spawn")

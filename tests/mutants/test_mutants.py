@@ -36,6 +36,7 @@ LONGEST = 36_525 *""",
 )
 
 
+@pytest.mark.long
 def test_noticed_and_unnoticed_mutants_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     before = (ROOT / NOTICED.path).read_bytes()
     resume = str(tmp_path / "kept")

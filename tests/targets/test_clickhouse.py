@@ -25,19 +25,25 @@ from instep.targets.table_target import TableChange, TableSpec
 from tests.contracts.ownership import OURS, THEIRS, TableOwnership
 from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract
+from tests.contracts.target_in_short import ShortTableContract
 
 
-class TestEmbedded(TableTargetContract):
+class Embedded:
     @pytest.fixture
     def target(self, tmp_path: Path) -> ClickHouseTarget:
         return ClickHouseTarget(str(tmp_path / "index"))
 
 
-class TestOwnership(TableOwnership):
-    @pytest.fixture
-    def target(self, tmp_path: Path) -> ClickHouseTarget:
-        return ClickHouseTarget(str(tmp_path / "index"))
+@pytest.mark.proof
+class TestEmbedded(Embedded, TableTargetContract):
+    """All of it."""
 
+
+class TestEmbeddedInShort(Embedded, ShortTableContract):
+    pass
+
+
+class TestOwnership(Embedded, TableOwnership):
     def test_a_record_of_earlier_versions_takes_owners(self, target: ClickHouseTarget) -> None:
         index = self.names[0]
         self.make(target, index)
@@ -239,6 +245,7 @@ def test_staged_files_go_with_the_commit_and_with_upkeep(tmp_path: Path, target:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.proof
 def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHouseTarget) -> None:
     eager = ClickHouseTarget(target.uri, keep_seconds=0)
     for number in range(20):
@@ -353,6 +360,7 @@ def test_names_that_only_quoting_saves(target: ClickHouseTarget) -> None:
 # -- the place ---------------------------------------------------------------------------------
 
 
+@pytest.mark.proof
 def test_another_process_gets_its_turn_or_a_clear_error(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

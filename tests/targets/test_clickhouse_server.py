@@ -14,6 +14,7 @@ from instep.targets.clickhouse import ClickHouseTarget
 from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_target import TableTargetContract
+from tests.contracts.target_in_short import ShortTableContract
 from tests.servers import clickhouse
 
 
@@ -36,10 +37,16 @@ def target(server: str, tmp_path: Path) -> Iterator[ClickHouseTarget]:
         session.command(f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
 
 
+class TestInShort(ShortTableContract):
+    pass
+
+
+@pytest.mark.proof
 class TestServing(TableServingContract):
     """What differs most from ClickHouse in this process: what many of them do at once."""
 
 
+@pytest.mark.proof
 class TestOwnership(TableOwnership):
     pass
 

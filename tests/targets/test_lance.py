@@ -102,6 +102,7 @@ def test_new_rows_are_no_conflict_with_a_compaction(target: LanceTarget) -> None
     assert found(target, "d0", "d3", "e") == ["d0", "d3", "e"]
 
 
+@pytest.mark.proof
 def test_upkeep_beside_commits_loses_nothing(target: LanceTarget) -> None:
     """Compaction and index builds race with commits of another process's kind (fresh handles)."""
     stop, errors = threading.Event(), []
@@ -259,6 +260,7 @@ def test_a_full_disk_is_for_the_user(target: LanceTarget, monkeypatch: pytest.Mo
 # -- upkeep ------------------------------------------------------------------------------------
 
 
+@pytest.mark.proof
 def test_two_hundred_tiny_runs_leave_few_pieces(target: LanceTarget) -> None:
     eager = LanceTarget(target.uri, keep_seconds=0)
     documents = {f"d{n}": [f"text {n}"] for n in range(100)}

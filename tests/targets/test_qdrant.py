@@ -301,6 +301,7 @@ print(collections.count("A__1") > 0)
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs Linux namespaces")
+@pytest.mark.proof
 def test_a_full_disk_is_reported_and_ends_no_process(tmp_path: Path) -> None:
     disk, code = tmp_path / "disk", tmp_path / "fill.py"
     disk.mkdir()

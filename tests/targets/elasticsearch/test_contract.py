@@ -11,7 +11,7 @@ from instep.targets.opensearch.target import OpenSearchTarget
 from tests.contracts.ownership import DocumentOwnership
 from tests.servers.elasticsearch import running_elasticsearch
 from tests.targets.opensearch.conftest import forget_all
-from tests.targets.opensearch.test_contract import TestOpenSearch as OnOpenSearch
+from tests.targets.opensearch.test_contract import TestOpenSearch as FullOnOpenSearch
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def target(elasticsearch: str) -> Iterator[OpenSearchTarget]:
     forget_all(target)
 
 
-class TestElasticsearch(OnOpenSearch):
+class TestElasticsearch(FullOnOpenSearch):
     pass
 
 
@@ -34,6 +34,7 @@ class TestOwnership(DocumentOwnership):
     pass
 
 
+@pytest.mark.proof
 def test_the_server_is_recognized_by_its_answer(target: OpenSearchTarget) -> None:
     target.check()
     assert target.indexes.dialect.name == "Elasticsearch"

@@ -14,7 +14,7 @@ from instep.targets.ownership import NotOurs
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import Content
+from tests.contracts.target_rows import Content, OnOneIndex
 from tests.targets.milvus.reading import content
 
 ANOTHER_PROCESS = """
@@ -27,15 +27,30 @@ except Exception as error:
 """
 
 
-class TestMilvusLite(TargetContract):
-    every = 5
-
+class OnMilvusLite(OnOneIndex):
     @pytest.fixture
     def target(self, embedded: MilvusTarget) -> MilvusTarget:
         return embedded
 
     def content(self, target: DocumentTarget, physical: str) -> Content:
         return content(target, physical)
+
+
+class TestMilvusLiteInShort(OnMilvusLite, ShortContract):
+    def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
+        """A file is for one process at a time, and another one is told so."""
+        assert isinstance(target, MilvusTarget)
+        command = [sys.executable, "-c", ANOTHER_PROCESS, target.uri]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"Away {target.uri}: another process has it open")
+        assert done.stderr == ""
+
+
+@pytest.mark.proof
+class TestMilvusLite(OnMilvusLite, TargetContract):
+    every = 5
+
+    test_concurrent_committers_all_land = TestMilvusLiteInShort.test_concurrent_committers_all_land
 
     def test_text_search_finds_words(self, target: DocumentTarget, library: str) -> None:
         """Milvus Lite leaves accents as they are."""
@@ -46,18 +61,8 @@ class TestMilvusLite(TargetContract):
         assert self.found(target, library, "数据") == ["数据 索引 同步"]
         assert self.found(target, library, "absentword") == []
 
-    def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
-        """A file is for one process at a time, and another one is told so."""
-        assert isinstance(target, MilvusTarget)
-        command = [sys.executable, "-c", ANOTHER_PROCESS, target.uri]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.startswith(f"Away {target.uri}: another process has it open")
-        assert done.stderr == ""
-
 
 class TestMilvusServer(ShortContract):
-    rounds = 4
-
     @pytest.fixture
     def target(self, served: MilvusTarget) -> MilvusTarget:
         return served

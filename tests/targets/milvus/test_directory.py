@@ -62,6 +62,7 @@ def test_rows_are_asked_for_by_their_ids_only(target: MilvusTarget, asked: list[
     assert content(target, "D") == expected({**BEFORE, **AFTER})
 
 
+@pytest.mark.proof
 def test_rows_left_by_an_interrupted_commit_are_found_by_the_next(
     target: MilvusTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

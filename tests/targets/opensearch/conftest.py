@@ -14,7 +14,7 @@ from tests.servers.opensearch import running_opensearch
 #: What is the same at greater length than elsewhere, or again with other numbers: run by `make soak`.
 LONG = (
     "test_contents_are_all_rows_in_bounded_batches",
-    "test_every_interleaving_of_two_writers_ends_with_one_copy[fence of the slice]",
+    "test_every_interleaving_of_two_writers_ends_with_one_copy[fence of the slice",
     "test_a_slice_claimed_again_is_lost_to_its_former_holder[0-",
     "test_a_slice_claimed_again_is_lost_to_its_former_holder[5-no upkeep]",
     *(f"test_slices_that_change_hands_at_random_go_in_once_each[{seed}]" for seed in range(1, 6)),

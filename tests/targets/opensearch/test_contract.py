@@ -14,7 +14,8 @@ from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.ownership import NotOurs, Owner
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import Content
+from tests.contracts.target_in_short import ShortContract
+from tests.contracts.target_rows import Content, OnOneIndex
 from tests.targets.opensearch.conftest import forget_all
 
 
@@ -25,11 +26,7 @@ def target(opensearch: str) -> Iterator[OpenSearchTarget]:
     forget_all(target)
 
 
-class TestOpenSearch(TargetContract):
-    every = 8
-    rounds = 2
-    upkeep = ("indexed",)
-
+class OnOpenSearch(OnOneIndex):
     def content(self, target: DocumentTarget, physical: str) -> Content:
         """As a reader finds it."""
         assert isinstance(target, OpenSearchTarget)
@@ -37,6 +34,17 @@ class TestOpenSearch(TargetContract):
         body = {"size": 10_000, "_source": ["document_id", "text"]}
         found = target.indexes.connection.ask("POST", f"/{coded(physical)}/_search", body)["hits"]["hits"]
         return Counter((each["_source"]["document_id"], each["_source"]["text"]) for each in found)
+
+
+@pytest.mark.proof
+class TestOpenSearch(OnOpenSearch, TargetContract):
+    every = 8
+    rounds = 2
+    upkeep = ("indexed",)
+
+
+class TestOpenSearchInShort(OnOpenSearch, ShortContract):
+    pass
 
 
 class TestOwnership(DocumentOwnership):

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import inspect
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
@@ -134,11 +135,17 @@ class _Found:
         if package in sys.stdlib_module_names:
             self.versions["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
             return
-        for distribution in packages_distributions().get(package, [package]):
+        for distribution in _distributions().get(package, [package]):
             try:
                 self.versions[distribution] = version(distribution)
             except PackageNotFoundError:
                 self.versions[package] = ""
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Which distributions a package comes from. Looking through all that is installed takes long."""
+    return packages_distributions()
 
 
 def _constant(value: Any) -> str:

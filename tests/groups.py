@@ -24,8 +24,6 @@ GROUPS: Final = {
         "e2e/test_git_example.py",
         "e2e/test_row_documents.py",
     ),
-    "opensearch": ("targets/opensearch/", "targets/elasticsearch/"),
-    "lakes": ("sources/tables/test_spark_lakes.py",),
     "postgres": (
         "ledger/test_postgres.py",
         "bus/test_servers.py",
@@ -35,10 +33,12 @@ GROUPS: Final = {
         "jobs/test_queue_consumers.py",
         "cli/test_queue_commands.py",
     ),
-    "mariadb": ("ledger/test_mysql.py", "ledger/test_open_servers.py", "docs/test_monitoring.py"),
-    "milvus": ("targets/milvus/",),
-    "clickhouse": ("targets/test_clickhouse_server.py", "queues/test_clickhouse"),
+    "lakes": ("sources/tables/test_spark_lakes.py",),
     "nats": ("bus/test_nats", "telemetry/test_traces.py"),
+    "milvus": ("targets/milvus/",),
+    "mariadb": ("ledger/test_mysql.py", "ledger/test_open_servers.py", "docs/test_monitoring.py"),
+    "opensearch": ("targets/opensearch/", "targets/elasticsearch/"),
+    "clickhouse": ("targets/test_clickhouse_server.py", "queues/test_clickhouse"),
 }
 #: These start no server, and take seconds each: before the many short ones.
 _EARLY: Final = ("simulator/", "e2e/", "cli/", "soak/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.pipeline.documents.diff import chunk_difference
@@ -25,7 +25,6 @@ def table(rows: list[tuple[str, int, str]], schema: pa.Schema) -> pa.Table:
 
 
 @given(st.lists(chunks, unique_by=lambda each: each[:2], max_size=12), st.lists(chunks, max_size=16))
-@settings(max_examples=300)
 def test_kept_and_added_chunks_are_exactly_the_wanted_ones(
     wanted: list[tuple[str, int, str]], stored: list[tuple[str, int, str]]
 ) -> None:

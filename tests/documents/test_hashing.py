@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import UserError
@@ -39,7 +39,6 @@ def test_case_and_punctuation_do_not_count_but_words_and_their_number_do() -> No
 
 
 @given(st.lists(st.text(max_size=60), max_size=12), st.sampled_from([1, 7, 384]))
-@settings(max_examples=80)
 def test_each_text_has_one_unit_vector_independent_of_its_neighbours(texts: list[str], dimensions: int) -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     embedder = HashingEmbedder(dimensions)

@@ -1,4 +1,4 @@
-"""What ledgers on every real server have in common beyond the contract, and which part of that `make test` runs."""
+"""What ledgers on every real server have in common beyond the contract, and which part of that differs."""
 
 from __future__ import annotations
 

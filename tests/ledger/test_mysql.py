@@ -59,6 +59,7 @@ class TestMariadbLedger(MariadbFixtures, LedgerContract):
     """All of the contract, which is for the most part about rules that are the same on every server."""
 
 
+@pytest.mark.proof
 class TestMariadbLedgerInShort(MariadbFixtures, ContractInShort):
     pass
 

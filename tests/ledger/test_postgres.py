@@ -19,7 +19,7 @@ from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements
-from tests.ledger.server_ledger import ContractInShort, ServerLedger
+from tests.ledger.server_ledger import ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
 
@@ -49,10 +49,6 @@ class PostgresFixtures:
 @pytest.mark.proof
 class TestPostgresLedger(PostgresFixtures, LedgerContract):
     """All of the contract."""
-
-
-class TestPostgresLedgerInShort(PostgresFixtures, ContractInShort):
-    pass
 
 
 class TestPostgresServer(ServerLedger):

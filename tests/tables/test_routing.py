@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.arrow_types import arrow_type
@@ -75,7 +75,6 @@ def holds(each: KeyRange, row: tuple[Any, ...]) -> bool:
     return (each.lower is None or reaches(each.lower)) and (each.upper is None or not reaches(each.upper))
 
 
-@settings(max_examples=300)
 @given(cut())
 def test_a_row_is_placed_where_its_key_is_held_and_nowhere_else(
     drawn: tuple[list[ColumnType], list[KeyRange], list[tuple[Any, ...]]],

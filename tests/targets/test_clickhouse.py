@@ -43,6 +43,7 @@ class TestEmbeddedInShort(Embedded, ShortTableContract):
     pass
 
 
+@pytest.mark.proof
 class TestOwnership(Embedded, TableOwnership):
     def test_a_record_of_earlier_versions_takes_owners(self, target: ClickHouseTarget) -> None:
         index = self.names[0]

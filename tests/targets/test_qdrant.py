@@ -29,7 +29,8 @@ from instep.targets.qdrant.target import QdrantTarget
 from instep.targets.ranking import SEARCHED
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, rows_of
+from tests.contracts.target_in_short import ShortContract
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, OnOneIndex, expected, put, rows_of
 
 
 @pytest.fixture
@@ -42,11 +43,7 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
         folder(path).close()
 
 
-class TestQdrantInProcess(TargetContract):
-    every = 6
-    rounds = 2
-    upkeep = ("indexed",)
-
+class OnQdrantInProcess(OnOneIndex):
     @pytest.fixture
     def target(self, quick_path: Path) -> QdrantTarget:
         return QdrantTarget(str(quick_path), None)
@@ -58,6 +55,17 @@ class TestQdrantInProcess(TargetContract):
         with target.collections.open(physical) as shard:
             rows, _ = shard.scroll(qdrant_edge.ScrollRequest(limit=100_000, with_payload=["document_id", "text"]))
         return Counter((row.payload["document_id"], row.payload["text"]) for row in rows)
+
+
+@pytest.mark.proof
+class TestQdrantInProcess(OnQdrantInProcess, TargetContract):
+    every = 6
+    rounds = 2
+    upkeep = ("indexed",)
+
+
+class TestQdrantInProcessInShort(OnQdrantInProcess, ShortContract):
+    pass
 
 
 class TestOwnership(DocumentOwnership):

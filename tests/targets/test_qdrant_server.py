@@ -83,6 +83,7 @@ class TestInShort(OnServer, ShortContract):
     """What may differ from Qdrant in this process."""
 
 
+@pytest.mark.proof
 class TestOwnership(DocumentOwnership):
     target = OnServer.target
 

@@ -71,6 +71,7 @@ class TestMilvusServer(ShortContract):
         return content(target, physical)
 
 
+@pytest.mark.proof
 class TestOwnership(DocumentOwnership):
     @pytest.fixture(params=["embedded", "served"])
     def target(self, request: pytest.FixtureRequest) -> MilvusTarget:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location
 from tests.contracts.document_diff import DiffContract, repaired, seen
@@ -11,6 +13,7 @@ from tests.jobs.projects import Home
 from tests.jobs.tampering import Tamperer
 
 
+@pytest.mark.proof
 class TestMilvus(DiffContract):
     def setting(self, folder: Path) -> str:
         return "{type: milvus, uri: .instep/milvus.db}"

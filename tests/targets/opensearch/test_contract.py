@@ -47,6 +47,7 @@ class TestOpenSearchInShort(OnOpenSearch, ShortContract):
     pass
 
 
+@pytest.mark.proof
 class TestOwnership(DocumentOwnership):
     def test_a_journal_of_earlier_versions_takes_owners(self, target: OpenSearchTarget) -> None:
         indexes = target.indexes

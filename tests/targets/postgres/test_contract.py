@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import pytest
+
 from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_rows import ODD_ROWS
 from tests.contracts.table_target import TableTargetContract
+from tests.contracts.target_in_short import ShortTableContract
 
 
-class TestPostgres(TableTargetContract):
+class OnPostgres:
     #: PostgreSQL has no U+0000 in text.
     odd_rows: ClassVar[Sequence[Mapping[str, Any]]] = tuple(
         {**row, "select": row["select"].replace("\0", "\x01")} for row in ODD_ROWS
@@ -20,6 +23,15 @@ class TestPostgres(TableTargetContract):
         2: ("string", "text with the character U+0000"),
         3: ("select", "text with the character U+0000"),
     }
+
+
+@pytest.mark.proof
+class TestPostgres(OnPostgres, TableTargetContract):
+    """All of it."""
+
+
+class TestPostgresInShort(OnPostgres, ShortTableContract):
+    pass
 
 
 class TestOwnership(TableOwnership):

@@ -13,6 +13,7 @@ from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 
 
+@pytest.mark.proof
 class TestPostgres(DiffContract):
     @pytest.fixture(autouse=True)
     def _given(self, server: PostgresServer) -> None:

@@ -23,7 +23,8 @@ from instep.targets.postgres.target import PostgresTarget
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.table_rows import SPECS
 from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, put, replaced, rows_of
+from tests.contracts.target_in_short import ShortContract
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, put, replaced, rows_of
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 
@@ -38,15 +39,22 @@ def target(server: PostgresServer) -> Iterator[PostgresDocuments]:
     server.execute(f'DROP SCHEMA IF EXISTS "{quoted}" CASCADE', database=DATABASE)
 
 
-class TestPostgresDocuments(TargetContract):
-    #: Of the interleavings and the rounds of processes a part: the journal is the same as for tables.
-    every = 3
-    rounds = 4
-
+class OnPostgres(OnOneIndex):
     def content(self, target: DocumentTarget, physical: str) -> Content:
         assert isinstance(target, PostgresDocuments)
         with target.place.session() as session:
             return Counter(session.run("SELECT document_id, text FROM {table}", table=session.name(physical)))
+
+
+@pytest.mark.proof
+class TestPostgresDocuments(OnPostgres, TargetContract):
+    #: Of the interleavings and the rounds of processes a part: the journal is the same as for tables.
+    every = 3
+    rounds = 4
+
+
+class TestPostgresDocumentsInShort(OnPostgres, ShortContract):
+    pass
 
 
 class TestOwnership(DocumentOwnership):

@@ -25,12 +25,12 @@ def test_an_unexpected_error_ends_no_thread_and_is_reported_once() -> None:
             again.set()
         return True
 
-    stop = Threads(lambda name, what: said.append((name, what))).every(0.001, task, "keeper-1")
+    stop = Threads(lambda name, what: said.append((name, what))).every(0.001, task, "heartbeat-1")
     assert again.wait(PATIENCE)
     stop()
     assert said == [
-        ("keeper-1", "unexpected RuntimeError: WSREP; going on"),
-        ("keeper-1", "unexpected ValueError: api_key=***; going on"),
+        ("heartbeat-1", "unexpected RuntimeError: WSREP; going on"),
+        ("heartbeat-1", "unexpected ValueError: api_key=***; going on"),
     ]
 
 
@@ -47,6 +47,6 @@ def test_a_report_that_fails_ends_no_thread_either() -> None:
             return False
         raise RuntimeError("no luck")
 
-    stop = Threads(report).every(0.001, task, "keeper-1")
+    stop = Threads(report).every(0.001, task, "heartbeat-1")
     assert again.wait(PATIENCE)
     stop()

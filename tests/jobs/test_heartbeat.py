@@ -1,4 +1,4 @@
-"""The keeper: a worker that cannot prove its lease or its life stops writing before anybody else may start."""
+"""The heartbeat: a worker that cannot prove its lease or its life stops writing before another one may start."""
 
 from __future__ import annotations
 

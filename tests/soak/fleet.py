@@ -26,7 +26,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of a diary. `at` is monotonic seconds, which are the same for all processes of a machine."""
+    """A line of a log. `at` is monotonic seconds, which are the same for all processes of a machine."""
 
     server: str
     slot: int
@@ -103,16 +103,16 @@ class ServerProcess:
         self.process.stdin.flush()
 
     def last_words(self) -> str:
-        """Its diary's end, and what it printed (tracebacks)."""
+        """Its log's end, and what it printed (tracebacks)."""
         lines = [f"{event.at:.2f} {event.name} {str(event.facts)[:300]}" for event in self.events[-8:]]
         return "\n".join([*lines, (self.home / "output").read_text(errors="replace")[-4_000:]])
 
     def read(self) -> list[Event]:
-        """What is new in its diary."""
-        diary = self.home / "diary"
-        if not diary.exists():
+        """What is new in its log."""
+        log = self.home / "log"
+        if not log.exists():
             return []
-        with diary.open("rb") as file:
+        with log.open("rb") as file:
             file.seek(self._read)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]

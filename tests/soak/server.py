@@ -1,4 +1,4 @@
-"""One server of the soak: the product with faster times, its own state folder, and a diary.
+"""One server of the soak: the product with faster times, its own state folder, and a log.
 
     python -m tests.soak.server PROJECT HOME --role run|worker|runs
 
@@ -68,39 +68,39 @@ class Uninterrupted(Threads):
 class Server:
     setups: Sequence[EntitySetup]
     context: Context
-    diary: LogProgress
+    log: LogProgress
 
     def run(self) -> None:
         results = run_entities(self.setups, self.context, PlanOptions(), wait_seconds=600)
-        self.diary.note("result", states=[str(each.state) if each.state else None for each in results])
+        self.log.note("result", states=[str(each.state) if each.state else None for each in results])
 
     def work(self) -> None:
         serve(self.setups, self.context)
 
 
-def open_server(project: Path, home: Path, ledger: Ledger, container: Container, diary: LogProgress) -> Server:
-    ambush = Ambush(home / AMBUSH, diary)
-    _note_own_refusals(diary)
+def open_server(project: Path, home: Path, ledger: Ledger, container: Container, log: LogProgress) -> Server:
+    ambush = Ambush(home / AMBUSH, log)
+    _note_own_refusals(log)
 
     def engine(choice: EngineChoice) -> Engine:
-        return cast("Engine", watched_engine(container.engine(choice), diary, ambush))
+        return cast("Engine", watched_engine(container.engine(choice), log, ambush))
 
-    seen = cast("Ledger", watched_ledger(ledger, diary, ambush))
+    seen = cast("Ledger", watched_ledger(ledger, log, ambush))
     context = replace(
-        container.context(seen, diary),
+        container.context(seen, log),
         # Nobody else has these files: who dies is found out by its silence, as on another host.
         liveness=LockFiles(home / "workers"),
         background=Uninterrupted(ambush),
         engine=engine,
     )
     setups = [
-        replace(each, target=cast("DocumentTarget", watched_target(each.target, diary, ambush)))
+        replace(each, target=cast("DocumentTarget", watched_target(each.target, log, ambush)))
         for each in container.setups()
     ]
-    return Server(setups, context, diary)
+    return Server(setups, context, log)
 
 
-def _note_own_refusals(diary: LogProgress) -> None:
+def _note_own_refusals(log: LogProgress) -> None:
     """A worker that cannot prove its heartbeat or lease refuses itself."""
     real = Heartbeat.require
 
@@ -108,10 +108,10 @@ def _note_own_refusals(diary: LogProgress) -> None:
         try:
             real(heartbeat, ref)
         except Fenced as error:
-            diary.note("refused", by="itself", call="require", why=str(error))
+            log.note("refused", by="itself", call="require", why=str(error))
             raise
 
-    Heartbeat.require = require  # type: ignore[method-assign, assignment]  # to be told of it, for all keepers
+    Heartbeat.require = require  # type: ignore[method-assign, assignment]  # to be told of it, for all heartbeats
 
 
 def _lines() -> queue.SimpleQueue[str]:
@@ -130,7 +130,7 @@ def _lines() -> queue.SimpleQueue[str]:
 
 
 def _serve(server: Server, role: str, lines: queue.SimpleQueue[str]) -> None:
-    server.diary.note("ready")
+    server.log.note("ready")
     if role == "worker":
         server.work()
     elif role == "run":
@@ -149,20 +149,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--claim", type=int, required=True, help="slices in one wave")
     options: Any = parser.parse_args(arguments)
     options.home.mkdir(parents=True, exist_ok=True)
-    diary, lines = LogProgress(options.home / "diary"), _lines()
+    log, lines = LogProgress(options.home / "log"), _lines()
     setup.MOST_CLAIMS = options.claim
     try:
         container = Container(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
         with closing(container), closing(container.ledger()) as ledger, terminate_like_ctrl_c():
-            _serve(open_server(options.project, options.home, ledger, container, diary), options.role, lines)
+            _serve(open_server(options.project, options.home, ledger, container, log), options.role, lines)
     except KeyboardInterrupt:
-        diary.note("ended", kind="KeyboardInterrupt", why="interrupted")
+        log.note("ended", kind="KeyboardInterrupt", why="interrupted")
     except InstepError as error:
         # As the command line does.
-        diary.note("ended", kind=type(error).__name__, why=str(error))
+        log.note("ended", kind=type(error).__name__, why=str(error))
         return error.exit_code if isinstance(error, UserError) else 1
     else:
-        diary.note("ended", kind=None, why="done")
+        log.note("ended", kind=None, why="done")
     return 0
 
 

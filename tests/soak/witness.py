@@ -54,9 +54,9 @@ class LogProgress:
 class Ambush:
     """Stops this process by SIGSTOP at a point that the harness wrote into a file; it alone continues it."""
 
-    def __init__(self, file: Path, diary: LogProgress) -> None:
+    def __init__(self, file: Path, log: LogProgress) -> None:
         self._file = file
-        self._diary = diary
+        self._log = log
         #: Held during heartbeats: SQLite is locked for all while a transaction of a stopped process is open.
         self.heartbeat = threading.Lock()
 
@@ -69,7 +69,7 @@ class Ambush:
             return
         self._file.unlink(missing_ok=True)
         with self.heartbeat:
-            self._diary.note("still", point=point, slices=sorted(slices))
+            self._log.note("still", point=point, slices=sorted(slices))
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -80,7 +80,7 @@ class Watch:
     """
 
     name: str
-    diary: LogProgress
+    log: LogProgress
     before: Mapping[str, Callable[..., None]]
     after: Mapping[str, Callable[..., None]]
 
@@ -90,37 +90,37 @@ class Watch:
         try:
             result = real(*args, **kwargs)
         except Fenced as error:
-            self.diary.note("refused", by=self.name, call=method, why=str(error))
+            self.log.note("refused", by=self.name, call=method, why=str(error))
             raise
         except (Transient, Unknown) as error:
-            self.diary.note("failed", by=self.name, call=method, why=str(error))
+            self.log.note("failed", by=self.name, call=method, why=str(error))
             raise
         if method in self.after:
             self.after[method](result, *args, **kwargs)
         return result
 
 
-def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Any:
+def watched_ledger(ledger: Any, log: LogProgress, ambush: Ambush) -> Any:
     def claimed(claims: Any, *_: Any, **__: Any) -> None:
         if claims:
-            diary.note("claimed", slices=_held(claims))
+            log.note("claimed", slices=_held(claims))
 
     def held(answer: bool, *_: Any, **__: Any) -> None:
         if not answer:
-            diary.note("refused", by="ledger", call="slices.holds", why="others have the slices")
+            log.note("refused", by="ledger", call="slices.holds", why="others have the slices")
 
     def completing(_part: Any, _worker: str, outcomes: Any, **__: Any) -> None:
         ambush.passes(COMPLETE, _held(outcomes))
 
     def completed(_: None, _part: Any, _worker: str, outcomes: Any, **__: Any) -> None:
-        diary.note("completed", slices=_held(outcomes))
+        log.note("completed", slices=_held(outcomes))
 
     def registered(_: None, worker_id: str, **__: Any) -> None:
-        diary.note("worker", id=worker_id)
+        log.note("worker", id=worker_id)
 
     watch = Watch(
         "ledger",
-        diary,
+        log,
         {"slices.complete": completing},
         {
             "slices.claim": claimed,
@@ -132,23 +132,23 @@ def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Any:
     return through(ledger, watch.call)
 
 
-def watched_target(target: Any, diary: LogProgress, ambush: Ambush) -> Any:
+def watched_target(target: Any, log: LogProgress, ambush: Ambush) -> Any:
     def committing(*_: Any, marks: Any, **__: Any) -> None:
-        diary.note("commit", slices=_held(marks))
+        log.note("commit", slices=_held(marks))
         ambush.passes(COMMIT, _held(marks))
 
     def fenced(_: int, _physical: str, _epoch: int, marks: Any = (), **__: Any) -> None:
         if marks:
-            diary.note("fenced", slices=_held(marks))
+            log.note("fenced", slices=_held(marks))
 
-    return through(target, Watch("target", diary, {"commit": committing}, {"fence": fenced}).call)
+    return through(target, Watch("target", log, {"commit": committing}, {"fence": fenced}).call)
 
 
-def watched_engine(engine: Any, diary: LogProgress, ambush: Ambush) -> Any:
+def watched_engine(engine: Any, log: LogProgress, ambush: Ambush) -> Any:
     def staged(_: Any, wave: Any, *__: Any, **___: Any) -> None:
         ambush.passes(STAGED, _held(wave.slices))
 
-    return through(engine, Watch("engine", diary, {}, {"run": staged}).call)
+    return through(engine, Watch("engine", log, {}, {"run": staged}).call)
 
 
 def _held(slices: Iterable[Any]) -> list[Held]:

@@ -54,7 +54,7 @@ class Wave:
         return sum(each.work for each in self.slices)
 
 
-def deal(slices: Sequence[WaveSlice], tasks: int) -> list[list[WaveSlice]]:
+def assign_tasks(slices: Sequence[WaveSlice], tasks: int) -> list[list[WaveSlice]]:
     """Shares of the work of documents for at most so many tasks, the largest first; none is empty.
 
     The documents, by buckets, are one row of work, which is cut into equal lengths: a document belongs to the length

@@ -1,11 +1,11 @@
-"""Engines: the choice, the deal, tasks and errors."""
+"""Engines: the choice, task assignment and errors."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CHOICE = ("tests/engine/test_choice_and_deal.py",)
-_DEAL = ("tests/domain/test_dealing.py",)
+_CHOICE = ("tests/engine/test_choice_and_tasks.py",)
+_DEAL = ("tests/domain/test_task_assignment.py",)
 _INLINE = ("tests/engine/test_inline.py",)
 
 MUTANTS = [

@@ -14,7 +14,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from instep.domain.waves import Wave, WaveSlice, deal
+from instep.domain.waves import Wave, WaveSlice, assign_tasks
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine.engine import Batches, WaveProgram
@@ -99,5 +99,5 @@ def empty_source(name: str) -> type[WaveSource]:
 
 def wave_source(name: str, wave: Wave, program: WaveProgram) -> type[WaveSource]:
     """A data source class that carries the wave by value, to be registered under `name`."""
-    parts = [Share(packed_changes(share)) for share in deal(wave.slices, wave.tasks)]
+    parts = [Share(packed_changes(share)) for share in assign_tasks(wave.slices, wave.tasks)]
     return _source_class(name, CloudPickleSerializer().dumps(program), parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from instep.domain.waves import TaskOutcome, Wave, WaveSlice, deal
+from instep.domain.waves import TaskOutcome, Wave, WaveSlice, assign_tasks
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
@@ -45,7 +45,7 @@ class InlineEngine:
             raise UserError(
                 "a transform needs Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
             )
-        tasks = [_Task(program, share) for share in deal(wave.slices, min(self._threads, wave.tasks))]
+        tasks = [_Task(program, share) for share in assign_tasks(wave.slices, min(self._threads, wave.tasks))]
         if not tasks:
             return []
         with explaining():

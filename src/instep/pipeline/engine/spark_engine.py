@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from instep.domain.waves import TaskOutcome, Wave, deal
+from instep.domain.waves import TaskOutcome, Wave, assign_tasks
 from instep.error_transport import explained, packed
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
@@ -89,7 +89,7 @@ class SparkEngine:
             # Each task reads and writes its share: only outcome rows cross the JVM. A data source would do
             # the same, but planning one starts three more kinds of Python process (2.5 s of a cold start on
             # 2 cores).
-            shares = deal(wave.slices, wave.tasks)
+            shares = assign_tasks(wave.slices, wave.tasks)
             numbers = session.range(0, len(shares), 1, len(shares))
             return sparkapi.map_in_arrow(numbers, outcome_task(shares, Counted(program, counted)), ddl(OUTCOME_SCHEMA))
         from instep.pipeline.engine.datasource import wave_source

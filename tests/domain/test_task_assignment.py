@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.manifest import Action, DocumentChange
-from instep.domain.waves import WaveSlice, deal
+from instep.domain.waves import WaveSlice, assign_tasks
 
 
 def slices_of(sizes: Sequence[int], *, buckets: int, in_a_slice: int) -> list[WaveSlice]:
@@ -44,20 +44,20 @@ ZIPF = [max(1, 100_000 // place) for place in range(1, 1_601)]
 @pytest.mark.parametrize("in_a_slice", [1, 7, 1_600])
 @pytest.mark.parametrize("tasks", [2, 4, 20])
 def test_equal_documents_are_equal_shares_and_every_task_has_one(buckets: int, in_a_slice: int, tasks: int) -> None:
-    shares = deal(slices_of(EQUAL, buckets=buckets, in_a_slice=in_a_slice), tasks)
+    shares = assign_tasks(slices_of(EQUAL, buckets=buckets, in_a_slice=in_a_slice), tasks)
     assert len(shares) == tasks
     assert max(map(work, shares)) / (sum(EQUAL) / tasks) < 1.02
 
 
 def test_a_document_that_is_half_of_all_work_is_alone_and_begun_first() -> None:
-    giant, *others = deal(slices_of([*EQUAL, sum(EQUAL)], buckets=16, in_a_slice=100), 8)
+    giant, *others = assign_tasks(slices_of([*EQUAL, sum(EQUAL)], buckets=16, in_a_slice=100), 8)
     assert documents(giant) == ["d1600"]
     assert len(others) >= 4
     assert max(map(work, others)) < sum(EQUAL) / 4 * 1.02
 
 
 def test_few_tasks_meet_in_a_bucket() -> None:
-    shares = deal(slices_of(EQUAL, buckets=16, in_a_slice=10), 4)
+    shares = assign_tasks(slices_of(EQUAL, buckets=16, in_a_slice=10), 4)
     assert [len({each.bucket for each in share}) for share in shares] == [4, 4, 4, 4]
 
 
@@ -71,7 +71,7 @@ def test_each_document_has_one_task_and_no_share_is_larger_than_an_even_one_by_m
     sizes: list[int], buckets: int, in_a_slice: int, tasks: int
 ) -> None:
     slices = slices_of(sizes, buckets=buckets, in_a_slice=in_a_slice)
-    shares = deal(slices, tasks)
+    shares = assign_tasks(slices, tasks)
     assert 1 <= len(shares) <= tasks
     assert all(documents(share) for share in shares)
     assert Counter(each for share in shares for each in documents(share)) == Counter(

@@ -183,8 +183,8 @@ MUTANTS = [
     ),
     Mutant(
         "Qdrant: who was superseded changes points",
-        "targets/qdrant/writing.py",
-        'if head is None or head["epoch"] > self._epoch:',
+        "targets/journal.py",
+        'if head is None or head["epoch"] > epoch:',
         "if head is None:",
         _QDRANT,
     ),

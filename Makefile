@@ -22,10 +22,11 @@ demo: java $(STAMP) ## Index the documentation of the installed Python packages 
 # One process for all tests of a group: its server, or Spark, is started once. Their order is that of tests/groups.py.
 GROUPED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest $(GROUPED) -m "not long" --ignore tests/engine
-	@# These start and end Spark themselves: processes of their own, in which no other test has left one.
-	@$(BIN)/pytest $(GROUPED) -m "not long" tests/engine
+# As `instep check` leaves it behind: each JVM that a test starts is there in half the time.
+CLASSES := $(VENV)/.classes
+
+test: $(CLASSES) ## Run the tests
+	@$(BIN)/pytest $(GROUPED) -m "not long"
 
 proof: $(STAMP) ## Run the dearest tests of simulator, ledger and targets; when all pass, note with which files: commit tests/proved.txt
 	@$(BIN)/python -m tests.proof $(GROUPED)
@@ -45,7 +46,7 @@ check: $(STAMP) ## Linters, types, layers and documentation
 SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000
 
-soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
+soak: $(CLASSES) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
 	@$(BIN)/pytest $(GROUPED) --prove -m "long or proof"
 	@$(BIN)/pytest $(GROUPED) -m "hypothesis and not long" --hypothesis-profile=thorough
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
@@ -74,6 +75,11 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.giant
 	@$(BIN)/python -m bench.queue_postgres
 	@$(BIN)/python -m bench.queue
+
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -c "from instep.pipeline.engine import doctor, settings; doctor.examine(settings.SparkSettings('local[2]'))" \
+		2>/dev/null || echo 'Spark does not start here: tests that need it will say why.'
+	@touch $@
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 	@$(UV) lock --quiet --upgrade

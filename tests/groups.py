@@ -40,8 +40,8 @@ GROUPS: Final = {
     "opensearch": ("targets/opensearch/", "targets/elasticsearch/"),
     "clickhouse": ("targets/test_clickhouse_server.py", "queues/test_clickhouse"),
 }
-#: These start no server, and take seconds each: before the many short ones.
-_EARLY: Final = ("simulator/", "e2e/", "cli/", "soak/")
+#: These take seconds each: before the many short ones.
+_EARLY: Final = ("engine/", "simulator/", "e2e/", "cli/", "soak/")
 
 
 def group(path: str) -> str:

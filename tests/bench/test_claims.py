@@ -20,6 +20,7 @@ def server() -> Iterator[DurablePostgres]:
     server.stop()
 
 
+@pytest.mark.long
 def test_sides_do_every_job_once(server: DurablePostgres) -> None:
     bench = Bench(server, jobs=60, workers=2)
     for queue in (Bare(), Ours()):

@@ -204,6 +204,7 @@ def test_a_folder_without_documents_is_nothing_to_do(tmp_path: Path) -> None:
     assert place.run().state is None
 
 
+@pytest.mark.long  # Thousands more than elsewhere, and nothing else.
 def test_ten_thousand_tiny_files(place: Location) -> None:
     for number in range(10_000):
         folder = place.docs / f"tiny{number % 100}"

@@ -66,11 +66,14 @@ def release(place: Location) -> None:
     (place.root / "hold").unlink(missing_ok=True)
 
 
+#: Of each bucket some, and so a dozen of small waves.
+DOCUMENTS = 300
+
+
 @pytest.fixture
 def large(tmp_path: Path) -> Location:
-    """Documents enough for dozens of small waves."""
     made = Location(tmp_path / "project", tmp_path / "docs")
-    corpus.write(made.docs, range(1500))
+    corpus.write(made.docs, range(DOCUMENTS))
     made.declare(entity="slice_rows: 1000\nbuckets: 32")
     return made
 
@@ -95,12 +98,13 @@ def wait_for_completed_slices(place: Location, process: subprocess.Popen[bytes],
     raise AssertionError(f"the run ended before it could be interrupted: {said}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or_double(large: Location) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
     killed = 0
+    corpus.write(large.docs, range(DOCUMENTS, 1500))
     for round_ in range(8):
         process = start(large)
         try:
@@ -166,7 +170,7 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     second = large.run(wait=0)
     assert first.wait(PATIENCE) == 0
     assert second.state is JobState.COMPLETED
-    assert second.counts.read == second.counts.written == 1500
+    assert second.counts.read == second.counts.written == DOCUMENTS
     assert len(large.open().jobs()) == 1
     assert large.wrong() == ""
 

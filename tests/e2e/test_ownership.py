@@ -86,7 +86,10 @@ def refused(call: Callable[[], object]) -> str:
 # -- two projects ----------------------------------------------------------------------------------
 
 
-def test_a_second_project_is_refused_before_it_does_anything(place: Location) -> None:
+def test_a_second_project_is_refused_before_it_does_anything(
+    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))  # Whether Spark works is not asked here.
     one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
     run(one)
     for call in (two.plan, two.run, lambda: two.run(full_refresh=True), lambda: two.search("searchable", mode="text")):

@@ -33,7 +33,9 @@ import json, sys, instep
 from instep.errors import UserError
 from instep.container import Container
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+options = {"spark.ui.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
+options["spark.driver.defaultJavaOptions"] = "-XX:TieredStopAtLevel=1"  # It is there sooner.
+spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 def run(folder, **options):
     (result,) = instep.Instep(instep.load(folder).project, spark=spark).run(**options)

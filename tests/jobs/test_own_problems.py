@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import stamina
 
 import instep
 from instep.cli import main
@@ -98,7 +99,8 @@ def test_an_entity_that_fails_at_work_stops_no_other(root: Path, monkeypatch: py
     declared = root / "instep.yaml"
     embed = "priority: 90, embed: {type: openai, url: 'http://127.0.0.1:9/v1', model: m, dimensions: 8}"
     declared.write_text(declared.read_text().replace("priority: 90", embed))
-    found = run(root)
+    with stamina.set_testing(True):  # It is asked once in each wave, and without a pause.
+        found = run(root)
     assert found["Big"].state_name == "AWAY"
     assert [found[name].promoted for name in ("Small", "Other")] == [True, True]
     assert [job.state for job in instep.load(root).jobs()] == ["STOPPED"]

@@ -114,8 +114,12 @@ def kills_in_rebuilds(scene: Scene, call: str) -> Iterator[None]:
     assert met >= 2
 
 
+#: One that moves all at once and one that does not; the others are run by `make soak`.
+OFTEN = ("postgres", "clickhouse")
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(each, marks=pytest.mark.long if each.like else ()) for each in KINDS], ids=str
+    "kind", [pytest.param(each, marks=() if str(each) in OFTEN else pytest.mark.long) for each in KINDS], ids=str
 )
 @alone
 def test_a_promotion_that_was_killed_in_the_middle_is_ended_by_the_next_run(scene: Scene) -> None:

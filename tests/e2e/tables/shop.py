@@ -7,10 +7,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -98,6 +99,11 @@ class Shop:
     @property
     def now(self) -> datetime:
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.clock.now())
+
+    def copied(self, root: Path) -> Self:
+        """The same elsewhere, with all that is indexed; nothing is at work in it."""
+        shutil.copytree(self.root, root)
+        return replace(deepcopy(self), root=root)
 
     def put(self, table: str, *, gone: bool = False, at: datetime | None = None, **values: Any) -> None:
         """Insert or change a row, or delete it as the application does: by its flag."""

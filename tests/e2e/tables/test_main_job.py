@@ -14,8 +14,16 @@ from tests.servers.postgres import running_postgres
 
 from .shop import Shop
 
+#: What each of them can do, `make test` sees on one; on the others it is the longest of these stories.
+ON_ALL = pytest.mark.parametrize("any_shop", ["lance", "clickhouse", "postgres"], indirect=True)
+ON_ONE = pytest.mark.parametrize(
+    "any_shop",
+    ["lance", *(pytest.param(each, marks=pytest.mark.long) for each in ("clickhouse", "postgres"))],
+    indirect=True,
+)
 
-@pytest.fixture(params=["lance", "clickhouse", "postgres"])
+
+@pytest.fixture
 def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     target = f"type: {request.param}, uri: index"
     if request.param == "postgres":
@@ -29,6 +37,7 @@ def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return made
 
 
+@ON_ALL
 def test_tables_become_a_graph_and_follow_every_change(any_shop: Shop) -> None:
     shop = any_shop
     built = shop.run()
@@ -64,6 +73,7 @@ def test_tables_become_a_graph_and_follow_every_change(any_shop: Shop) -> None:
     assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
 
 
+@ON_ONE
 def test_a_row_that_left_a_namespace_survives_jobs_of_that_namespace(any_shop: Shop) -> None:
     shop = any_shop
     shop.run()
@@ -74,6 +84,7 @@ def test_a_row_that_left_a_namespace_survives_jobs_of_that_namespace(any_shop: S
     assert shop.wrong("Ticket") == {}
 
 
+@ON_ONE
 def test_a_rebuild_of_a_namespace_omits_rows_deleted_from_the_source(any_shop: Shop) -> None:
     shop = any_shop
     shop.run()

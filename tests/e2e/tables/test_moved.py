@@ -17,14 +17,19 @@ from .quick import Crash, Fault, QuickShop
 DELETES = "slices: 3\n    deletes: {share: 0.2, floor: 4}\n"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> QuickShop:
-    made = QuickShop(tmp_path / "shop", "type: lance, uri: index")
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> QuickShop:
+    made = QuickShop(tmp_path_factory.mktemp("built") / "shop", "type: lance, uri: index")
     made.declare()
     made.edit("slices: 3\n", DELETES)
     made.fill(people=20, tickets=60)
     made.run()
     return made
+
+
+@pytest.fixture
+def shop(built: QuickShop, tmp_path: Path) -> QuickShop:
+    return built.copied(tmp_path / "shop")
 
 
 def move(shop: QuickShop, path: str | None, *numbers: int) -> None:

@@ -30,3 +30,10 @@ def _spark() -> LazySpark:
 
 def session() -> SparkSession:
     return _spark().get()
+
+
+def end() -> None:
+    """For tests that start a Spark of their own: a process has one. The next `session` starts another."""
+    if _spark.cache_info().currsize:
+        _spark().close()
+        _spark.cache_clear()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 
 from instep.pipeline.engine import sparkapi
@@ -49,6 +50,17 @@ class Pooled:
         yield from self.writer.write(batches)
 
 
+def _daemon(batches: Batches) -> Batches:
+    daemon = Path(f"/proc/{os.getppid()}")
+    threads = [each for each in (daemon / "task").iterdir() if each.name != daemon.name]
+    for _ in batches:
+        found = {
+            "command": [(daemon / "cmdline").read_text().replace("\0", " ")],
+            "threads": [" ".join((each / "comm").read_text().strip() for each in threads)],
+        }
+        yield pa.RecordBatch.from_pydict(found)
+
+
 class TestSparkEngineOnClassic(SparkEngineContract):
     @pytest.fixture
     def engine(self, spark: LazySpark) -> Engine:
@@ -79,6 +91,13 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         status = dict(line.split(":", 1) for line in Path(f"/proc/{jvm}/status").read_text().splitlines())
         assert os.getpgid(jvm) == jvm
         assert not int(status["SigIgn"], 16) & 1 << signal.SIGINT - 1
+
+    def test_workers_come_from_a_daemon_that_has_loaded_what_they_import(self, spark: LazySpark) -> None:
+        """And has no thread that a fork would lose."""
+        said = sparkapi.map_in_arrow(spark.get().range(1), _daemon, "command string, threads string").toArrow()
+        (found,) = said.to_pylist()
+        assert "instep.pipeline.engine.worker_daemon" in found["command"]
+        assert set(found["threads"].split()) <= {"jemalloc_bg_thd"}, "Arrow's, which looks after itself"
 
     def test_names_of_columns_may_be_anything(self, spark: LazySpark) -> None:
         frame = spark.get().range(3).toDF("a.b`c d")

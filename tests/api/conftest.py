@@ -70,7 +70,7 @@ def bearer(token: str = TOKEN) -> dict[str, str]:
 
 @pytest.fixture
 def client(instep: Instep) -> Iterator[httpx.Client]:
-    """Of somebody who has the token. Without certificates, which take a while to load: nothing here is encrypted."""
+    """A client with the token. Without certificates, which take a while to load: nothing here is encrypted."""
     app = create_app(instep, token=TOKEN, loopback=True)
     with (
         served(app) as address,

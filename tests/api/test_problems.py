@@ -1,4 +1,4 @@
-"""Errors: what is wrong, what can be done, and nothing that is nobody's business."""
+"""Errors: cause, hint, and no internals."""
 
 from __future__ import annotations
 

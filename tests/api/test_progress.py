@@ -79,7 +79,7 @@ def test_changes_of_state_are_reported_at_once(channel: Channel) -> None:
         channel.ledger.jobs.begin(JOB, ANN, {})
         planned = ear.message()
         assert (planned["job"], status(planned)) == (JOB, "INITIALIZING")
-        assert planned["data"]["stats"]["jobStats"]["totalRecords"] is None, "nobody knows yet"
+        assert planned["data"]["stats"]["jobStats"]["totalRecords"] is None, "unknown yet"
         channel.ledger.jobs.discard(JOB)
         gone = ear.message()
         assert (gone["job"], gone["data"]) == (JOB, None)

@@ -1,4 +1,4 @@
-"""What is said of a job: the channel's names, and null for what nobody knows."""
+"""The progress of a job: the channel's names, and null for unknown values."""
 
 from __future__ import annotations
 

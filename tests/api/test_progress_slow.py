@@ -1,4 +1,4 @@
-"""Clients that do not read: they are given up, in bounded time, and nobody waits for them."""
+"""Clients that do not read: they are closed in bounded time, and no other client waits for them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_connection_whose_client_never_reads_again_is_cut(monkeypatch: pytest.
         with _connected(channel, _deaf()) as deaf:
             _subscribe(channel, deaf)
             until(lambda: not channel.server.server_state.connections)
-        # Whoever comes then may take its time: on a busy machine everybody is slow now and then.
+        # The next client may take its time: on a busy machine every client is slow now and then.
         monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
         with channel.listening() as quick:
             _hear_until(quick, quick.message()["seq"] + 3)

@@ -135,7 +135,7 @@ def test_stop_and_resume(client: httpx.Client, instep: Instep, folder: Path) -> 
 
 
 def planned(instep: Instep) -> str:
-    """A job that has begun, and in which nobody has done anything: its worker was told to stop."""
+    """A job that has begun, without any work done: its worker was asked to stop."""
     from instep.telemetry.progress import Silent
 
     class Impatient(Silent):

@@ -17,7 +17,7 @@ from tests.doubles.clock import VirtualClock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    """The clock of everybody, commands too: what they print of times is exact."""
+    """The clock of all, commands too: the times that they print are exact."""
     clock = VirtualClock()
     monkeypatch.setattr(container, "SystemClock", lambda: clock)
     return clock

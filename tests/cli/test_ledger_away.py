@@ -22,7 +22,7 @@ COMMANDS = (
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the ledger of the project should be; its folder is the current one."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        probe.bind(("127.0.0.1", 0))  # taken, without a listener
         server = f"127.0.0.1:{probe.getsockname()[1]}/ledger"
         corpus.write(tmp_path / "docs", range(1))
         corpus.project(tmp_path, tmp_path / "docs", extra=f"ledger: postgresql://ann:s3cret@{server}")

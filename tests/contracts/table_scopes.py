@@ -14,7 +14,7 @@ HERE, THERE = "1/2/", "1/3/"
 
 class TableScopesContract(OnTables):
     def test_partitions_take_turns_and_do_not_fence_each_other(self, target: TableTarget, index: str) -> None:
-        """Their epochs and fences are their own; versions of the index are everybody's."""
+        """Their epochs and fences are their own; versions of the index are shared."""
         bases = {HERE: target.within(HERE).fence(index, 9), THERE: target.within(THERE).fence(index, 3)}
         for turn in range(3):
             for number, (scope, epoch) in enumerate({HERE: 9, THERE: 3}.items()):
@@ -122,7 +122,7 @@ class TableScopesContract(OnTables):
     def test_of_a_deletion_and_an_insertion_at_one_watermark_the_insertion_stays(
         self, target: TableTarget, index: str
     ) -> None:
-        """Deleted here and inserted there, in one transaction: whoever comes first, and whatever their epochs."""
+        """Deleted here and inserted there, in one transaction: in any order, and under any epochs."""
         gone, there = Node(1, None, 5, deleted=True, path=HERE), Node(1, "there", 5, path=THERE)
         orders = [(HERE, THERE), (THERE, HERE)]
         for key, order in enumerate(orders):
@@ -138,7 +138,7 @@ class TableScopesContract(OnTables):
             target.maintain(index, full=number == 1)
             assert nodes(target, index) == {1: scope}
 
-    # -- rows that leave for where nobody indexes them --------------------------------------------
+    # -- rows that leave for a namespace that is not indexed --------------------------------------------
 
     @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
     def test_a_row_that_leaves_is_deleted_where_it_was_and_no_other(

@@ -221,7 +221,7 @@ class TableSourceContract:
         assert largest <= 1500
 
     def test_one_value_of_nearly_all_rows_is_one_bin(self, make: Make, sessions: Sessions) -> None:
-        """It has to be seen: nobody can cut it, and what is beside it can be cut."""
+        """It has to be seen: it cannot be cut, and its neighbours can."""
         numbers = [number if number % 100 == 0 else 5000 for number in range(4000)]
         source = make(table_of([a_row(at, number=number) for at, number in enumerate(numbers)]))
         found = source.histogram(sessions, ROWS, Selection(), ("number",), bins=20)

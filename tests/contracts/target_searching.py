@@ -12,7 +12,7 @@ from instep.errors import UserError
 from instep.targets.document_target import DocumentTarget
 from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, rows_of, vector_of
 
-#: What somebody may type who means no harm, and who does.
+#: Queries that users may type, with and without bad intent.
 TYPED = [
     "", "   ", "'", '"', "don't", '"cat', "cat AND (", "'; DROP TABLE rows; --", "*", "cat~2^", "text:cat", "\0",
     "\\", "%_", "😀", "\u202e", "a" * 100_000, "cat " * 5_000, "NOT", "-cat", "$1 {} []",

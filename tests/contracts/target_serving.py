@@ -69,7 +69,7 @@ class ServingContract(OnOneIndex):
         assert target.served("Document") == staged[0]
 
     def test_a_promotion_can_be_taken_back(self, target: DocumentTarget, staged: tuple[str, str, str]) -> None:
-        """Nothing is served again, as before; and whoever promoted it cannot do so again under its old epoch."""
+        """Nothing is served again, as before; and its promoter cannot do so again under its old epoch."""
         target.promote("Document", staged[0], 5)
         for _ in range(2):
             target.promote("Document", None, 6)

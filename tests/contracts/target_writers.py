@@ -176,7 +176,7 @@ class WritersContract(OnOneIndex):
     def test_halves_of_a_slice_fence_the_whole_without_fencing_each_other(
         self, target: DocumentTarget, index: str
     ) -> None:
-        """Whoever holds the whole is refused under any fence: it is never claimed again."""
+        """A holder of the whole is refused under any fence: it is never claimed again."""
         never_again = 2**31 - 1
         base = target.fence(index, 1)
         staged = [replaced(target, index, base, {name: ["zombie"]}) for name in ("a", "b")]

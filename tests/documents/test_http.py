@@ -94,7 +94,7 @@ def test_answers_that_are_incomplete_or_garbled_are_retried(endpoint: Endpoint) 
 
 def test_an_embedder_that_does_not_listen_is_transient() -> None:
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        free.bind(("127.0.0.1", 0))  # taken, without a listener
         port = free.getsockname()[1]
         nobody = HttpEmbedder(f"http://127.0.0.1:{port}", "m", 3, api_key=KEY, attempts=2, first_wait=0.01)
         with pytest.raises(Transient) as caught:
@@ -104,7 +104,7 @@ def test_an_embedder_that_does_not_listen_is_transient() -> None:
 
 
 def test_a_missing_answer_is_an_outage_and_not_retried(endpoint: Endpoint) -> None:
-    """Six times a minute of silence would be six minutes in which nobody is told."""
+    """Six times a minute of silence would be six minutes without a message."""
     over = threading.Event()
 
     def silent(texts: list[str]) -> Answer:

@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
         allowed = build is not None and ref != missing and ref not in self.model.needs(missing)
         if self.emit(event, allowed=allowed) and build is not None:
             self.model.wishes[id] = Wish([missing], needed, blocks=[(ref, build)])
-            # The fold does not make anybody wait for what is there already; no more does this.
+            # The fold lets no want wait for a dependency that is there already; nor does this.
             build.waits.add(id)
             self.model.settle()
 

@@ -33,7 +33,7 @@ def test_a_reference_survives_printing_and_parsing(entity: str, path: str) -> No
 
 @given(names.filter(is_own_name), st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_]{0,20}", fullmatch=True))
 def test_an_entity_in_several_targets_has_normal_references(entity: str, target: str) -> None:
-    """In references, in keys of the bus; and nobody else is called so."""
+    """In references, in keys of the bus; and no other entity has that name."""
     ref = PartitionRef(entity_in(entity, target))
     assert PartitionRef.parse(str(ref)) == ref
     assert is_normal(str(ref))

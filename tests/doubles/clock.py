@@ -1,4 +1,4 @@
-"""A clock that moves only when told to, or when somebody sleeps on it; what runs in the background does so then."""
+"""A clock that moves only when told to, or when a caller sleeps on it; what runs in the background does so then."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or
             process.send_signal(signal.SIGKILL)
             process.wait()
             killed += 1
-        # The source moves on meanwhile.
+        # The source changes in between.
         for number in rng.sample(range(1500), 5):
             path = corpus.path(large.docs, number)
             if path.exists():

@@ -63,7 +63,7 @@ class Fault:
 
 @dataclass
 class LostReply:
-    """The first call of a method takes effect, and nobody hears of it."""
+    """The first call of a method takes effect, and its answer is lost."""
 
     name: str
     lost: bool = False
@@ -77,7 +77,7 @@ class LostReply:
 
 
 class NoProof:
-    """Nobody is proved dead, as on another host: only silence tells."""
+    """No worker is known to be dead, as on another host: only silence tells."""
 
     def begin(self, worker_id: str) -> Callable[[], None]:
         return lambda: None

@@ -81,7 +81,7 @@ def test_a_generation_is_built_beside_the_served_index_and_refreshed_once_it_is_
     redeclare(site)
     (result,) = site.run(options=V2)
     assert (result.state, result.plan.generation) == (JobState.COMPLETED, "v2")
-    assert truth.stored(site.place.index) == built(site, "") == before, "nobody reads it yet"
+    assert truth.stored(site.place.index) == built(site, "") == before, "no reader gets it yet"
     assert built(site, "v2") == truth.expected(site.place.docs, size=300)
     assert served(site, "Document@v2") == physical(site, "v2"), "but who asks for it"
     current = site.ledger.instances.canonical(REF, "v2")

@@ -132,7 +132,7 @@ def _number(text: str) -> int | None:
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names of `run.py`. Git is asked without the settings of whoever runs the tests."""
+    """The names of `run.py`. Git runs without the settings of the user who runs the tests."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -375,7 +375,7 @@ def test_a_run_that_was_silent_while_others_did_its_work_has_nothing_to_do(site:
 
 
 def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
-    """Its finisher died between the alias and the ledger; then somebody asked for a full refresh."""
+    """Its finisher died between the alias and the ledger; then a user asked for a full refresh."""
     frozen = replaced(site.ledger, {"parts.finish": _gone, "jobs.leave": _gone, "workers.retire": _gone})
     with pytest.raises(Gone):
         site.run(ledger=frozen, background=Still())
@@ -386,7 +386,7 @@ def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
 
 
 def test_slices_of_a_paused_process_are_awaited_for_the_stated_time(site: Site) -> None:
-    """It may be dead on another host just as well: nobody here can tell."""
+    """It may be dead on another host just as well: that is unknown here."""
     site.leave_behind()
     before = site.clock.now()
     with pytest.raises(

@@ -34,7 +34,7 @@ sys.meta_path.insert(0, Blocker())
 
 @pytest.fixture
 def mute() -> Iterator[int]:
-    """A port that is taken, and at which nobody listens."""
+    """A port that is taken, without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -131,7 +131,7 @@ def test_a_restart_assigns_the_same_documents_and_delete_markers_to_the_same_buc
         site.run(engine=lambda _: gone, ledger=frozen, background=Still())
     assert 0 < gone.splits.total() < len(changed) + len(deleted)
 
-    # The source goes on meanwhile: that is for a second job.
+    # The source changes in between: that is for a second job.
     feed.put([99], "later")
     restart = Recording()
     (result,) = site.run(engine=lambda _: restart)

@@ -1,4 +1,4 @@
-"""A worker that watches its sources: what changes there lands, without anybody asking for it."""
+"""A worker that watches its sources: changes there are indexed without a request."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_session_of_the_users_that_has_ended_is_named_as_such(spark: LazySpark
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "spark://127.0.0.1:{port},127.0.0.1:{port}"])
 def test_a_master_that_is_not_there_is_away_and_no_jvm_is_started(kept: Kept, master: str) -> None:
     kept.end()
-    with socket.socket() as mute:  # Taken, and nobody listens.
+    with socket.socket() as mute:  # Taken, without a listener.
         mute.bind(("127.0.0.1", 0))
         named = master.format(port=mute.getsockname()[1])
         with pytest.raises(Away, match="the Spark master does not answer") as raised:

@@ -128,7 +128,7 @@ class Quiet(Simulation):
         setattr(store, name, call)
 
     def kill(self) -> None:
-        """Whoever runs."""
+        """The running process."""
         process = self._scheduler.running.process
         process.kill()
         raise Crash(process.name)

@@ -75,7 +75,7 @@ def altered(row: Row) -> list[Row]:
 
 
 def stranger(uri: str = "file:///stranger") -> Row:
-    """A row of a document that nobody has indexed."""
+    """A row of a document that was not indexed."""
     return {
         "document_id": "stranger",
         "document_hash": "?",

@@ -158,7 +158,7 @@ def test_a_run_of_another_generation_joins_no_other_job() -> None:
 
 
 def test_a_job_of_another_declaration_is_left_alone_for_the_orphan_time() -> None:
-    """Somebody who has that declaration still may come back for it."""
+    """A server that still has that declaration may come back for it."""
     world = built()
     world.edit()
     world.after(world.ledger, "parts.plan", world.kill)

@@ -1,4 +1,4 @@
-"""Comparing targets with what they should hold: the contract on Lance, and what is nobody's own."""
+"""Comparing targets with what they should hold: the contract on Lance, and rows without an owner."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WaveRunner, "_record", die)  # It is in the target, and nobody knows of it.
+        patch.setattr(WaveRunner, "_record", die)  # It is in the target, and not recorded.
         with pytest.raises(KeyboardInterrupt):
             place.run()
     with pytest.raises(Away, match="has not ended"):

@@ -1,4 +1,4 @@
-"""What changes in the source while an instance is built is served meanwhile, and served after."""
+"""Changes of the source during a build are served before the promotion, and after it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_source_that_goes_bit_by_bit_is_asked_for_as_one_that_goes_at_once(tmp
     with pytest.raises(UserError, match=r"2 of 17 documents are gone.*3 more were deleted in the last 6h"):
         world.run()
     assert documents(world) == 17
-    # What comes meanwhile is no reason to forget it.
+    # New documents are no reason to forget it.
     corpus.write(world.docs, range(20, 21))
     with pytest.raises(UserError, match="2 of 17 documents are gone"):
         world.run()

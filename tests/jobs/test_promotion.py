@@ -74,7 +74,7 @@ def test_a_crash_between_alias_and_ledger_is_made_good(moment: tuple[str, str, b
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
 @pytest.mark.parametrize("fit", [True, False], ids=["resumed", "given up"])
 def test_a_build_refused_after_a_crashed_promotion_is_not_served(before: bool, fit: bool) -> None:
-    """The alias was moved by a worker that died; then what it needed was lost; then somebody took over."""
+    """The alias was moved by a worker that died; then its dependency was lost; then another worker took over."""
     world = built() if before else Quiet()
     rebuild_of(world, before)
     world.after(world.target, "promote", world.kill)

@@ -309,7 +309,7 @@ def test_a_crash_at_any_step_loses_nothing(act: Callable[[Any, Any, list[Given]]
 
 
 def _finish(site: Site) -> list[int]:
-    """Somebody who makes no mistakes goes on until nothing is left. Which keys that took."""
+    """A consumer without failures continues until nothing is left; returns its keys."""
     done: list[int] = []
     for _ in range(20):
         unpark(site.store, site.ledger, parked(site.store, site.ledger))

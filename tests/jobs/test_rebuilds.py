@@ -117,7 +117,7 @@ def test_a_want_has_it_tried_once_and_fails_with_it(by: str) -> None:
 
 
 def test_a_job_that_waits_for_it_does_not_have_it_tried() -> None:
-    """Nobody has asked: each run of what is made from it would build it again, in vain. It is told why, and fails."""
+    """Without a request: each run of a dependent would rebuild it in vain. The run fails with the reason."""
     world = refused()
     jobs = len(world.parts())
     world.ledger.events.append([InstanceCreated(ref="Page@global", reason=Reason.FIRST)])

@@ -10,7 +10,7 @@ from tests.jobs.quiet import Quiet, built
 
 
 class AllDead:
-    """Locks of workers as they look on a file system that others share: nobody holds one that is seen here."""
+    """Locks of workers as they look on a file system that others share: no lock that is seen here is held."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []

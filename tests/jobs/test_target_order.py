@@ -51,7 +51,7 @@ def contents(place: Home, target: str) -> Counter[tuple[object, ...]]:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """Take a target away, by the end of its uri, from whoever calls it; None: all are there again."""
+    """Take a target away, by the end of its uri, from its callers; None: all are there again."""
     gone: list[str | None] = [None]
 
     def guarded(name: str) -> None:
@@ -183,7 +183,7 @@ def test_search_asks_the_first_target_or_the_one_that_is_named(
 
 
 def test_one_target_becomes_several_and_one_again(tmp_path: Path) -> None:
-    """They share an alias: what comes later is promoted, whoever was there before."""
+    """They share an alias: the later one is promoted, in any order of targets."""
     place = home(tmp_path, "target: main")
     place.open().run()
     with closing(sqlite3.connect(tmp_path / ".instep" / "ledger.db")) as ledger, ledger:

@@ -1,4 +1,4 @@
-"""What an engine brings back of a wave is looked at before anybody believes it."""
+"""The outcomes of a wave are checked before they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that anybody may try to append, possible or not."""
+"""Events that may be appended, possible or not."""
 
 from __future__ import annotations
 

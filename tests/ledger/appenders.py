@@ -1,4 +1,4 @@
-"""Processes that append to one ledger at once, and somebody who follows the log meanwhile."""
+"""Processes that append to one ledger at once, and a reader that follows the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.system import SystemClock
 
-#: A partition that everybody wants. (What the contract has is not imported here: every process would have to.)
+#: A partition that all of them want. (What the contract has is not imported here: every process would have to.)
 _ALL = "Document@global"
 _PROCESSES = 4
 _BATCHES = 40

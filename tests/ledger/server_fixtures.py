@@ -23,7 +23,7 @@ class ServerFixtures:
 
     #: How the server makes a user who may log in, and nothing else.
     make_guest: ClassVar[tuple[str, ...]]
-    #: A claim is one statement by itself here: when the connection is lost, nobody knows whether it was done.
+    #: A claim is one statement by itself here: when the connection is lost, it is unknown whether it was done.
     claims_alone: ClassVar[bool]
     #: How a session is told to wait for a lock as briefly as possible.
     be_impatient: ClassVar[str]

@@ -153,7 +153,7 @@ class ServerOpening(ServerFixtures):
 
     def test_a_server_that_does_not_listen_is_named(self, database: LedgerDatabase) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))  # taken, and nobody listens
+            probe.bind(("127.0.0.1", 0))  # taken, without a listener
             port = probe.getsockname()[1]
             said = self._refusal(database.url.replace(f":{database.server.port}/", f":{port}/"))
         assert f"127.0.0.1:{port}/ledger: the ledger cannot be reached" in said

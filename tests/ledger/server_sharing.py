@@ -91,7 +91,7 @@ class ServerSharing(ServerFixtures):
         asked = job_moves.demand
 
         def waits(tx: Transaction, job_id: str) -> JobState:
-            """For the job's row, that somebody else has; meanwhile others find that it is silent."""
+            """Waits for the job's row, which another transaction holds; others find that it is silent."""
             other.workers.bury("zed")
             return asked(tx, job_id)
 
@@ -219,7 +219,7 @@ class ServerSharing(ServerFixtures):
         other = server.engine(read_only=False)
         with other.connect().execution_options(**IN_TRANSACTION) as connection:
             assert len(server.dialect(None).claim(connection, request)) == 3
-            # Not committed; the next ones are free all the same, and nobody waits.
+            # Not committed; the next ones are free all the same, without a wait.
             assert [each.rank for each in ledger.slices.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]
         other.dispose()
         assert [each.rank for each in ledger.slices.claim("job", REF, "ann", work=20, limit=1_000)] == [0, 1]

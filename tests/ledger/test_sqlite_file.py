@@ -1,4 +1,4 @@
-"""A SQLite ledger as a file: made, opened, read only, locked, full, damaged, or somebody else's."""
+"""A SQLite ledger as a file: made, opened, read only, locked, full, damaged, or another application's."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _LIBRARIES: Final = (
     "schemathesis", "sqlalchemy.dialects.sqlite", "stamina", "typer", "yaml",
 )  # fmt: skip
 
-#: Of Linux; elsewhere the children of who has died are nobody's.
+#: Of Linux; elsewhere the children of a dead process have no parent.
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 _LOOK_SECONDS: Final = 0.2
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _run(asked: Mapping[str, Any]) -> int:
-    """In a session of its own: what it tells its group reaches nobody else."""
+    """In a session of its own: its signals to its group reach no other process."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     said = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -356,7 +356,7 @@ def test_a_version_of_the_table_decides_in_whatever_order_rows_come(tables: Clic
     assert store.compare(KEYS).surplus_count == 0
     store.clean()
     demand_equal(store)
-    # Late, and long before what is known: nothing changes but for those that nobody had spoken of.
+    # Late, and long before what is known: nothing changes but for keys that were unknown.
     _said(tables, ("lost", 0), [key for key, _ in orders])
     tables.played([key for key, _ in orders])
     demand_equal(store)

@@ -95,7 +95,7 @@ def _play(
     kept: bool,
 ) -> None:
     for writer in writers:
-        # Whoever has one snapshot for all it does has it from here.
+        # A transaction with one snapshot for all has it from here.
         writer.execute("SELECT FROM history LIMIT 1")
     acted: set[int] = set()
     for number in order:

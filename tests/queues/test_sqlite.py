@@ -97,7 +97,7 @@ def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> No
 
 
 def test_entries_that_became_false_unseen_are_surplus_and_not_offered(tables: SqliteTables) -> None:
-    """Somebody has written while the triggers were away."""
+    """Rows were written while the triggers were away."""
     store = created(tables)
     tables.played([1, 2])
     with contextlib.closing(sqlite3.connect(tables.path)) as connection:

@@ -213,7 +213,7 @@ class Server(ABC):
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Also if nobody has asked how: whoever has a parent that is gone may wait for that for ever."""
+    """Also if the exit code is not read: a process without a parent may wait for that for ever."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

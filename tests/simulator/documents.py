@@ -21,7 +21,7 @@ WRONG = "!"
 
 
 class Poison(Enum):
-    """What happens to whoever runs a document: its process dies, its wave fails, or it is reported."""
+    """The effect of running a document: its process dies, its wave fails, or it is reported."""
 
     KILLS = auto()
     RAISES = auto()

@@ -53,7 +53,7 @@ class LogChecker:
         return sorted({row[2] for row in self._ledger.events.rows(0, _ALL)})
 
     def fulfilled(self) -> None:
-        """Nothing is left to do, so that nobody waits for anything that is there."""
+        """Check that nothing is left to do, and that no want waits for something that is there."""
         for want in self._ledger.wants.newest(open_only=True):
             if all(self._ledger.checkpoints.get(PartitionRef.parse(each), want.generation) for each in want.refs):
                 self._broken(f"log: want {want.id} of {', '.join(want.refs)} is {want.state}, needs {want.needed}")

@@ -60,7 +60,7 @@ class SimQueue:
             self.offers.pop(key, None)
 
     def uncover(self, key: int) -> None:
-        """Whatever covered it, or whoever said so."""
+        """Covered by any cover or consumer."""
         if key in self.covers | self.acknowledged:
             self.covers.discard(key)
             self.acknowledged.discard(key)

@@ -20,7 +20,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import InstepError
 from instep.ledger.ledger import Ledger
 
-#: Nobody builds it.
+#: An entity that is never built.
 UPSTREAM = "Upstream@global"
 #: What is made again by it, at any time; of what is in work, the ledger refuses it.
 _DOUBTS = ("taint", "expire", "rebuild")

@@ -1,4 +1,4 @@
-"""What must hold of entities that are made from others: nobody works on what waits, and nothing waits for ever."""
+"""What must hold of entities that are made from others: waiting parts have no work, and nothing waits for ever."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WaitingChecker:
         return {ref for ref, job in jobs if job is not None and job.state is JobState.STOPPED}
 
     def missed(self, refs: set[PartitionRef]) -> bool:
-        """Whether something is waited for, and nobody has begun it."""
+        """Whether an awaited partition has not been started."""
         if not self._upstream:
             return False
         wants = [want for ref in refs for want in self._ledger.wants.newest(ref=ref, open_only=True, limit=_ALL)]

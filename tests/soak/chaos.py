@@ -54,7 +54,7 @@ class Ambusher:
 
     @property
     def protected(self) -> ServerProcess | None:
-        """Who must not be killed or stopped meanwhile."""
+        """The servers that must not be killed or stopped now."""
         return self._victim
 
     @property
@@ -80,7 +80,7 @@ class Ambusher:
             self._end()
 
     def leave(self) -> None:
-        """The time is over: nobody is caught any more; who stands still already is let go as ever."""
+        """End the chaos: no server is caught any more; those paused already are resumed as usual."""
         if self._victim is not None:
             self._victim.call_off()
 
@@ -188,7 +188,7 @@ class Soak:
             self._comparison = self._reader.submit(self._site.wrong)
 
     def _is_compared(self) -> bool:
-        """Meanwhile the others are hit as ever; the source changes only after it."""
+        """The others are hit as usual; the source changes only after it."""
         if self._comparison is None:
             return True
         if not self._comparison.done():
@@ -245,7 +245,7 @@ class Soak:
     # In peace.
 
     def _peace(self) -> None:
-        """Nothing happens to anybody any more: all must come to its end."""
+        """No more chaos: all servers must end."""
         self._let_go(float("inf"))
         self._ambusher.leave()
         self._peaceful = True
@@ -266,7 +266,7 @@ class Soak:
 
 
 def _found_no_ledger(server: ServerProcess) -> bool:
-    """It said so, and ended: whoever starts it is to do that again."""
+    """It reported that, and ended: its starter has to start it again."""
     said = [event.facts for event in server.named("ended")]
     away = ("cannot be reached", "was lost")
     return any(each["kind"] in ("Transient", "Unknown") or any(text in each["why"] for text in away) for each in said)

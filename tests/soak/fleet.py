@@ -169,12 +169,12 @@ class Fleet:
         return sorted(every, key=lambda event: event.at)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Until it holds, and with all read that was written before; no server may fail meanwhile."""
+        """Until it holds, and with all read that was written before; no server may fail until then."""
         deadline = time.monotonic() + PATIENCE
         while True:
             self.read()
             if condition():
-                self.read()  # Whoever has just ended may have written more.
+                self.read()  # A server that has just ended may have written more.
                 return
             for server in self.servers.values():
                 if code := not server.killed and server.process.poll():

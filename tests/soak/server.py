@@ -88,7 +88,7 @@ def open_server(project: Path, home: Path, ledger: Ledger, container: Container,
     seen = cast("Ledger", watched_ledger(ledger, log, ambush))
     context = replace(
         container.context(seen, log),
-        # Nobody else has these files: who dies is found out by its silence, as on another host.
+        # No other server has these files: a dead one is found by its silence, as on another host.
         liveness=LockFiles(home / "workers"),
         background=Uninterrupted(ambush),
         engine=engine,

@@ -24,7 +24,7 @@ DOCUMENTS = 400
 def test_five_servers_claim_each_of_twenty_slices_exactly_once_again_and_again(ledger: str, tmp_path: Path) -> None:
     site = Site(tmp_path, url_of(ledger, tmp_path), seed=1)
     site.prepare(DOCUMENTS, entity=f"buckets: {SLICES}")
-    # Times so long that nobody is taken for dead, however busy the machine is.
+    # Times so long that no worker is taken for dead, however busy the machine is.
     with fleet(site, faster=10, claim=1) as servers:
         run, *workers = (servers.start(slot, "worker" if slot else "runs") for slot in range(5))
         servers.wait(lambda: all(each.named("worker") for each in workers), "workers")

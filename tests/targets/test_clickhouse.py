@@ -104,7 +104,7 @@ def parts(target: ClickHouseTarget) -> int:
 
 
 def slip_in(target: ClickHouseTarget, base: int, *rows: Node) -> None:
-    """What a zombie does on a server when it was not stopped: an insert after whatever came meanwhile."""
+    """What a zombie does on a server when it was not stopped: an insert after later ones."""
     (file,) = staging.decode(staged(target, "Node__1", base, *rows))
     with target.session() as session:
         sql = target._insert_sql("Node__1", NODES, file.path)

@@ -34,7 +34,7 @@ def test_qdrant_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) 
 
 
 def test_servers_that_say_nothing_are_away_before_they_are_given_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work may take minutes, and is tried again: nobody is to wait as long for a server that does not answer at all."""
+    """Work may take minutes, and is tried again: a server that does not answer at all is not awaited as long."""
     monkeypatch.setattr("instep.servers.calls.GREETING", 0.2)
     monkeypatch.setattr(clickhouse, "GREETING", 0.2)
     with dripping(head=False) as url:

@@ -198,7 +198,7 @@ def test_marks_of_a_fence_outlive_upkeep_as_long_as_the_epoch_lasts(target: Lanc
 
 @pytest.mark.parametrize("renewed", [True, False], ids=["newer epoch", "same epoch"])
 def test_a_zombie_whose_history_was_cleaned_away_is_refused(target: LanceTarget, renewed: bool) -> None:
-    """Also when nobody says so any more: its marks and who took its slice are gone with the transactions."""
+    """Also when no transaction says so any more: its marks and who took its slice are gone with the transactions."""
     eager = LanceTarget(target.uri, keep_seconds=0)
     base = eager.fence("D", 1)
     staged = [replaced(eager, "D", base, {"new": ["zombie"]})]

@@ -134,7 +134,7 @@ def test_leftovers_of_a_killed_write_are_removed(target: QdrantTarget, quick_pat
 
 
 def test_ids_never_change() -> None:
-    """Whoever changes them stores every chunk a second time."""
+    """A change of them would store every chunk a second time."""
     assert point_id("") == "8fd6a1b8-dce9-5cb1-a0cf-4aeaba5e802f"
     assert point_id("doc_1|0") == "9e8fffb1-bee7-529e-89cc-f4b07187e4ee"
     assert point_id("ü\0") == "34f8252c-27c4-5771-bff2-296bb0ac2318"

@@ -63,7 +63,7 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """It complained of nothing, and asked nobody else."""
+        """The page logged no errors, and called no other host."""
         assert [each for each in self.console if not any(part in each for part in self.expected)] == []
         assert [each for each in self.requests if not each.startswith((self.site.address, "data:"))] == []
 

@@ -70,7 +70,7 @@ TABLES: Final = (
 )  # fmt: skip
 #: What nothing can be read from, so that it fails until it is mended.
 BROKEN: Final = "menu.pdf"
-#: A job that nobody works on but who holds a `RunningJob`.
+#: A job without workers but the holder of a `RunningJob`.
 JOB: Final = "1f0c2a9e-6d1b-4c53-9a37-5f2d8e7b4c10"
 WORKERS: Final = ("a3b1c9d2-0000-4000-8000-000000000001", "5e7d20f4-0000-4000-8000-000000000002")
 #: Documents in a slice of that job.

@@ -69,7 +69,7 @@ class Past(SystemClock):
 
 
 def _earlier(seconds: float) -> AbstractContextManager[object]:
-    """Whatever is done meanwhile was done then."""
+    """A fixed time for all that is done within."""
     return patch("instep.container.SystemClock", lambda: Past(seconds))
 
 

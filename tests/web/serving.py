@@ -61,7 +61,7 @@ class Site:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """At once: whoever is connected is told nothing."""
+        """Stop at once, without a message to clients."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(_PATIENCE_SECONDS)

@@ -105,7 +105,7 @@ class BadEnds(Fixtures):
     def test_slices_taken_from_a_worker_are_never_failed_or_split(
         self, ledger: Ledger, clock: VirtualClock, how: str, units: int
     ) -> None:
-        """It may be in the target. Whoever claims it looks it up there; this one is, at last."""
+        """It may be in the target. The next worker looks it up there; this one is found at last."""
         part = running(ledger, plans(1, units=units))
         before = self._wear_out(ledger, clock, units)
         ledger.slices.give_back([before], "ann", spent=False)

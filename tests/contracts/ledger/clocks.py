@@ -75,7 +75,7 @@ class Clocks(Fixtures):
         register(ledger, "bob")
         claim_all(ledger)
         clock.advance(-HOUR)
-        assert ledger.sweep().workers == (), "nobody is taken for dead because the clock was wrong"
+        assert ledger.sweep().workers == (), "no worker is taken for dead because the clock was wrong"
         clock.advance(TIMING.stale // 2)
         ledger.workers.heartbeat("bob", [])
         clock.advance(TIMING.stale // 2)

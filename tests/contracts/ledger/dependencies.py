@@ -81,7 +81,7 @@ class Dependencies(Fixtures):
         ledger.jobs.start("job")
         assert [canonical_of(ledger, each).state for each in (REF, OTHER)] == [InstanceState.BUILDING] * 2
         assert canonical_of(ledger).waits == ("up",)
-        assert _startable(ledger) == [], "somebody works on it already"
+        assert _startable(ledger) == [], "a worker works on it already"
         complete_all(ledger, other)
         end(ledger, other)
         assert (canonical_of(ledger).waits, canonical_of(ledger).inputs) == ((), (other.instance,))

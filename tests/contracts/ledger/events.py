@@ -137,7 +137,7 @@ class Events(Fixtures):
         assert ledger.wants.newest() == []
 
     def test_the_state_follows_from_the_stored_text_of_an_event(self, ledger: Ledger) -> None:
-        """Half a character cannot be stored: what is stored in its place is what everybody sees."""
+        """Half a character cannot be stored: readers see what is stored in its place."""
         part = running(ledger, plans(1))
         [recorded] = ledger.events.append(
             [InstanceFailed(instance=part.instance, job="job", error="no \udcff such file")]

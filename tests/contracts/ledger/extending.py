@@ -40,7 +40,7 @@ class Extending(Fixtures):
             ledger.slices.complete(part, "bob", list(map(outcome, claims)), job_id="job")
         assert len({each.index for each in ledger.slices.of_part("job", REF)}) == 6
         assert job_of(ledger).counts.read == 12
-        assert ledger.parts.begin_finish("job", REF, "bob"), "nobody was elected any more"
+        assert ledger.parts.begin_finish("job", REF, "bob"), "no finisher was elected any more"
         assert end(ledger, part, worker="bob") is JobState.COMPLETED
 
     def test_a_part_that_had_no_slices_is_extended_too(self, ledger: Ledger) -> None:

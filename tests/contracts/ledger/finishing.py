@@ -132,7 +132,7 @@ class Finishing(Fixtures):
         job = job_of(ledger)
         assert (job.state, job.finished_at, job.updated_at, job.error) == (state, START + 2, START + 2, None)
         assert [each.finished_at for each in job.parts] == [START + 2, START + 1]
-        assert [worker.job_ids for worker in ledger.workers.all()] == [()], "nobody takes part any more"
+        assert [worker.job_ids for worker in ledger.workers.all()] == [()], "the job has no workers any more"
 
     @pytest.mark.parametrize(
         ("here", "there", "expected"),

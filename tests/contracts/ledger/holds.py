@@ -212,9 +212,7 @@ class HeldKeys(Fixtures):
         assert ledger.key_leases.held_by(QUEUE, "another") == {}
         clock.advance(MINUTE)
         _lease(ledger, [3], "bob")
-        assert ledger.key_leases.extend_held_by(QUEUE, "job", lasting=MINUTE) == 3_999, (
-            "what nobody else has taken meanwhile"
-        )
+        assert ledger.key_leases.extend_held_by(QUEUE, "job", lasting=MINUTE) == 3_999, "keys that were not taken since"
         assert _due(ledger) == {}
         fences = {key: each.fence for key, each in ledger.key_leases.held_by(QUEUE, "job").items() if key < 6_000}
         assert ledger.key_leases.forget(QUEUE, {3: leased[3].fence, **fences}) == {3: Refusal.OVERTAKEN}

@@ -345,12 +345,12 @@ class Instances(Fixtures):
         end(ledger, adopted, worker="bob")
         assert (canonical_of(ledger).uuid, canonical_of(ledger).state) == (part.instance, InstanceState.LIVE)
 
-    # What happens meanwhile.
+    # Changes during a build.
 
     @pytest.mark.parametrize("how", [InstanceTainted, InstanceExpired])
     @pytest.mark.parametrize("fresh", [True, False])
     def test_an_instance_in_work_is_neither_tainted_nor_expired(self, ledger: Ledger, fresh: bool, how: type) -> None:
-        """Whoever wants that stops the job first, or waits for it."""
+        """A user who wants that stops the job first, or waits for it."""
         _built(ledger)
         part = running(ledger, plans(1), fresh=fresh)
         before = state_of_everything(ledger, part)
@@ -468,7 +468,7 @@ class Instances(Fixtures):
         lost = _up_to(ledger, "lost", 200)
         assert ledger.parts.reaching(REF, first.instance, 101) == ("lost", lost), "it has begun"
         fail(ledger, lost, "lost")
-        assert ledger.parts.reaching(REF, first.instance, 101) == ("lost", lost), "nobody else has done it yet"
+        assert ledger.parts.reaching(REF, first.instance, 101) == ("lost", lost), "no other part has reached it yet"
         last = _up_to(ledger, "last", 300)
         complete_all(ledger, last, job_id="last")
         end(ledger, last, "last")

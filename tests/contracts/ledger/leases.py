@@ -77,7 +77,7 @@ class Leases(Fixtures):
         assert lease_of(ledger, "bob", OTHER, job_id="other").epoch == 1
 
     def test_a_full_group_has_no_lease_for_another_partition(self, ledger: Ledger, clock: VirtualClock) -> None:
-        """On all servers together; leases of other kinds, and such that nobody works under, take no room."""
+        """On all servers together; leases of other kinds, and those without a worker, take no room."""
         group = Group("source", 1, frozenset({Kind.NAMESPACE}))
         first, second = PartitionRef.parse("Issue@1"), PartitionRef.parse("Note@2")
         lease_of(ledger, "cid", REF, job_id="global")

@@ -129,7 +129,7 @@ class RowSlices(Fixtures):
         assert [(each.attempts, each.error) for each in ledger.slices.of_part("job", REF)][1:] == [
             (0, "out of memory")
         ] * 2
-        assert claimed(ledger) == [], "nobody works on it now"
+        assert claimed(ledger) == [], "no worker works on it now"
 
     def test_the_run_that_resumes_it_tries_from_the_beginning_and_repeats_nothing(
         self, ledger: Ledger, clock: VirtualClock

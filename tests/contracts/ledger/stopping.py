@@ -145,10 +145,10 @@ class Stopping(Fixtures):
         ledger.events.append(
             [WantCreated(want="want", refs=(str(REF),)), WantCreated(want="v2", refs=(str(OTHER),), generation="v2")]
         )
-        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == [], "somebody is at it"
+        assert ledger.open_parts.wanted_stopped([REF, OTHER]) == [], "a worker is at it"
         ledger.jobs.request_stop("job", "the target is away")
         assert ledger.open_parts.wanted_stopped([REF, OTHER]) == [(REF, "")], (
-            "nobody waits for the other one as it was begun"
+            "no want waits for the other one as it was begun"
         )
         assert ledger.open_parts.wanted_stopped([OTHER]) == ledger.open_parts.wanted_stopped([]) == []
         ledger.events.append([WantCanceled(want="want")])

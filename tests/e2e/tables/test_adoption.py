@@ -1,4 +1,4 @@
-"""Tables and namespaces whose ledger was lost: adopted, served meanwhile as they are, and rebuilt beside it."""
+"""Tables and namespaces whose ledger was lost: adopted, served unchanged until they are rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes empty: a table, and one namespace of several, lose their last rows only if somebody says so; and a first
+"""Tables and namespaces that become empty: they lose their last rows only with permission; and a first
 build that wrote nothing is not served.
 """
 

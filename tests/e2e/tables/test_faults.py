@@ -171,7 +171,7 @@ def readable(shop: QuickShop, ref: str, before: Tables, where: str) -> None:
 def mend_and_check(shop: QuickShop, ref: str, options: dict[str, Any], where: str) -> None:
     result = shop.run(ref)[ref]
     if options and result.plan.kind is not Kind.RESUME and stored(shop, ref) != truth(shop, ref):
-        # Nobody knew yet that a rebuild was wanted.
+        # It was not known yet that a rebuild was wanted.
         assert result.plan.kind in (Kind.NOTHING, Kind.REFRESH), where
         result = shop.run(ref, **options)[ref]
     assert stored(shop, ref) == truth(shop, ref), where

@@ -1,4 +1,4 @@
-"""Rows that move to where nobody indexes them: they leave the namespace that they were in."""
+"""Rows that move to a namespace that is not indexed: they leave the one that they were in."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def ids(shop: QuickShop) -> set[int]:
 
 def test_a_resumed_run_keeps_slices_bounds_and_target_of_the_one_that_was_interrupted(shop: QuickShop) -> None:
     began = shop.clock.now()
-    crash(shop, "slices.complete", at=3)  # two are recorded; the third is in the target, and nobody has said so
+    crash(shop, "slices.complete", at=3)  # two are recorded; the third is in the target, and not recorded
     job, before = slices(shop)
     assert [state for _, state in before].count(SliceState.COMPLETED) == 2
     assert shop.checkpoint("Person@global") is None
@@ -305,7 +305,7 @@ def test_rows_that_come_late_are_reported(shop: QuickShop) -> None:
         shop.put("people", at=late, id=number, name=f"late {number}")
     shop.save(files=1)
     (file,) = (shop.root / "people").iterdir()
-    # What else is in the file was there before: nobody can tell the two apart.
+    # Other rows of the file were there before: they cannot be distinguished.
     rows = pq.read_table(file).filter(pc.equal(pc.field("at"), pa.scalar(late, pa.timestamp("us", "UTC"))))
     shop.rows["people"] = {key: row for key, row in shop.rows["people"].items() if row.at != late}
     shop.save()

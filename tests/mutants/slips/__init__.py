@@ -1,4 +1,4 @@
-"""The slips, layer by layer: each a line that somebody who is tired may write."""
+"""The slips, layer by layer: each a line that a tired developer may write."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_missing_table_or_folder_is_named(place: Location, tmp_path: Path) -> 
 
 
 def test_text_that_is_none_comes_as_its_bytes() -> None:
-    """Whoever writes it tells which rows have it."""
+    """Its writer tells which rows have it."""
     column = source_column("t", "String")
     assert column is not None
     batch = pa.record_batch([pa.array([b"\xff\x00", None], pa.binary())], ["x"])

@@ -47,7 +47,7 @@ def has_one(target: MilvusTarget, physical: str = "D") -> bool:
 
 
 def add_unlisted(target: MilvusTarget, documents: Documents) -> None:
-    """As somebody else does who writes to the index."""
+    """As another writer of the index does."""
     for document, texts in documents.items():
         partition = location.partition("bucket", bucket_of(document, BUCKETS))
         rows = records(rows_of({document: texts}))
@@ -190,7 +190,7 @@ def test_the_directory_is_dropped_with_its_index(target: MilvusTarget) -> None:
 
 
 def test_a_server_trusts_none(served: MilvusTarget) -> None:
-    """Others may write there meanwhile. This index was made in process."""
+    """Others may write there at the same time. This index was made in process."""
     served.create("D", DIMENSIONS, BUCKETS)
     place = Location(served.uri, served.token)
     assert not has_one(served)

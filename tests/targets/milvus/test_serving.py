@@ -79,7 +79,7 @@ def _told(statement: str, said: dict[str, Any]) -> Any:
 def test_a_promotion_that_was_broken_off_is_finished_by_the_next_try(
     embedded: MilvusTarget, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """The record decides; readers follow it as soon as somebody promotes again."""
+    """The record decides; readers follow it with the next promotion."""
     for number in (1, 2):
         embedded.create(f"D__{number}", DIMENSIONS, BUCKETS)
     embedded.promote("D", "D__1", 1)

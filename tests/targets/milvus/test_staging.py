@@ -1,4 +1,4 @@
-"""Writing: partitions, what a reader sees meanwhile, requests that are too large, and zombies."""
+"""Writing: partitions, concurrent readers, requests that are too large, and zombies."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_texts_that_do_not_fit_are_reported_before_anything_is_written(target: M
 
 @pytest.mark.parametrize("where", ["embedded", "served"])
 def test_a_zombie_stops_at_its_next_request(request: pytest.FixtureRequest, where: str) -> None:
-    """It was taken over between two requests: what it wrote until then is replaced by whoever took over."""
+    """It was taken over between two requests: its rows are replaced by the new holder."""
     target: MilvusTarget = request.getfixturevalue(where)
     target.create("D", DIMENSIONS, BUCKETS)
     put(target, "D", {"a": ["old"], "b": ["old", "old too"]}, epoch=1, attempt="0")

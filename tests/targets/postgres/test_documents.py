@@ -295,6 +295,6 @@ def test_a_database_without_pgvector_gives_a_hint(server: PostgresServer, monkey
         patch.setattr(pgvector, "_OLDEST", (99,))
         with pytest.raises(UserError, match="too old"):
             ours.check()
-    theirs.create("Document__1", DIMENSIONS, BUCKETS)  # once somebody else has made it
+    theirs.create("Document__1", DIMENSIONS, BUCKETS)  # once another ledger has made it
     put(theirs, "Document__1", {"a": ["one"]}, epoch=1, attempt="1")
     assert theirs.rows("Document__1") == 1

@@ -1,4 +1,4 @@
-"""Several writers at once: nobody waits in a circle, and nothing comes between a check and what follows it."""
+"""Several writers at once: no deadlock, and nothing comes between a check and what follows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged rows: counted when they are committed, and gone when nobody needs them."""
+"""Staged rows: counted when they are committed, and removed when they are not needed any more."""
 
 from __future__ import annotations
 

@@ -37,9 +37,10 @@ class PostgresTarget(TableIndexes, AliasedIndexes):
             pass
 
     def _make(self, physical: str, specs: Sequence[TableSpec]) -> None:
+        specs = fitting_specs(physical, specs)
         with self.place.session() as session:
             registry.prepare(session)
-            layout.create(session, physical, fitting_specs(physical, specs), self.owner.id)
+            layout.create(session, physical, specs, self.owner.id)
 
     def exists(self, physical: str) -> bool:
         fitting(physical)

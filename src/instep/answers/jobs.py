@@ -318,7 +318,7 @@ def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:
     """
     if job.state is JobState.STOPPED:
         raise UserError(
-            f"job {job.id} was stopped, it has not ended", hint=f"`instep job resume {job.id}` goes on with it."
+            f"job {job.id} was stopped, it has not ended", hint=f"`instep job resume {job.id}` continues it."
         )
     if not job.state.ended:
         raise UserError(

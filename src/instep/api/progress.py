@@ -112,7 +112,7 @@ class Progress:
         # Many may come back at once and ask for the same.
         if job_id not in self._reading:
             reading = self._reading[job_id] = asyncio.create_task(self._read(job_id))
-            # All who waited may have left before it failed.
+            # All waiting clients may have left before it failed.
             reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         found = await asyncio.shield(self._reading[job_id])
         if found is None:

@@ -185,7 +185,7 @@ def _records(total: int | None, read: int, failed: int) -> dict[str, int | None]
     return {"totalRecords": total, "successRecords": read - failed, "failedRecords": failed}
 
 
-#: How often it is said how far jobs are that run.
+#: Seconds between messages about the progress of running jobs.
 PROGRESS_SECONDS: Final = 2.0
 #: How often is looked whether something happened to a job. It costs the ledger a fraction of a millisecond.
 CHANGE_SECONDS: Final = 0.25

@@ -14,7 +14,7 @@ from instep.api.guard import Access
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 
-#: Who changes something through the API, as the ledger has it.
+#: The name of the API's users in the ledger.
 BY = "api"
 
 

@@ -154,7 +154,7 @@ class Instep(Handling, Instances, Jobs, Queues, Upkeep):
     def promote(
         self, ref: str, generation: str, *, allow_deletes: bool = False, allow_empty: bool = False, by: str = ""
     ) -> Promotion:
-        """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
+        """Serve this generation from now on to readers that name none. Raises `UserError` when what is built of it
         is not good enough. `allow_deletes`: however many rows less it has; `allow_empty`: none at all.
         """
         from instep.jobs.promote import promote

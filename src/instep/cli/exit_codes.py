@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
 _NEXT: dict[type[InstepError], str] = {
     Transient: "This may pass: run the same command again.",
     Conflict: "Another process changed the same thing: run the same command again.",
-    Fenced: "Another run took this work over and goes on with it; see `instep status`.",
+    Fenced: "Another run took this work over and continues it; see `instep status`.",
     Unknown: "It is not known whether this took effect; the next run looks it up.",
 }
 

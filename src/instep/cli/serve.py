@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LIBRARIES: Final = ("fastapi", "prometheus_client", "uvicorn", "websockets")
 _VARIABLE: Final = "INSTEP_TOKEN"
 _SHORTEST_TOKEN: Final = 16
-#: Seconds that requests in hand have, once the server is told to stop.
+#: Seconds that requests in work have after a signal to stop.
 _GRACE: Final = 5
 
 
@@ -119,7 +119,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bound here, so that a port in use is said in a sentence, and a free one is known before it is served."""
+    """Bind the port here, so that a port in use is one clear error, and a free one is known before it is served."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

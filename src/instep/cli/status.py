@@ -212,7 +212,7 @@ def _show_worst(out: Output, matrix: Matrix) -> None:
 
 
 def _summary(states: Mapping[str, IndexState]) -> str:
-    """`34 Indexed, 2 Backfilling (MergeRequest, Issue)`: who is meant is said of all that is not Indexed."""
+    """`34 Indexed, 2 Backfilling (MergeRequest, Issue)`: names for all states but Indexed."""
     parts = []
     for state, number in sorted(Counter(states.values()).items(), key=lambda each: list(IndexState).index(each[0])):
         who = [name for name, each in states.items() if each is state]

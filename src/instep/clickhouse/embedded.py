@@ -103,7 +103,7 @@ class _Engine:
 
 
 _ENGINE = _Engine()
-#: Held by who changes what others decide by; across processes the engine's own lock does it.
+#: Held during changes that others decide by; across processes the engine's own lock does it.
 _WRITING = threading.RLock()
 
 

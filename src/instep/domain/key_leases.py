@@ -140,7 +140,7 @@ def release(hold: KeyLease | None, fence: int, now: int) -> KeyLease | Refusal |
 
 
 def forget(hold: KeyLease | None, fence: int) -> Refusal | None:
-    """None: the key has no hold any more. Only a holder may do that: who finds a hold at rest may rely on it."""
+    """None: the key has no hold any more. Only a holder may do that: a hold at rest stays unchanged."""
     if hold is None or hold.holder is None or hold.fence != fence:
         return _refusal(hold, fence)
     return None

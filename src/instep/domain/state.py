@@ -81,7 +81,7 @@ class State:
     open: dict[Key, dict[str, None]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     naming: Naming = UNNAMED
-    #: Equal texts (revisions, who asked) and fingerprints are kept once.
+    #: Equal texts (revisions, users) and fingerprints are kept once.
     texts: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     fingerprints: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
 

@@ -50,7 +50,7 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
     return UserError(
         f"target {setup.target_name!r} has seen a newer epoch of {physical!r} than this ledger has ever given: {error}",
         where=setup.ref.label,
-        hint=f"The ledger was replaced by an older one, such as a backup. To go on with it: instep adopt {setup.alias}",
+        hint=f"The ledger was replaced by an older one, such as a backup. To keep it: instep adopt {setup.alias}",
     )
 
 

@@ -321,7 +321,7 @@ class Worker:
             self._fenced_in_a_row = 0
             problem = UserError(
                 f"{ref} was taken over by another worker: {error}",
-                hint="Nothing is lost: the other one goes on; see `instep workers`. If there is none, the target is "
+                hint="Nothing is lost: the other one continues; see `instep workers`. If there is none, the target is "
                 "newer than the ledger (was that replaced?): move the target's folder away and rebuild.",
             )
             if self._kind == "run":

@@ -245,7 +245,7 @@ def _kept_up(ref: PartitionRef, generation: str, instance: str) -> Any:
 
 
 def _mean(total: Any, number: Any) -> int | None:
-    """Databases sum as integers or decimals; who divides is told apart in none."""
+    """A sum as an integer: databases sum as integers or decimals."""
     return round(int(total) / int(number)) if number else None
 
 

@@ -25,7 +25,7 @@ class KeyLeaseCount(NamedTuple):
 
 
 class KeyLeaseRows:
-    """The rows, within one transaction. What is read to be changed is locked; who makes rows locks the queue first."""
+    """The rows, within one transaction. Rows read for a change are locked; new rows need the lock of the queue."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

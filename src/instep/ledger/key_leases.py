@@ -1,4 +1,4 @@
-"""Key leases: who has leased the keys of pending queues, and how often they failed. `domain.key_leases` has the rules.
+"""Key leases: the holders of keys of pending queues, and the failed attempts. `domain.key_leases` has the rules.
 
 Every method is for at most `MAX_BATCH` keys, and repeats well: what was done already is refused, key by key, and
 changes nothing. A lease lasts so many milliseconds of the ledger's clock. Its holder is a consumer by name, or a job by
@@ -43,7 +43,7 @@ class KeyFailure(NamedTuple):
 
 
 class KeyLeases(Store):
-    """The keys of all queues. How rows are kept is said by `_look` and `_change` alone."""
+    """The key leases of all queues."""
 
     def _look(self, work: Callable[[KeyLeaseRows], T]) -> T:
         return self._database.read(lambda tx: work(KeyLeaseRows(tx)))
@@ -98,7 +98,7 @@ class KeyLeases(Store):
         last = {each.key: each for each in failures}
 
         def work(rows: KeyLeaseRows) -> dict[int, KeyLease | Refusal]:
-            rows.lock(queue)  # one who reads without leases makes a row
+            rows.lock(queue)  # a reader without leases makes a row
             now = rows.now()
             found = _change(
                 rows, queue, last, lambda key, hold: key_leases.fail(hold, last[key].fence, last[key].error, now)

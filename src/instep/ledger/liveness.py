@@ -1,7 +1,7 @@
 """Telling a dead worker from a slow one, on one host, without waiting for its heartbeat to go stale.
 
 A worker holds an advisory lock on a file of its own as long as it lives; the system drops the lock
-when the process ends, however it ends. Who can take the lock has proved that its owner is dead.
+when the process ends, however it ends. A process that can take the lock knows that its owner is dead.
 A worker without such a file here (another host, another folder) proves nothing: its heartbeat decides.
 """
 
@@ -37,7 +37,7 @@ class LockFiles:
 
     def begin(self, worker_id: str) -> Callable[[], None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Locked before it has its name: who looks in between must not find it free.
+        # Locked before it has its name: a look in between must not find it free.
         new = self._folder / f"{worker_id}.new"
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -21,7 +21,7 @@ class Partitions(Store):
 
     @reads
     def promoted(self, tx: Transaction, ref: PartitionRef) -> str | None:
-        """The generation that those read who ask for none; None while nothing is served."""
+        """The generation of readers that name none; None while nothing is served."""
         return some_promoted(tx.connection, [str(ref)]).get(str(ref))
 
     @reads

@@ -105,7 +105,7 @@ class Parts(Store):
         """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
 
         No worker was left in the job when the lease was taken, so slices still PROCESSING have ended badly.
-        A job left STOPPING becomes STOPPED. Who was elected to finish it still is, while it takes part. Raises
+        A job left STOPPING becomes STOPPED. Its elected finisher stays elected while it takes part. Raises
         `Fenced` without the lease, `Conflict` when the job has ended otherwise, or the part has.
         """
         job_id = lease.job_id

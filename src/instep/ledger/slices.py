@@ -61,7 +61,7 @@ class SlicePlace(NamedTuple):
 
 
 class SliceView(NamedTuple):
-    """A slice without its work. `worker_id`: who has it, or had it last."""
+    """A slice without its work. `worker_id`: its present or last worker."""
 
     ref: PartitionRef
     number: int

@@ -311,7 +311,7 @@ failures = Table(
 # Events, and what follows from them.
 
 #: The number and time of the last event, the id of this very ledger, and the last event before it had one. Its one row,
-#: there from the beginning, is locked by who appends.
+#: there from the beginning, is locked by appends.
 event_head = Table(
     "event_head",
     metadata,
@@ -378,7 +378,7 @@ served = Table(
     Column("sequence", BigInteger, nullable=False),
 )
 
-#: Which generation of a partition is read by those who ask for none.
+#: The generation of a partition for readers that name none.
 promoted = Table(
     "promoted",
     metadata,
@@ -416,7 +416,7 @@ want_refs = Table(
 
 # The bus: requests, what handlers have made of them, and how far they say they are.
 
-#: One row per kind of scope: who asks shares it, who adds a consumer has it alone. So no new consumer misses a request.
+#: One row per kind of scope: requests share its lock, a new consumer has it alone, and so misses no request.
 bus_kinds = Table("bus_kinds", metadata, Column("kind", _KIND, primary_key=True))
 
 #: The newest request of each scope.
@@ -437,7 +437,7 @@ bus_consumers = Table(
     Column("kind", _KIND, nullable=False),
 )
 
-#: A row is locked by who looks whether its group has room.
+#: A row is locked to see whether its group has room.
 bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True))
 
 #: `domain.request_rules.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
@@ -480,7 +480,7 @@ bus_status = Table(
 
 # Pending queues: the keys of them that consumers have in hand.
 
-#: The fence of each queue's newest lease. The row is locked by who leases, or makes a row of `queue_holds`.
+#: The fence of each queue's newest lease. The row is locked by leases, and by new rows of `queue_holds`.
 queue_fences = Table(
     "queue_fences",
     metadata,

@@ -52,7 +52,7 @@ class Transaction:
 
 
 class Database:
-    """Runs work in transactions. May be shared by threads. `committed` is told of each that may have written."""
+    """Runs work in transactions. May be shared by threads. `committed` is called after each that may have written."""
 
     def __init__(
         self, engine: Engine, dialect: SqlDialect, timing: Timing, committed: Callable[[Database, Transaction], None]

@@ -35,7 +35,7 @@ def named_targets(name: str, entity: Entity) -> Iterator[tuple[Path, str]]:
 
 
 def expanded(entities: Mapping[str, Entity]) -> dict[str, Entity]:
-    """Entities with one target each. Who depends on one that has several depends on all of them."""
+    """Entities with one target each. A dependency on one with several targets is one on all of them."""
     names = {name: _names(name, entity) for name, entity in entities.items()}
     found: dict[str, Entity] = {}
     for name, entity in entities.items():

@@ -1,6 +1,6 @@
 """Base classes of settings, and their kinds of values: sizes, numbers, texts, lists; and the errors of wrong ones.
 
-Messages never repeat a value: it may be a secret. Who reports an error shows what was found, if it
+Messages never repeat a value: it may be a secret. A report of an error shows the value, if it
 may be shown.
 """
 

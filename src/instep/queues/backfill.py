@@ -13,7 +13,7 @@ from instep.queues.opening import demand_created
 from instep.queues.states import Filling, recall, remember_filling
 from instep.telemetry.progress import Progress
 
-#: How often it is said how far it is, in seconds.
+#: Seconds between messages about progress.
 _EVERY: Final = 5.0
 
 

@@ -8,7 +8,7 @@ can be the last one of a process; what keeps that safe:
 * The ledger forgets a key only for its holder, after the queue has it covered.
 * An offer is withdrawn only while the ledger has its key at rest (waiting, or parked), and only as it was before that
   was looked up. So a key that is forgotten was either not withdrawn, or has been offered again since.
-* What a process leaves behind becomes due, and who comes next tries it again, or finds it covered and forgets it.
+* Keys that a process leaves behind become due, and the next consumer retries them, or finds them covered.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from instep.project.queues import Engine
 
 
-#: SQLite has one writer at a time, and who waits asks again after a tenth of a second at most. A statement of
+#: SQLite has one writer at a time, and a waiting one asks again after a tenth of a second at most. A statement of
 #: PostgreSQL keeps others from vacuuming. One of ClickHouse blocks nothing, and reads a table as a whole
 #: that is not sorted by the key: there are as few as memory allows, of which a key takes some 450 bytes.
 PARTS: Final[dict[Engine, Parts]] = {

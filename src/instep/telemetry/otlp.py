@@ -145,7 +145,7 @@ def _attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:
 
 
 def _parent(traceparent: str) -> Context | None:
-    """None is what is current in this thread: who calls us may have a span of their own."""
+    """None is the current span of this thread: callers may have one of their own."""
     if not traceparent:
         return None
     return trace.set_span_in_context(NonRecordingSpan(_context_of(traceparent)), Context())

@@ -1,4 +1,4 @@
-"""Ports of those who follow the work of this process: its progress, and counters of what it did."""
+"""Ports for observers of this process: its progress, and counters of its work."""
 
 from __future__ import annotations
 

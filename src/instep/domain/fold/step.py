@@ -180,7 +180,7 @@ class Step:
         return [self.state.current(ref, want.generation) for ref in want.refs]
 
     def _released(self, want: Want) -> None:
-        """A derivative want has ended: who waited for it goes on, or fails with it."""
+        """End a derivative want: wants that waited for it continue, or fail with it."""
         for uuid in want.blocks:
             instance = self.instances.get(uuid)
             if instance is None or want.id not in instance.waits:

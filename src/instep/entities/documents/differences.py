@@ -264,7 +264,7 @@ def _demand_rest(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint
     if job and part and part.physical == checkpoint.physical:
         raise Away(
             f"{setup.ref}: job {job.id} has not ended, so the target is ahead of the ledger",
-            hint="Compare when it has; `instep run` goes on with it.",
+            hint="Compare when it has; `instep run` continues it.",
         )
     if ledger.checkpoints.get(setup.ref, checkpoint.generation) != checkpoint:
         raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")

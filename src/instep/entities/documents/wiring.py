@@ -29,7 +29,7 @@ from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget
 
-#: For how long one text is waited for before a job is made, and after how long that is told.
+#: Seconds to wait for one text before a job is made, and after which the wait is reported.
 _ANSWER_SECONDS: Final = 60.0
 _LATE_SECONDS: Final = 5.0
 

@@ -62,7 +62,7 @@ def _settle_postgres(connection: Connection) -> None:
 
 
 def _settle_mysql(connection: Connection) -> None:
-    """Every ALTER TABLE is a transaction of its own here. Who is interrupted begins again, and finds the rest."""
+    """Every ALTER TABLE is a transaction of its own here. After an interruption it starts again, and finds the rest."""
     collation = nopad(connection)
     if tables := _ours(connection.scalars(_TABLES_ON_MYSQL, {"collation": collation}).all()):
         # Columns that refer to each other can only be changed one after the other.

@@ -272,7 +272,7 @@ _NOW: Final = text(f"SELECT {_CLOCK}")
 
 # `state` is a literal, or the planner would not use the partial index. An array and a subquery instead of joins, so
 # that no plan reads whole tables whatever the planner thinks of their size. There is no moment, and so nothing to
-# be seen, for who may not claim.
+# be seen, for a worker that may not claim.
 _NOW_IF_ALLOWED: Final = f"""
     SELECT {_MOMENT} AS now
     WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.id = %(job_id)s AND jobs.state = 'RUNNING')

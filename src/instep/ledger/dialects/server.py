@@ -83,7 +83,7 @@ _MENDABLE: Final = {
     ),
     Trouble.FULL: (
         "the disk of the ledger's server is full",
-        "Free some space there and run the same command again: it goes on where it stopped.",
+        "Free some space there and run the same command again: it continues where it stopped.",
     ),
     Trouble.OPTION: (
         "an option in the ledger's URL is not usable ({reason})",

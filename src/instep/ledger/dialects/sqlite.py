@@ -233,7 +233,7 @@ _COMPLETE = (
 
 _REPLACE = insert(documents).prefix_with("OR REPLACE")
 
-_FULL_HINT = "Free some space and run the same command again: it goes on where it stopped."
+_FULL_HINT = "Free some space and run the same command again: it continues where it stopped."
 
 
 def explain(error: BaseException | None, where: str) -> InstepError | None:

@@ -65,7 +65,7 @@ def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pac
 
 
 def choose_for_table(rows: int, *, warm: bool, cores: int, known: Sequence[Measured] = ()) -> EngineChoice:
-    """Tables have no choice; what it takes is said all the same."""
+    """The choice for a table, which is always Spark, with its estimate."""
     pace = pace_of("spark", cores, tables=True)
     pace = measured_pace(pace, "spark", {"spark": pace}, known)
     seconds = pace.seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)

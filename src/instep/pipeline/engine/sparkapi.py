@@ -187,7 +187,7 @@ def connect(address: str, session_id: str | None = None) -> SparkSession:
         [DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=2, max_backoff=2000)]
     )
     atexit.register(_hang_up, client)  # Before it talks to the server once more.
-    # It is said in our words.
+    # The error is in our words.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     return session
 

@@ -1,7 +1,7 @@
 """Rows of a source, as Spark's tasks get them → rows of the tables of a graph, staged in the target.
 
 A task takes the rows that are in the wave's slices, whatever else comes with them. What cannot be written is a failure
-by the row's id, and the others go on.
+by the row's id, and the others continue.
 """
 
 from __future__ import annotations

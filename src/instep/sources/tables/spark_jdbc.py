@@ -1,4 +1,4 @@
-"""Tables in databases, over JDBC: what is asked of the database itself, in its own SQL.
+"""Tables in databases, over JDBC: queries in the database's own SQL.
 
 Spark would push down its comparisons as they are, and the database then compares text by its own collation: rows whose
 keys it orders in another way would be lost. So Spark pushes down nothing, and what is asked of the database is written

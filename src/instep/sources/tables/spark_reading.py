@@ -1,4 +1,4 @@
-"""Reading with Spark: what goes wrong is said in a line, and no secret with it."""
+"""Reading with Spark: errors in one line, without secrets."""
 
 from __future__ import annotations
 

@@ -169,5 +169,5 @@ def _checked(physical: object) -> str | None:
 
 
 def _file(alias: str, number: int) -> str:
-    # Padded for those who sort by name; a longer number is read all the same.
+    # Padded for listings sorted by name; a longer number is read all the same.
     return f"{checked_name(alias)}.alias-{number:010d}.json"

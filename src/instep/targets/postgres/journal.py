@@ -145,7 +145,7 @@ class Journal:
             )
 
     def _next(self) -> int:
-        """Versions are in the order of commits: who has taken one is the only one until the end of the transaction."""
+        """Take a version. Versions are in the order of commits: the holder of one is the only one until its end."""
         found = self.session.run(
             "UPDATE {indexes} SET seq = seq + 1, at = clock_timestamp() WHERE id = %s RETURNING seq",
             self.index.id,

@@ -1,4 +1,4 @@
-"""Aliases: a view for each kind, and who moved them when. All views of an alias move in one transaction."""
+"""Aliases: a view for each kind, and their moves. All views of an alias move in one transaction."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _replace(session: Session, name: str, view: View, *, ours: bool) -> None:
         )
     readers = []
     if before and list(before.items()) != list(view.columns.items()):
-        # A view cannot change its columns. Who could read it shall go on.
+        # A view cannot change its columns: it is made again. Its readers keep their rights.
         readers = _readers(session, name)
         session.run("DROP VIEW {view}", view=session.name(name))
     session.run("CREATE OR REPLACE VIEW {view} AS {query}", view=session.name(name), query=view.query)

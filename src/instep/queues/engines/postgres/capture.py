@@ -166,7 +166,7 @@ def _withdrawn(layout: Layout, keys: str) -> str:
 
 
 def _reoffered(layout: Layout, keys: str) -> str:
-    """Whether it is pending now is not asked: what it depends on may be changed by those who do not see this."""
+    """Whether it is pending now is not checked: transactions that do not see this row may change that."""
     within = f"SELECT key FROM ({keys}) AS _uncovered WHERE {layout.between('key')}"
     return f"{reoffer(layout, within)};"
 

@@ -226,7 +226,7 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         connection.execute(layout.insert(self._layout, asked), _bound(keys))
 
     def _heal(self, connection: sqlite3.Connection, versions: list[int]) -> None:
-        """The truth is asked once more, by the one who writes now."""
+        """Read the truth once more, within the write transaction."""
         if versions:
             connection.execute(
                 f"DELETE FROM {self._layout.offers} AS _offer WHERE version IN ({_ASKED})"

@@ -94,6 +94,7 @@ class ServerOpening(ServerFixtures):
         with pytest.raises(UserError, match="older Instep"):
             open_ledger(url, clock=VirtualClock(), read_only=True)
 
+    @pytest.mark.proof
     def test_processes_that_bring_one_ledger_up_at_once_all_succeed(
         self, database: LedgerDatabase, fresh: Callable[[], str]
     ) -> None:

@@ -143,6 +143,7 @@ class ServerSharing(ServerFixtures):
         ledger.jobs.leave("job", "ann", stop="gone")
         assert job_of(ledger).state is JobState.STOPPED
 
+    @pytest.mark.proof
     def test_events_of_several_processes_are_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
         check_appenders(database.url)
 
@@ -233,6 +234,7 @@ class ServerSharing(ServerFixtures):
         assert len(ledger.documents.entries(part.instance)) == 120
         end(ledger, part)
 
+    @pytest.mark.proof
     def test_concurrent_jobs_leave_a_log_that_folds_to_the_stored_state(self, ledger: Ledger) -> None:
         refs = [PartitionRef.parse(f"Ticket@{number}") for number in range(4)]
         with ThreadPoolExecutor(len(refs)) as pool:

@@ -14,7 +14,6 @@ from instep.targets.clickhouse import ClickHouseTarget
 from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_target import TableTargetContract
-from tests.contracts.target_in_short import ShortTableContract
 from tests.servers import clickhouse
 
 
@@ -35,10 +34,6 @@ def target(server: str, tmp_path: Path) -> Iterator[ClickHouseTarget]:
     yield made
     with made.session() as session:
         session.command(f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
-
-
-class TestInShort(ShortTableContract):
-    pass
 
 
 @pytest.mark.proof

@@ -18,6 +18,7 @@ SHARPEST = Step(INDEXES, "point", "before")
 STEPS = [SHARPEST, *steps_of(TARGET), Step(INDEXES, "point", "after"), Step(INDEXES, "drop", "after")]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("step", long_but(SHARPEST, STEPS), ids=str)
 def test_killed_at_a_step_of_promotion_readers_lack_nothing_and_the_next_run_ends_it(
     target: OpenSearchTarget, docs: Path, step: Step, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -211,7 +212,7 @@ class Container:
 
     def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
         """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""
-        warm, cores = self._lazy_spark_is_warm(), cores_of(self._master, self.project.spark.remote)
+        warm, cores = self._lazy_spark_is_warm(), self._cores()
         known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
             return choose_for_table(work, warm=warm, cores=cores, known=known)
@@ -267,6 +268,16 @@ class Container:
                 queues=queue_checks(self.project),
             )
         )
+
+    def _cores(self) -> int:
+        """Those of a session that is given, as far as it says; else of the declared one."""
+        if self._given is not None:
+            from instep.pipeline.engine.sparkapi import slots
+
+            with suppress(Exception):  # It may be over: then its first wave says so.
+                if known := slots(self._given):
+                    return known
+        return cores_of(self._master, self.project.spark.remote)
 
     def _lazy_spark_is_warm(self) -> bool:
         return self._given is not None or "spark" in self._engines

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
+from instep.container import Container
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import Batches, Engine
 from instep.pipeline.engine.session import LazySpark
@@ -21,6 +22,7 @@ from instep.pipeline.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave
 from tests.contracts.spark_engine import SparkEngineContract
 from tests.contracts.table_waves import Changed, a_program, a_target, table_wave
+from tests.jobs.projects import home
 
 pytestmark = pytest.mark.spark
 
@@ -109,6 +111,12 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4
         engine.close()
         assert session.range(3).count() == 3
+
+    def test_cores_are_those_of_the_session_that_is_given(self, spark: LazySpark, tmp_path: Path) -> None:
+        container = Container(home(tmp_path).open().project, spark=spark.get(), threads=7)
+        (setup,) = container.setups()
+        choice = container.choose(setup, 1)
+        assert (choice.name, choice.pace.cores) == ("spark", 2)
 
     def test_a_spark_that_is_already_there_is_used_and_not_stopped(self, spark: LazySpark) -> None:
         session = spark.get()

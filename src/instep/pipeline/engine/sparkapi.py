@@ -269,6 +269,11 @@ def grouped(session: SparkSession, group: str, pool: str) -> Iterator[None]:
         _told.pop(group, None)
 
 
+def slots(session: SparkSession) -> int | None:
+    """How many tasks run at once, as far as Spark says (Connect does not)."""
+    return None if is_connect(session) else int(session.sparkContext.defaultParallelism)
+
+
 def cancel_group(session: SparkSession, group: str) -> bool:
     """Stop what runs in `group`; whether Spark could still be told. Called from another thread than the one that
     waits.

@@ -35,7 +35,7 @@ ROOMS: Final = {
         ),
     ),
     "targets": Room(
-        ("tests/targets",),
+        ("tests/doubles", "tests/targets"),
         (
             *("src/instep/clickhouse", "src/instep/domain", "src/instep/postgres", "src/instep/servers"),
             *("src/instep/arrow_types.py", "src/instep/errors.py"),

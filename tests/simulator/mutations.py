@@ -1,7 +1,7 @@
 """Seeded bugs: the product with one thing taken out of it. The simulator must notice each of them.
 
-The bugs of ledgers are put into its model. Not among them: a keeper that never gives up. What it
-keeps a worker from, claims and fences refuse as well; `tests/jobs/test_keeper.py` looks after it.
+The bugs of ledgers are put into its model. Not among them: a heartbeat that never gives up. What it
+keeps a worker from, claims and fences refuse as well; `tests/jobs/test_heartbeat.py` looks after it.
 """
 
 from __future__ import annotations

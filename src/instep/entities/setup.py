@@ -242,6 +242,10 @@ class EntitySetup(ABC):
         """Acknowledge durable work to the queue of changes. Safe to repeat, by any worker."""
         return
 
+    def compact(self, part: JobPart, ledger: Ledger) -> None:
+        """Bring what is recorded of the part's instance into a form that is quick to compare. Safe to leave out."""
+        return
+
     def catch_up(self, ledger: Ledger) -> None:
         """Settle the last job, if its process died between its end and settling."""
         return

@@ -82,6 +82,7 @@ def _end(
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         _settle(setup, part, ledger, job_id, notes)
         _sweep(setup, ledger)
+        _compact(setup, part, ledger, notes)
         _refine(setup, part, context, notes)
         return notes
     notes.append(problem)
@@ -105,6 +106,14 @@ def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, note
         setup.settle(part, ledger, job_id)
     except InstepError as error:
         notes.append(f"what is done is not acknowledged yet: {error}")
+
+
+def _compact(setup: EntitySetup, part: JobPart, ledger: Ledger, notes: list[str]) -> None:
+    """The part has ended: what is not compacted is only slower to compare."""
+    try:
+        setup.compact(part, ledger)
+    except (InstepError, OSError) as error:
+        notes.append(f"what is recorded is not compacted: {error}")
 
 
 def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbeat) -> tuple[Lease, JobPart]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import and_, case, delete, func, literal_column, or_, select
+from sqlalchemy import and_, case, delete, func, insert, literal_column, or_, select, update
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.identity import IdentityError, canonical_uri, document_id
@@ -15,8 +15,9 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger import failures, leases
-from instep.ledger.tables import documents, job_parts, jobs, slices
-from instep.ledger.transaction import Store, Transaction, batches, reads, writes
+from instep.ledger.bases import BASE, BaseFiles
+from instep.ledger.tables import documents, job_parts, jobs, manifests, slices
+from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,9 @@ _TOGETHER: Final = 5_000
 _PAGE: Final = 50_000
 #: Up to so many documents are looked for one by one; for more, all are looked at.
 _FEW: Final = 5_000
+#: So many documents make a base file, and one anew when so large a share of them was written since.
+_BASE_ROWS: Final = 50_000
+_BASE_SHARE: Final = 0.1
 
 _DURABLE: Final = slices.c.state == literal_column(f"'{SliceState.COMPLETED}'")
 _OPEN: Final = and_(
@@ -33,8 +37,21 @@ _OPEN: Final = and_(
 )
 
 
+class _Manifest(NamedTuple):
+    """See `tables.manifests`."""
+
+    instance: str
+    revision: int = 0
+    base: str | None = None
+    base_revision: int = -1
+
+
 class Documents(Store):
     """The documents of an instance, by its manifest."""
+
+    def __init__(self, database: Database, bases: BaseFiles | None = None) -> None:
+        super().__init__(database)
+        self._bases = bases
 
     @reads
     def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
@@ -53,12 +70,67 @@ class Documents(Store):
         rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
         return {uri: (size, version) for uri, size, version in rows.fetchall()}
 
-    @reads
-    def columns(self, tx: Transaction, instance: str, names: Sequence[str]) -> pa.Table:
-        """These columns of all entries of an instance, by document."""
-        import pyarrow as pa
+    def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
+        """These columns of all entries of an instance: of those in its base file, if it has one, and of what was
+        written since.
+        """
+        return self._database.read_steadily(lambda tx: self._columns(tx, _manifest(tx, instance), names))
 
-        return pa.Table.from_batches(list(_pages(tx, instance, names)), entry_schema(names))
+    def _columns(self, tx: Transaction, manifest: _Manifest, names: Sequence[str]) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        base = self._base(manifest) if set(names) <= set(BASE) else None
+        if base is None:
+            return pa.Table.from_batches(list(_pages(tx, manifest.instance, names)), entry_schema(names))
+        pages = _pages(tx, manifest.instance, BASE, since=manifest.base_revision)
+        later = pa.Table.from_batches(list(pages), entry_schema(BASE))
+        if later.num_rows:
+            replaced = pc.is_in(base["document_id"], value_set=later["document_id"])
+            base = pa.concat_tables([base.filter(pc.invert(replaced)), later])
+        return base.select(list(names))
+
+    def _base(self, manifest: _Manifest) -> pa.Table | None:
+        return None if self._bases is None or manifest.base is None else self._bases.read(manifest.base)
+
+    def compact(self, instance: str) -> None:
+        """Write the instance's base file anew, if it has many documents and none, or one that much was written since.
+        Whoever writes documents of it meanwhile is not kept from that; then the file is not named.
+        """
+        if self._bases is None:
+            return
+        manifest = self._database.read(lambda tx: _manifest(tx, instance))
+        base = self._base(manifest)
+        if self._later(manifest, base) < (_BASE_ROWS if base is None else max(_BASE_ROWS, base.num_rows) * _BASE_SHARE):
+            return
+        found = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._columns(tx, manifest, BASE)))
+        if found[0] != manifest:
+            return
+        name = self._bases.write(found[1].sort_by("uri"))
+        self._name(manifest, name)
+        self._bases.remove_all_but(self._named())
+
+    @reads
+    def _later(self, tx: Transaction, manifest: _Manifest, base: pa.Table | None) -> int:
+        """Documents that were written after the base, or all."""
+        since = -1 if base is None else manifest.base_revision
+        later = (documents.c.instance == manifest.instance, documents.c.revision > since)
+        return int(tx.connection.scalar(select(func.count()).select_from(documents).where(*later)) or 0)
+
+    @writes
+    def _name(self, tx: Transaction, manifest: _Manifest, name: str) -> None:
+        """If nothing was written since the manifest was looked at."""
+        here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)
+        named = {"base": name, "base_revision": manifest.revision}
+        if tx.connection.execute(update(manifests).where(*here).values(**named)).rowcount:
+            return
+        if not manifest.revision and _manifest(tx, manifest.instance) == manifest:
+            first = insert(manifests).values(instance=manifest.instance, revision=0, **named)
+            tx.connection.execute(first)
+
+    @reads
+    def _named(self, tx: Transaction) -> set[str]:
+        return set(tx.connection.scalars(select(manifests.c.base).where(manifests.c.base.is_not(None))))
 
     @reads
     def named(self, tx: Transaction, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:
@@ -173,11 +245,15 @@ def entry_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
 
-def _pages(tx: Transaction, instance: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """By the key: no database has to hold more than a page, nor sort one."""
+def _pages(
+    tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """By the key: no database has to hold more than a page, nor sort one. `since`: of later revisions only."""
     schema = entry_schema(names)
     page = select(*(documents.c[name] for name in names), documents.c.document_id.label("place"))
     page = page.where(documents.c.instance == instance).order_by(documents.c.document_id).limit(_PAGE)
+    if since is not None:
+        page = page.where(documents.c.revision > since)
     after: str | None = None
     while True:
         beyond = page if after is None else page.where(documents.c.document_id > after)
@@ -205,16 +281,45 @@ def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[Slice
 
 
 def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> None:
-    for some in batches(each for outcome in outcomes for each in outcome.removed):
-        gone = delete(documents).where(documents.c.instance == instance, documents.c.document_id.in_(some))
-        tx.connection.execute(gone)
-    rows = [{"instance": instance} | each._asdict() for outcome in outcomes for each in outcome.entries]
-    if rows:
-        tx.dialect.replace_documents(tx.connection, rows)
+    removed = [each for outcome in outcomes for each in outcome.removed]
+    entries = [each for outcome in outcomes for each in outcome.entries]
+    if not (removed or entries):
+        return
+    gone = 0
+    for some in batches(removed):
+        here = (documents.c.instance == instance, documents.c.document_id.in_(some))
+        gone += tx.connection.execute(delete(documents).where(*here)).rowcount
+    if not (gone or entries):
+        return
+    revision = _next_revision(tx, instance, without_base=bool(gone))
+    if entries:
+        common = {"instance": instance, "revision": revision}
+        tx.dialect.replace_documents(tx.connection, [common | each._asdict() for each in entries])
+
+
+def _next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:
+    """Of its manifest, which is written now. Its row is locked until that is done, so what is seen of a revision is all
+    of it.
+    """
+    values: dict[str, Any] = {"revision": manifests.c.revision + 1}
+    if without_base:
+        values |= {"base": None, "base_revision": None}
+    if not tx.connection.execute(update(manifests).where(manifests.c.instance == instance).values(**values)).rowcount:
+        tx.connection.execute(insert(manifests).values(instance=instance, revision=1))
+        return 1
+    return _manifest(tx, instance).revision
+
+
+def _manifest(tx: Transaction, instance: str) -> _Manifest:
+    row = tx.connection.execute(select(manifests).where(manifests.c.instance == instance)).one_or_none()
+    if row is None:
+        return _Manifest(instance)
+    return _Manifest(*row) if row.base is not None else _Manifest(instance, row.revision)
 
 
 def drop(tx: Transaction, instance: str) -> None:
     tx.connection.execute(delete(documents).where(documents.c.instance == instance))
+    tx.connection.execute(delete(manifests).where(manifests.c.instance == instance))
 
 
 # Buckets.

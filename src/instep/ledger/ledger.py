@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import Naming
 from instep.ledger import event_log, figures, snapshots, sweep
+from instep.ledger.bases import BaseFiles
 from instep.ledger.checkpoints import Checkpoints
 from instep.ledger.dialects.dialect import SqlDialect
 from instep.ledger.documents import Documents
@@ -41,7 +42,9 @@ class Ledger:
     the call repeated where it says that it may be.
     """
 
-    def __init__(self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING, bases: BaseFiles | None = None
+    ) -> None:
         self.database = database = Database(engine, dialect, timing, snapshots.follow)
         self.workers = Workers(database)
         self.jobs = Jobs(database)
@@ -49,7 +52,7 @@ class Ledger:
         self.parts = Parts(database)
         self.open_parts = OpenParts(database)
         self.slices = Slices(database)
-        self.documents = Documents(database)
+        self.documents = Documents(database, bases)
         self.failures = Failures(database)
         self.losses = Losses(database)
         self.checkpoints = Checkpoints(database)

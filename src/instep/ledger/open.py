@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import Transient, UserError
+from instep.ledger.bases import BaseFiles
 from instep.ledger.dialects.sqlite import SqliteDialect, explain, memory_engine, sqlite_engine
 from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up, older, refuse_newer, version_of
@@ -103,7 +104,7 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(engine, SqliteDialect(clock, str(path)), timing)
+    return Ledger(engine, SqliteDialect(clock, str(path)), timing, BaseFiles(path.parent / f"{path.stem}-documents"))
 
 
 def _absent(path: Path) -> bool:

@@ -268,7 +268,8 @@ checkpoints = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
-#: The manifest: columns in the order of `domain.manifest.ManifestEntry`, after the instance.
+#: The manifest: columns in the order of `domain.manifest.ManifestEntry`, after the instance. `revision`: of the
+#: instance's manifest when the row was written.
 documents = Table(
     "documents",
     metadata,
@@ -281,7 +282,19 @@ documents = Table(
     Column("chunks", BigInteger, nullable=False),
     Column("bucket", Integer, nullable=False),
     Column("digest", BigInteger),
+    Column("revision", BigInteger, nullable=False, server_default=text("0")),
     sqlite_with_rowid=False,
+)
+
+#: How often the manifest of an instance was written, and the base file (`bases`) that holds its rows up to one of these
+#: revisions. There is none after a document was removed. An instance without a row has none, and is at revision 0.
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("instance", _UUID, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("base", _UUID),
+    Column("base_revision", BigInteger),
 )
 
 #: Partitions of whose source not all could be seen at the last look.

@@ -334,6 +334,9 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return documents.columns(self._tables, instance, names)
 
+    def compact(self, instance: str) -> None:
+        """The model has nothing to compact."""
+
     def named(self, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:
         wanted = {str(each) for each in uris.to_pylist()}
         with self._lock:

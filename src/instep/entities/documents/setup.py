@@ -66,6 +66,9 @@ class DocumentSetup(DocumentAdapters):
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
         return self.programs(part, wave.base, self.target)
 
+    def compact(self, part: JobPart, ledger: Ledger) -> None:
+        ledger.documents.compact(part.instance)
+
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
         return self.target.kind == "transactional" and promotion_checks.as_recorded(self, part, ledger)
 

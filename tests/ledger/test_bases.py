@@ -1,0 +1,263 @@
+"""Base files: whatever becomes of them, the ledger says what its table says."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from instep.domain.counts import Counts
+from instep.domain.manifest import ManifestEntry
+from instep.domain.waves import SliceOutcome
+from instep.ledger import documents
+from instep.ledger.bases import BASE, BaseFiles
+from instep.ledger.ledger import Ledger
+from instep.ledger.open import open_ledger
+from tests.contracts.ledger.building import START, VirtualClock
+
+MANY = 4
+
+
+@dataclass
+class Place:
+    folder: Path
+
+    def open(self) -> Ledger:
+        return open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=VirtualClock(START))
+
+    @property
+    def bases(self) -> Path:
+        return self.folder / "ledger-documents"
+
+    def files(self) -> list[str]:
+        return sorted(each.name for each in self.bases.iterdir()) if self.bases.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base is written for four documents, and written anew when one in ten was written since."""
+    monkeypatch.setattr(documents, "_BASE_ROWS", MANY)
+    monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def entry(number: int, version: str = "v1") -> ManifestEntry:
+    return ManifestEntry(f"doc_{number:04d}", f"file:///docs/{9 - number}", number, version, "hash", 1, 0)
+
+
+def write(ledger: Ledger, *entries: ManifestEntry, removed: tuple[str, ...] = (), instance: str = "one") -> None:
+    outcome = SliceOutcome("s", 1, Counts(), list(entries), list(removed))
+    ledger.database.write(lambda tx: documents._write(tx, instance, [outcome]))
+
+
+def check(ledger: Ledger, instance: str = "one") -> None:
+    entries = ledger.documents.entries(instance).values()
+    expected = sorted(tuple(getattr(each, name) for name in BASE) for each in entries)
+    found = ledger.documents.columns(instance, BASE).to_pylist()
+    assert sorted(tuple(each.values()) for each in found) == expected
+
+
+def read_by(ledger: Ledger, instance: str = "one") -> bool:
+    """Whether what is recorded is read from a file."""
+    manifest = ledger.database.read(lambda tx: documents._manifest(tx, instance))
+    return ledger.documents._base(manifest) is not None
+
+
+def test_a_base_is_read_with_what_was_written_since(place: Place) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(MANY)))
+    ledger.documents.compact("one")
+    assert len(place.files()) == 1
+    assert read_by(ledger)
+    uris = ledger.documents.columns("one", ["uri"])["uri"].to_pylist()
+    assert uris == sorted(map(str, uris)), "in the order of a listing"
+    write(ledger, entry(1, "v2"), entry(7))
+    assert read_by(ledger)
+    check(ledger)
+    write(ledger, entry(2)._replace(uri="file:///docs/renamed"))
+    check(ledger)
+
+
+def test_few_documents_have_no_base(place: Place) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(MANY - 1)))
+    ledger.documents.compact("one")
+    ledger.documents.compact("unknown")
+    assert place.files() == []
+    check(ledger)
+
+
+def test_a_base_is_written_anew_when_much_was_written_since(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_BASE_SHARE", 0.5)
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    before = place.files()
+    write(ledger, entry(1, "v2"), entry(2, "v2"))
+    ledger.documents.compact("one")
+    assert place.files() == before
+    write(ledger, entry(3, "v2"))
+    ledger.documents.compact("one")
+    assert len(place.files()) == 1
+    assert place.files() != before
+    check(ledger)
+
+
+@pytest.mark.parametrize("removed", [("doc_0000",), ("doc_0000", "doc_0001", "doc_9999")])
+def test_a_base_counts_no_more_when_a_document_was_removed(place: Place, removed: tuple[str, ...]) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    write(ledger, removed=("doc_9999",))
+    assert read_by(ledger), "nothing was removed"
+    write(ledger, removed=removed)
+    assert not read_by(ledger)
+    check(ledger)
+    ledger.documents.compact("one")
+    assert read_by(ledger)
+    check(ledger)
+    ledger.database.write(lambda tx: documents.drop(tx, "one"))
+    assert not read_by(ledger)
+    check(ledger)
+
+
+def test_documents_of_an_older_ledger_get_a_base(place: Place) -> None:
+    """Their rows are of revision 0, and no manifest is known."""
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    with ledger.database._writer.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM manifests")
+        connection.exec_driver_sql("UPDATE documents SET revision = 0")
+    check(ledger)
+    ledger.documents.compact("one")
+    assert read_by(ledger)
+    write(ledger, entry(1, "v2"))
+    assert read_by(ledger)
+    check(ledger)
+
+
+@pytest.mark.parametrize("harm", ["lost", "torn", "empty", "folder"])
+def test_a_base_that_cannot_be_read_is_none(place: Place, harm: str) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    (name,) = place.files()
+    file = place.bases / name
+    data = file.read_bytes()
+    if harm == "folder":
+        shutil.rmtree(place.bases)
+    else:
+        file.unlink()
+    if harm in ("torn", "empty"):
+        file.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
+    check(ledger)
+    ledger.documents.compact("one")
+    assert read_by(ledger)
+    check(ledger)
+
+
+def test_a_base_that_was_overtaken_is_not_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, other = place.open(), place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    before = BaseFiles.write
+
+    def overtaken(self: BaseFiles, table: object) -> str:
+        write(other, entry(1, "v2"), removed=("doc_0002",))
+        return before(self, table)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(BaseFiles, "write", overtaken)
+    ledger.documents.compact("one")
+    assert not read_by(ledger)
+    check(ledger)
+
+
+class _Killed(BaseException):
+    """In place of `kill -9`: nothing of what it interrupts goes on."""
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("step", ["os.fsync", "rename", "_name", "_named", "unlink"])
+def test_a_compaction_may_be_killed_between_every_two_steps(place: Place, step: str, anew: bool) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    if anew:
+        ledger.documents.compact("one")
+        write(ledger, *(entry(number, "v2") for number in range(3)))
+
+    def killed(*_: object, **__: object) -> None:
+        raise _Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        if step == "os.fsync":
+            patched.setattr("os.fsync", killed)
+        elif step in ("rename", "unlink"):
+            patched.setattr(Path, step, killed)
+        else:
+            patched.setattr(documents.Documents, step, killed)
+        if step == "unlink" and not anew:
+            ledger.documents.compact("one")  # There is nothing to remove.
+        else:
+            with pytest.raises(_Killed):
+                ledger.documents.compact("one")
+    ledger.close()
+    again = place.open()
+    check(again)
+    write(again, entry(1, "v3"))
+    check(again)
+    again.documents.compact("one")
+    check(again)
+    assert read_by(again)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 7), st.sampled_from(["v1", "v2", "v3"])),
+        st.tuples(st.just("remove"), st.integers(0, 7), st.just("")),
+        st.tuples(st.sampled_from(["compact", "drop", "back up", "restore", "lose files"]), st.just(0), st.just("")),
+    ),
+    min_size=5,
+    max_size=25,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(STEPS)
+def test_whatever_is_done_columns_are_what_the_table_says(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, str]]
+) -> None:
+    """A ledger that was restored is older than its bases, and may come to the same revision on another way."""
+    place = Place(tmp_path_factory.mktemp("bases"))
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(MANY)))
+    for step, number, version in steps:
+        if step == "write":
+            write(ledger, entry(number, version))
+        elif step == "remove":
+            write(ledger, removed=(entry(number).document_id,))
+        elif step == "compact":
+            ledger.documents.compact("one")
+        elif step == "drop":
+            ledger.database.write(lambda tx: documents.drop(tx, "one"))
+        elif step == "lose files":
+            shutil.rmtree(place.bases, ignore_errors=True)
+        else:
+            ledger.close()
+            backup, current = place.folder / "backup", place.folder / "ledger.db"
+            if step == "back up":
+                shutil.copy(current, backup)
+            elif backup.exists():
+                for each in place.folder.glob("ledger.db*"):
+                    each.unlink()
+                shutil.copy(backup, current)
+            ledger = place.open()
+        check(ledger)
+    ledger.close()
+    shutil.rmtree(place.folder)

@@ -158,9 +158,30 @@ MUTANTS = [
     Mutant(
         "what is removed goes out of every instance's manifest",
         "ledger/documents.py",
-        "gone = delete(documents).where(documents.c.instance == instance, documents.c.document_id.in_(some))",
-        "gone = delete(documents).where(documents.c.document_id.in_(some))",
+        "here = (documents.c.instance == instance, documents.c.document_id.in_(some))",
+        "here = (documents.c.document_id.in_(some),)",
         _SQLITE,
+    ),
+    Mutant(
+        "a base file counts on when a document was removed",
+        "ledger/documents.py",
+        "    if without_base:\n",
+        "    if False:\n",
+        ("tests/ledger/test_bases.py",),
+    ),
+    Mutant(
+        "a base file is named though documents were written since",
+        "ledger/documents.py",
+        "here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)",
+        "here = (manifests.c.instance == manifest.instance,)",
+        ("tests/ledger/test_bases.py",),
+    ),
+    Mutant(
+        "what was written since a base file was is not read",
+        "ledger/documents.py",
+        "    if since is not None:\n        page = page.where(documents.c.revision > since)\n",
+        "    if since is not None:\n        page = page.where(documents.c.revision > since + 1)\n",
+        ("tests/ledger/test_bases.py",),
     ),
     Mutant(
         "failures of all generations are one",

@@ -1,0 +1,26 @@
+"""The benchmark of large corpora, with a small one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import scale
+
+
+@pytest.mark.slow
+def test_a_small_corpus_is_measured_on_both_sides(tmp_path: Path) -> None:
+    found = scale.sides(Path(sys.executable).parent, tmp_path, 500, 1)
+    assert {case for case, side in found if side == scale.BARE} == {
+        "first run",
+        "nothing changed",
+        "1 in 1,000 changed",
+    }
+    assert [found[case, scale.BARE][0].output.strip() for case, side in found if side == scale.BARE] == [
+        "500",
+        "0",
+        "1",
+    ]
+    assert [row[:2] for row in scale.rows_of(found, 500)] == [list(key) for key in found]

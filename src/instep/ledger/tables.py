@@ -34,7 +34,7 @@ from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storab
 from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0012"
+HEAD: Final = "0013"
 
 metadata = MetaData(
     naming_convention={

@@ -49,8 +49,8 @@ MUTANTS = [
     Mutant(
         "what is not listed is deleted though the listing is not complete",
         "entities/documents/comparing.py",
-        "            complete=found.complete and found.exhaustive,\n",
-        "            complete=found.exhaustive,\n",
+        "return found.complete and found.exhaustive",
+        "return found.exhaustive",
         (_REBUILDS, "tests/cli/test_source_commands.py"),
     ),
     Mutant(

@@ -44,7 +44,7 @@ def compared(
             listed,
             recorded,
             failed,
-            complete=found.complete and found.exhaustive,
+            complete=_tells_all(found),
             buckets=buckets,
             deleted=found.deleted,
             retry_failures=retry_failures,
@@ -57,7 +57,7 @@ def compared(
         found.documents,
         entries,
         failed,
-        complete=found.complete and found.exhaustive,
+        complete=_tells_all(found),
         buckets=buckets,
         deleted=found.deleted,
         retry_failures=retry_failures,
@@ -80,6 +80,11 @@ def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> 
     found = found.seen_from(entries)
     names = as_named_now(entries, [each.uri for each in found.documents])
     return found, difference(found.documents, names, {}, complete=True, buckets=buckets, deleted=found.deleted)
+
+
+def _tells_all(found: Listing) -> bool:
+    """Whether what is not listed is gone."""
+    return found.complete and found.exhaustive
 
 
 def _columns(found: Listing) -> ListedColumns | None:

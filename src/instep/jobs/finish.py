@@ -109,10 +109,10 @@ def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, note
 
 
 def _compact(setup: EntitySetup, part: JobPart, ledger: Ledger, notes: list[str]) -> None:
-    """The part has ended: what is not compacted is only slower to compare."""
+    """The part has ended, whatever comes of this: what is not compacted is only slower to compare."""
     try:
         setup.compact(part, ledger)
-    except (InstepError, OSError) as error:
+    except Exception as error:
         notes.append(f"what is recorded is not compacted: {error}")
 
 

@@ -7,6 +7,7 @@ They say nothing that the ledger does not: one that is lost, torn or not named c
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Collection
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 BASE: Final = ("document_id", "uri", "size", "version", "chunks")
 
 _SUFFIX: Final = ".arrow"
+_NAME: Final = re.compile("[0-9a-f]{32}")
 #: Seconds for which a file that nothing names is left alone: its writer may be about to name it.
 _GRACE: Final = 3_600.0
 
@@ -66,5 +68,6 @@ class BaseFiles:
         """Remove what is not named, unless somebody may be writing it."""
         with suppress(OSError):
             for file in self.folder.iterdir():
-                if file.stem not in names and time.time() - file.stat().st_mtime > _GRACE:
+                ours = _NAME.fullmatch(file.stem) is not None
+                if ours and file.stem not in names and time.time() - file.stat().st_mtime > _GRACE:
                     file.unlink(missing_ok=True)

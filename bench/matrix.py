@@ -60,7 +60,7 @@ def _look(bus: Bus, scopes: Sequence[Scope]) -> float:
 @contextmanager
 def _in_ledger(url: str) -> Iterator[Bus]:
     clock = SystemClock()
-    with closing(open_ledger(url, clock=clock)) as ledger, closing(open_bus(None, ledger, clock=clock)) as bus:
+    with closing(open_ledger(url, clock=clock)) as ledger, closing(open_bus(None, ledger)) as bus:
         yield bus
 
 

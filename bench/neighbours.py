@@ -1,9 +1,9 @@
-"""Noisy neighbours: does an entity a hundred times larger delay the others, when each has a handler of its own?
+"""Noisy neighbours: does an entity a hundred times larger delay the others, when each has a worker of its own?
 
     python -m bench.neighbours [--rows 20000] [--times 100] [--repeats 3]
 
-Four entities are asked for by a request on the bus, once by themselves and once when the first waves of a large one are
-on Spark already. Measured is, for each of the four, the time from the request until it is indexed.
+Four entities are wanted, once by themselves and once when the first waves of a large one are on Spark already.
+Measured is, for each of the four, the time from the want until it is indexed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,46 +22,19 @@ from bench.environment import WORK, describe_machine
 from bench.report import show
 from bench.tables import write_source
 from instep.container import Container
+from instep.domain.events import WantCreated
 from instep.domain.refs import GLOBAL, PartitionRef
-from instep.domain.request_rules import Policy
-from instep.domain.requests import GlobalRequest, Kind
+from instep.jobs.serve import serve_apart
+from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.settings import SparkSettings
 from instep.project import Project
-from instep.requests.handler_pool import HandlerPool
-from instep.requests.handlers import Handler, Indexed, Indexer
 from instep.telemetry.progress import Silent
 
 SMALL = ("Author", "Label", "Milestone", "Note")
 LARGE = "Job"
 GOAL = 1.2
 WAIT_SECONDS = 600.0
-
-
-@dataclass
-class Watched:
-    """Implements `Indexer`: notes when each partition was begun and done."""
-
-    inner: Indexer
-    begun: dict[str, float] = field(default_factory=dict)
-    done: dict[str, float] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
-        self._note(self.begun, ref)
-        found = self.inner.index(ref, watermark, demand)
-        self._note(self.done, ref)
-        return found
-
-    def _note(self, times: dict[str, float], ref: PartitionRef) -> None:
-        with self.changed:
-            times[ref.entity] = time.perf_counter()
-            self.changed.notify_all()
-
-    def wait(self, times: dict[str, float], names: set[str]) -> None:
-        with self.changed:
-            if not self.changed.wait_for(lambda: names <= times.keys(), WAIT_SECONDS):
-                raise RuntimeError(f"{names - times.keys()} did not come in {WAIT_SECONDS:.0f} s")
 
 
 def project(root: Path) -> Project:
@@ -76,30 +48,52 @@ def project(root: Path) -> Project:
 
 
 def seconds(spark: Any, *, noisy: bool) -> dict[str, float]:
-    """For each small entity, from the request until it is indexed."""
+    """For each small entity, from the want until it is indexed."""
     root = WORK / "neighbours" / "project"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     container = Container(project(root), spark=spark)
     with closing(container), closing(container.ledger()) as ledger:
-        context = container.context(ledger, Silent())
-        watched = Watched(container.indexer(context, wait_seconds=WAIT_SECONDS))
-        bus, now = container.bus(ledger), time.time_ns() // 1_000
-        large = [Handler(LARGE, Kind.GLOBAL, Policy())] if noisy else []
-        small = [Handler(name, Kind.GLOBAL, Policy()) for name in SMALL]
-        bus.publish(GlobalRequest(now))
-        with HandlerPool(large, bus, watched, context, stopping=threading.Event()):
-            if noisy:
-                watched.wait(watched.begun, {LARGE})
-                _until_claimed(ledger)
-            began = time.perf_counter()
-            with HandlerPool(small, bus, watched, context, stopping=threading.Event()):
-                watched.wait(watched.done, set(SMALL))
-                if noisy and LARGE in watched.done:
-                    raise RuntimeError("the large entity was done before the others: take more --times")
+        setups, context = container.setups(), container.context(ledger, Silent())
         if noisy:
+            _want(ledger, LARGE)
+        small = {} if noisy else {name: _want(ledger, name) for name in SMALL}
+        began = time.perf_counter()
+        worker = threading.Thread(
+            target=lambda: serve_apart(setups, context, setups_of=container.setups_of, until_idle=True)
+        )
+        worker.start()
+        if noisy:
+            _until_claimed(ledger)
+            began = time.perf_counter()
+            small = {name: _want(ledger, name) for name in SMALL}
+        done = {name: found - began for name, found in _done(ledger, small).items()}
+        if noisy:
+            if not ledger.open_parts.on([PartitionRef(LARGE, GLOBAL)]):
+                raise RuntimeError("the large entity was done before the others: take more --times")
             _stop(ledger)
-    return {name: watched.done[name] - began for name in SMALL}
+        worker.join(WAIT_SECONDS)
+    return done
+
+
+def _want(ledger: Ledger, name: str) -> str:
+    ledger.events.append([WantCreated(want=name, refs=(f"{name}@global",))])
+    return name
+
+
+def _done(ledger: Ledger, wanted: Mapping[str, str]) -> dict[str, float]:
+    """When each was there."""
+    found: dict[str, float] = {}
+    deadline = time.perf_counter() + WAIT_SECONDS
+    while len(found) < len(wanted):
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"{wanted.keys() - found.keys()} did not come in {WAIT_SECONDS:.0f} s")
+        for name, id in wanted.items():
+            want = ledger.wants.get(id)
+            if name not in found and want is not None and want.state.ended:
+                found[name] = time.perf_counter()
+        time.sleep(0.01)
+    return found
 
 
 def _until_claimed(ledger: Any) -> None:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from instep.pipeline.engine.engine import Engine
     from instep.pipeline.engine.session import LazySpark
     from instep.pipeline.engine.settings import SparkSettings
-    from instep.requests.indexing import PartitionIndexer
     from instep.targets.document_target import DocumentTarget
     from instep.targets.table_target import TableTarget
 
@@ -86,7 +85,7 @@ class Container:
         self._owner: Owner | None = None
         self._bus: Bus | None = None
         self._no_spark: InstepError | None = None
-        #: Handlers are threads, and share one container.
+        #: Workers of entities are threads, and share one container.
         self._opening = threading.RLock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
@@ -108,12 +107,12 @@ class Container:
         return self._owner
 
     def bus(self, ledger: Ledger) -> Bus:
-        """The bus for requests and status; closed with the container. Raises `UserError` when it is out of reach."""
+        """The bus for messages and status; closed with the container. Raises `UserError` when it is out of reach."""
         from instep.bus.open import open_bus
 
         with self._opening:
             if self._bus is None:
-                self._bus = open_bus(self.project.bus, ledger, clock=self.clock, timing=self.timing)
+                self._bus = open_bus(self.project.bus, ledger)
             return self._bus
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
@@ -202,14 +201,6 @@ class Container:
         asked = declared_refs(entities or (), self.project)
         return self.setups_of(all_upstream_refs(self.project, asked))
 
-    def indexer(self, context: Context, *, wait_seconds: float) -> PartitionIndexer:
-        """The indexer that handlers use."""
-        from instep.requests.indexing import PartitionIndexer
-
-        return PartitionIndexer(
-            self.setups_of, lambda ref: all_upstream_refs(self.project, [ref]), context, wait_seconds
-        )
-
     def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
         """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""
         warm, cores = self._lazy_spark_is_warm(), self._cores()
@@ -239,9 +230,14 @@ class Container:
         if self._setting == "spark" or setup.needs_spark:
             self.engine(self.choose(setup, 0))
 
+    def close_bus(self) -> None:
+        with self._opening:
+            bus, self._bus = self._bus, None
+        if bus is not None:
+            bus.close()
+
     def close(self) -> None:
-        if self._bus is not None:
-            self._bus.close()
+        self.close_bus()
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()

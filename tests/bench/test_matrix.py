@@ -11,4 +11,4 @@ from instep.bus.open import open_bus
 
 def test_every_look_shows_every_state() -> None:
     clock = VirtualClock()
-    assert len(matrix.measure(open_bus(None, MemoryLedger(clock), clock=clock), namespaces=3, looks=2)) == 2
+    assert len(matrix.measure(open_bus(None, MemoryLedger(clock)), namespaces=3, looks=2)) == 2

@@ -37,7 +37,7 @@ class LedgerBusContract(BusContract):
 
         def another() -> Bus:
             ledger = open_another()
-            bus = open_bus(None, ledger, clock=clock)
+            bus = open_bus(None, ledger)
             opened.append((bus, ledger))
             return bus
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
 
 import pytest
+from nats.js.api import Header
 
-from instep.bus.bus import Bus
-from instep.bus.nats.consumer import NatsConsumer
-from instep.bus.nats.nats_bus import open_nats
+from instep.bus.bus import Bus, Message
+from instep.bus.nats.inbox import NatsInbox
+from instep.bus.nats.nats_bus import NatsBus, open_nats
 from instep.bus.open import open_bus
-from instep.domain.refs import PartitionRef
-from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind
-from instep.errors import Away, Fenced, Transient, Unknown, UserError
+from instep.domain.refs import Scope
+from instep.domain.requests import Kind, NamespaceRequest, encode, subject_of
+from instep.errors import Away, Transient, Unknown, UserError
+from instep.requests.messages import Messages
 from instep.servers.address import nats_address
-from tests.contracts.bus.fixtures import PATIENCE, PATIENT, ask, consumer, taken
+from instep.system import SystemClock
+from instep.telemetry.progress import Silent
+from tests.contracts.bus.fixtures import PATIENCE
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 from tests.servers.nats import NatsServer
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -42,69 +48,81 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
 
 
 def _open(url: str) -> Bus:
-    clock = VirtualClock()
-    return open_bus(url, MemoryLedger(clock), clock=clock)
+    return open_bus(url, MemoryLedger(VirtualClock()))
+
+
+def _self(bus: Bus) -> Bus:
+    return bus
+
+
+def publish(bus: Bus, watermark: int, path: str) -> None:
+    """As another program does it: again, until the server says that it has it."""
+    assert isinstance(bus, NatsBus)
+    connection, request = bus._connection, NamespaceRequest(path, watermark)
+    subject = f"{connection.address.prefix}.{subject_of(request.scope)}"
+    jetstream = connection.client.jetstream(timeout=connection.timeout)
+    headers = {Header.MSG_ID.value: f"{path}@{watermark}"}
+    connection.run(
+        connection.with_retries(lambda: jetstream.publish(subject, encode(request), headers=headers), writes=True)
+    )
 
 
 def test_a_restart_in_mid_run_loses_and_doubles_nothing(server: NatsServer) -> None:
-    paths, names, last = ("1/", "2/", "3/"), ("Issue", "Note"), 30
-    policy = Policy(max_attempts=100, backoff=(1,), ack_wait=2_000)
-    lock, over = threading.Lock(), threading.Event()
-    done: dict[PartitionRef, list[int]] = defaultdict(list)
-
-    def work(bus: Bus, name: str) -> None:
-        mine = consumer(bus, name, policy)
-        while not over.is_set():
-            delivery = mine.next(0.5)
-            if delivery is None:
-                continue
-            try:
-                mine.ack(delivery)
-            except Fenced:
-                continue  # Somebody else has it now, and does it.
-            with lock:
-                done[delivery.ref].append(delivery.request.watermark)
-                ends = [done[PartitionRef(each, ask(1, path).scope)][-1:] for each in names for path in paths]
-            if all(end == [last] for end in ends):
-                over.set()
-
+    """Of each scope the last message becomes a want, and no message becomes two."""
+    paths, last = ("1/", "2/", "3/"), 30
     buses = [_open(server.url()) for _ in range(3)]
-    with ThreadPoolExecutor(5) as pool:
-        tasks = [pool.submit(work, bus, name) for bus in buses[1:] for name in names]
-        try:
-            for watermark in range(1, last + 1):
-                buses[0].publish(*[ask(watermark, path) for path in paths])
-                buses[0].status.put("status.1.Issue", {"n": watermark})
-                if watermark % 10 == 0:
-                    server.restart()
-            assert over.wait(PATIENCE), dict(done)
-        finally:
-            over.set()
-        for task in tasks:
-            task.result()
-    for ref, watermarks in done.items():
-        assert watermarks == sorted(set(watermarks)), ref
+    clock = SystemClock()
+    with closing(MemoryLedger(clock)) as ledger:
+        mine = [Messages(partial(_self, bus), ledger, {"Issue": Kind.NAMESPACE}, Silent()) for bus in buses[1:]]
+        over = threading.Event()
+
+        def newest() -> dict[str, int]:
+            return {each.refs[0]: each.needed or 0 for each in reversed(ledger.wants.newest(limit=1_000))}
+
+        def work(messages: Messages) -> None:
+            while not over.is_set():
+                messages.take()
+
+        with ThreadPoolExecutor(2) as pool:
+            tasks = [pool.submit(work, each) for each in mine]
+            try:
+                for watermark in range(1, last + 1):
+                    for path in paths:
+                        publish(buses[0], watermark * 1_000, path)
+                    buses[0].status.put("status.1.Issue", {"n": watermark})
+                    if watermark % 10 == 0:
+                        server.restart()
+                until(lambda: newest() == {f"Issue@{path[0]}": last for path in paths}, newest)
+            finally:
+                over.set()
+            for task in tasks:
+                task.result()
+        found = [(each.refs, each.needed) for each in ledger.wants.newest(limit=1_000)]
+        assert len(found) == len(set(found))
     entry = buses[0].status.get("status.1.Issue")
     assert entry is not None
     assert entry.value == {"n": last}
-    assert buses[0].dead_letters() == []
     for bus in buses:
         bus.close()
 
 
-def test_requests_made_while_nats_is_down_are_delivered_when_it_is_up(any_server: NatsServer) -> None:
+def test_messages_answered_while_nats_is_down_are_answered_when_it_is_up(any_server: NatsServer) -> None:
     bus = _open(any_server.url())
-    mine = consumer(bus, policy=Policy(backoff=(1,), ack_wait=1_000))
-    bus.publish(ask(1))
-    delivery = taken(mine)
+    publish(bus, 1, "1/")
+    inbox = bus.inbox()
+    assert inbox is not None
+    message = inbox.next(PATIENCE)
+    assert message is not None
     any_server.kill()
     with ThreadPoolExecutor(2) as pool:
-        asked = pool.submit(bus.publish, ask(2))
-        answered = pool.submit(mine.ack, delivery)
+        asked = pool.submit(publish, bus, 2, "1/")
+        answered = pool.submit(inbox.ack, message)
         any_server.restart()
         asked.result()
         answered.result()
-    assert taken(mine).request == ask(2)
+    after = inbox.next(PATIENCE)
+    assert after is not None
+    assert after.data == encode(NamespaceRequest("1/", 2))
     bus.close()
 
 
@@ -125,28 +143,47 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
 
 def test_one_that_stays_away_is_reported_without_secrets(server: NatsServer) -> None:
     address = nats_address(server.url())
-    other = open_nats(address)
-    other.publish(ask(1))
-    delivery = taken(consumer(other))
-    other.close()
     # Asks nothing while the server is up: it may be late, too.
     bus = open_nats(address, patience=0.2)
-    mine = NatsConsumer("Issue", Kind.NAMESPACE, PATIENT, bus._connection, bus._slots)
+    inbox = bus.inbox()
+    message = Message("1", None, b"", "messages", token="$JS.ACK.none")
     server.kill()
     for asking, expected in (
-        (lambda: bus.publish(ask(2)), Unknown),
         (lambda: bus.status.put("status.1", {}), Unknown),
         (lambda: bus.status.get("status.1"), Transient),
         (lambda: bus.status.under("status"), Transient),
-        (lambda: mine.ack(delivery), (Unknown, Transient)),
-        (mine.next, Transient),
-        (bus.dead_letters, Transient),
-        (bus.reconcile, Transient),
+        (lambda: inbox.next(0.0), Transient),
+        (lambda: inbox.withdrawn(message), Transient),
+        (lambda: bus.purge(Scope.parse("1")), (Unknown, Transient)),
     ):
         with pytest.raises(expected) as caught:
             asking()
         _demand_no_secrets(str(caught.value))
     bus.close()
+
+
+def test_a_worker_that_stops_does_not_wait_for_a_bus_that_is_away(server: NatsServer) -> None:
+    bus = open_nats(nats_address(server.url()), patience=3_600.0)
+    with closing(MemoryLedger(SystemClock())) as ledger:
+        messages = Messages(lambda: bus, ledger, {"Issue": Kind.NAMESPACE}, Silent())
+        messages.take()
+        inbox, asked = messages._inbox, threading.Event()
+        assert isinstance(inbox, NatsInbox)
+        pull = inbox._pull
+
+        async def noted(wait: float) -> Any:
+            asked.set()
+            return await pull(wait)
+
+        inbox._pull = noted  # type: ignore[method-assign]  # to know when it waits
+        server.kill()
+        waiting = threading.Thread(target=messages.take, daemon=True)
+        waiting.start()
+        assert asked.wait(PATIENCE)
+        messages.stop()
+        bus.close()
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
 
 
 def test_a_wrong_password_or_token_is_reported(any_server: NatsServer) -> None:

@@ -1,12 +1,10 @@
-"""Commands that have to do with requests, handlers, status keys and checkpoints."""
+"""Commands that have to do with namespaces, dead letters, status keys and checkpoints."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,15 +13,12 @@ from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.cli import main
 from instep.container import Container
+from instep.domain.events import WantCreated, WantFailed
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind
-from instep.domain.status import IndexState
-from instep.errors import Transient, UserError
+from instep.domain.wants import Retries
+from instep.errors import Transient
 from instep.ledger.ledger import Ledger
-from instep.planning.context import Context
-from instep.requests.handlers import Indexed
 from tests.cli.ledgers import begin, complete, finish
 from tests.cli.saying import answer, said, widest
 from tests.doubles.clock import VirtualClock
@@ -54,34 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bus(ledger: Ledger, clock: VirtualClock) -> Iterator[Bus]:
-    with closing(open_bus(None, ledger, clock=clock)) as bus:
+    with closing(open_bus(None, ledger)) as bus:
         yield bus
-
-
-class Indexer:
-    """In the place of the real one: done is what is asked, or what a test planned goes wrong."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
-        self.wrong: Exception | None = None
-
-    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
-        self.asked.append((str(ref), watermark))
-        if self.wrong is not None:
-            raise self.wrong
-        return Indexed(IndexState.INDEXED, ["3 rows written"])
-
-
-@pytest.fixture
-def indexer(monkeypatch: pytest.MonkeyPatch) -> Indexer:
-    indexer = Indexer()
-
-    def stand_in(_container: Container, _context: Context, *, wait_seconds: float) -> Indexer:
-        assert wait_seconds == 0.0
-        return indexer
-
-    monkeypatch.setattr(Container, "indexer", stand_in)
-    return indexer
 
 
 # Wants for all that is declared, or one namespace.
@@ -124,128 +93,65 @@ def test_an_invalid_want_asks_for_nothing(
     assert answer(capsys, "wants") == []
 
 
-# Dispatch, and what handlers do.
-
-
-def test_all_declared_entities_are_requested_and_indexed(
-    folder: Path, clock: VirtualClock, indexer: Indexer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = answer(capsys, "dispatch")
-    now = clock.now()
-    assert asked == [
-        {"scope": "global", "watermark": now, "entities": ["User"]},
-        {"scope": "42/9970", "watermark": now, "entities": ["MergeRequest", "Issue"]},
-        {"scope": "7", "watermark": now, "entities": ["MergeRequest", "Issue"]},
-    ]
-    refs = ["Issue@42/9970", "Issue@7", "MergeRequest@42/9970", "MergeRequest@7", "User@global"]
-    assert main(["serve-handlers", "--until-idle", "--json"]) == 0
-    assert sorted(indexer.asked) == [(ref, now * 1_000) for ref in refs]
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "Indexed; 3 rows written" in [line["message"] for line in lines if line["entity"] == "Issue@7"]
-    assert main(["serve-handlers", "--until-idle"]) == 0
-    assert len(indexer.asked) == len(refs)  # nothing is done twice
-
-
-def test_dispatch_asks_for_the_named_scope(
-    folder: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = said(capsys, "dispatch", "--namespace", "42/9970/", "--watermark", "2026-01-31T12:00:00Z")
-    assert text.startswith("42/9970: 2 entities are asked to be fresh as of 2026-01-31")
-    assert said(capsys, "dispatch", "--global").startswith("global: 1 entity is asked to be fresh as of ")
-    both = answer(capsys, "dispatch", "--global", "--namespace", "8", "--namespace", "8/")
-    assert [each["scope"] for each in both] == ["global", "8"]
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--namespace", "42", "--namespace", "42/9970"], "namespace 42/9970 lies in namespace 42"),
-        (["--namespace", "global"], "global is not a namespace"),
-        (["--namespace", "x"], "neither 'global' nor a traversal path"),
-        (["--namespace", "1" * 160], "at most 150 characters"),
-        (["--watermark", "2999-01-01"], "the watermark is in the future"),
-        (["--watermark", "2026-01-01", "--every", "5m"], "Leave --watermark out"),
-    ],
-)
-def test_an_invalid_dispatch_is_refused(
-    folder: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str], options: list[str], why: str
-) -> None:
-    assert why in said(capsys, "dispatch", *options, code=1)
-
-
-def test_dispatch_repeats_though_services_are_away(
-    folder: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slept: list[float] = []
-    real = instep.Instep.dispatch
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock.milliseconds += round(seconds * 1_000)
-        if len(slept) == 3:
-            raise KeyboardInterrupt
-
-    def dispatch(self: instep.Instep, namespaces: Iterable[str] = (), **more: Any) -> Any:
-        if len(slept) == 1:
-            raise Transient("the bus does not answer")
-        return real(self, namespaces, **more)
-
-    monkeypatch.setattr(clock, "sleep", sleep)
-    monkeypatch.setattr(instep.Instep, "dispatch", dispatch)
-    assert main(["dispatch", "--every", "5m", "--namespace", "7", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert slept == [300.0] * 3
-    assert out.count('"scope": "7"') == 2
-    assert "the bus does not answer" in err
-
-
-def test_a_stopped_server_exits_with_0(
-    folder: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(instep.Instep, "serve_handlers", interrupted)
-    assert main(["serve-handlers"]) == 0
-    assert "stopped" in capsys.readouterr().err
-
-
 # Dead letters.
 
 
 @pytest.fixture
-def letters(folder: Path, clock: VirtualClock, indexer: Indexer, capsys: pytest.CaptureFixture[str]) -> int:
-    """Everything in namespace 7 has failed for good; when it was asked."""
-    indexer.wrong = UserError("no column `path`, token=hunter2")
-    assert main(["dispatch", "--namespace", "7"]) == 0
-    assert main(["serve-handlers", "--until-idle", "--quiet"]) == 0
-    return clock.now()
+def letters(folder: Path, ledger: Ledger) -> Ledger:
+    """What a message has asked for in namespace 7 has failed for good."""
+    for entity in ("MergeRequest", "Issue"):
+        made = WantCreated(
+            want=f"letter-{entity}",
+            refs=(f"{entity}@7",),
+            as_of=ledger.now(),
+            by="message",
+            retries=Retries(max_attempts=1),
+        )
+        ledger.events.append([made, WantFailed(want=f"letter-{entity}", error="no column `path`")])
+    return ledger
 
 
-def test_dead_letters_are_listed(letters: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_are_listed(letters: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "letters", "list", "--entity", "Issue")
-    assert [(each["ref"], each["attempts"], each["reason"]) for each in found] == [
-        ("Issue@7", 1, "no column `path`, token=***")
-    ]
+    assert [(each["ref"], each["attempts"], each["reason"]) for each in found] == [("Issue@7", 1, "no column `path`")]
     text = said(capsys, "letters", "list")
     assert "MergeRequest@7" in text
-    assert "no column `path`, token=***" in text
+    assert "no column `path`" in text
 
 
-def test_dead_letters_are_retried_or_forgotten(
-    letters: int, indexer: Indexer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    indexer.wrong = None
+def test_dead_letters_are_retried_or_forgotten(letters: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "letters", "drop", "MergeRequest@7") == "MergeRequest@7 is forgotten.\n"
     assert answer(capsys, "letters", "requeue", "--all") == ["Issue@7"]
-    indexer.asked.clear()
-    assert main(["serve-handlers", "--until-idle"]) == 0
-    assert [ref for ref, _ in indexer.asked] == ["Issue@7"]
+    (want,) = answer(capsys, "wants")
+    assert (want["refs"], want["attempts"], want["max_attempts"]) == (["Issue@7"], 0, 1)
+    assert want["needed"] is not None
     assert said(capsys, "letters", "list") == "There are no dead letters.\n"
     assert said(capsys, "letters", "requeue", "--all") == "There are no dead letters.\n"
     assert "there is no dead letter of Issue@7" in said(capsys, "letters", "drop", "Issue@7", code=1)
     assert "no dead letters are named" in said(capsys, "letters", "drop", code=1)
     assert "and --all is given" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
+    assert letters.events.verify().differences == ()
+
+
+def test_a_dead_letter_is_gone_when_its_partition_is_fresh(
+    folder: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = WantCreated(want="w", refs=("User@global",), as_of=ledger.now(), retries=Retries(max_attempts=1))
+    ledger.events.append([made, WantFailed(want="w", error="no column `id`")])
+    assert [each["ref"] for each in answer(capsys, "letters", "list")] == ["User@global"]
+    (part,) = begin(ledger, entities=["User"], slices=1)
+    complete(ledger, part, 1)
+    finish(ledger, part, JobState.COMPLETED)
+    assert answer(capsys, "letters", "list") == []
+
+
+def test_a_want_between_two_attempts_says_so(folder: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    made = WantCreated(want="w", refs=("User@global",), as_of=ledger.now(), retries=Retries())
+    ledger.events.append([made, WantFailed(want="w", error="no column `id`")])
+    (want,) = answer(capsys, "wants")
+    assert (want["state"], want["attempts"], want["max_attempts"]) == ("Idle", 1, 5)
+    assert want["not_before"] == ledger.now() + 10_000
+    assert "no column `id` (attempt 1 of 5)" in said(capsys, "wants")
 
 
 # Status.
@@ -401,11 +307,6 @@ def test_a_namespace_is_deleted(
         "namespace": "9",
         "partitions": [],
         "status_keys": [],
+        "wanted": [],
         "dead_letters": [],
     }
-
-
-def test_the_policy_is_that_of_the_project(folder: Path) -> None:
-    found = {each.entity: each for each in instep.load(folder)._handlers(None)}
-    assert (found["User"].kind, found["User"].policy) == (Kind.GLOBAL, Policy())
-    assert (found["Issue"].kind, found["Issue"].policy) == (Kind.NAMESPACE, Policy(max_attempts=1, backoff=(0,)))

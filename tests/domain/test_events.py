@@ -12,11 +12,15 @@ from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
 from instep.domain.settings import JobSettings
+from instep.domain.wants import Retries
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
 times = st.integers(0, 2**63 - 1)
 many = st.lists(texts, max_size=3).map(tuple)
 settings = st.builds(JobSettings, slice_rows=st.none() | st.integers(100, 50_000), retry_failures=st.booleans())
+retries = st.builds(
+    Retries, max_attempts=st.integers(1, 9), backoff=st.lists(st.integers(0, 9_000), min_size=1).map(tuple)
+)
 counts = st.builds(Counts, read=times, written=times)
 
 
@@ -28,7 +32,7 @@ def values_of(kind: type[e.Event]) -> st.SearchStrategy[e.Event]:
         "inputs": many, "counts": counts, "error": texts, "retry": st.booleans(), "ttl": times, "instances": many,
         "wants": many, "generations": many, "want": texts, "refs": many, "missing": many, "as_of": st.none() | times,
         "fresh_within": st.none() | times, "traceparent": texts,
-        "settings": st.none() | settings,
+        "settings": st.none() | settings, "retries": st.none() | retries, "final": st.booleans(),
     }  # fmt: skip
     return st.builds(kind, **{name: fields[name] for name in kind.__struct_fields__})
 
@@ -42,8 +46,8 @@ def test_kinds_are_named_once_and_for_ever() -> None:
     assert {kind: each.VERSION for kind, each in e.EVENTS.types.items()} == {
         "instance.created": 1, "instance.imported": 1, "instance.building": 1, "instance.live": 1,
         "instance.failed": 1, "instance.refreshing": 1, "instance.refreshed": 1, "instance.refresh-failed": 1,
-        "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 2,
-        "want.canceled": 1, "dependency.missed": 1, "generation.promoted": 1,
+        "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 3,
+        "want.failed": 1, "want.canceled": 1, "dependency.missed": 1, "generation.promoted": 1,
         "partition.dropped": 1,
     }  # fmt: skip
 
@@ -64,6 +68,7 @@ WRITTEN = [
     ("generation.promoted", '{"ref":"Chunk@global","generation":"v2","by":"ann"}'),
     ("collected", '{"instances":["u"],"wants":["w"]}'),
     ("want.created", '{"want":"w","refs":["Chunk@global"],"fresh_within":3600000}'),
+    ("want.failed", '{"want":"w","error":"why"}'),
     ("want.canceled", '{"want":"w"}'),
     ("dependency.missed", '{"job":"j","instances":["u"],"want":"w","missing":["Document@global"]}'),
 ]

@@ -42,6 +42,8 @@ def events(uuid: str) -> list[e.Event]:
         e.Collected(wants=("w",)),
         e.WantCreated(want="w", refs=(REF,)),
         e.WantCreated(want="new", refs=(REF, UP), as_of=120),
+        e.WantFailed(want="w", error="no source"),
+        e.WantFailed(want="w", error="no source", final=True),
         e.WantCanceled(want="w"),
         e.WantCanceled(want="up"),
         e.DependencyMissed(job="job", instances=(uuid,), want="new", missing=(UP, TOP)),

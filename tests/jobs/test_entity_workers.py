@@ -125,4 +125,5 @@ def test_an_error_of_one_entity_ends_no_other(
     monkeypatch.setattr(Container, "setups_of", setups_of)
     with working(opened, gate):
         until(lambda: states(opened)["Quick"] == "Successful", states(opened))
-    assert states(opened)["Slow"] == "Idle"
+    slow = next(each for each in opened.wants(ended=True) if each.refs == ("Slow@global",))
+    assert (slow.state, slow.error) == ("Failed", "its source has no column `id`")

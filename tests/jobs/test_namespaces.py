@@ -15,12 +15,12 @@ from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.counts import Counts
+from instep.domain.events import WantCreated, WantFailed
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef, Scope
-from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind, NamespaceRequest
 from instep.domain.status import status_key
+from instep.domain.wants import Retries, WantState
 from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
 from instep.jobs.acquisition import Busy
@@ -33,7 +33,7 @@ from instep.planning.context import Context
 from instep.targets.table_target import TableTarget
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.handler_pools import Told, context
+from tests.jobs.told import Told, context
 
 SCOPE = Scope.parse("42")
 INSIDE, BESIDE, SAME_DIGITS = "Issue@42/9970", "Issue@7", "Issue@421"
@@ -68,9 +68,8 @@ class Rows:
     def mine(self, name: str) -> bool:
         return True
 
-    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
-        assert scope == prefix
-        self.epochs[scope] = max(epoch, self.epochs.get(scope, 0))
+    def delete_scope(self, physical: str, prefix: str, *, epoch: int) -> None:
+        self.epochs[prefix] = max(epoch, self.epochs.get(prefix, 0))
         self.rows[physical] = {path for path in self.rows[physical] if not path.startswith(prefix)}
 
 
@@ -105,21 +104,28 @@ class World:
         self.ledger.workers.retire(worker)
         self.targets[ref.entity].rows[f"{ref.entity}__f1"].add(ref.scope.path)
         self.bus.status.put(status_key(ref), {"state": "Indexed", "epoch": lease.epoch})
-        consumer = self.bus.consumer(ref.entity, Kind.NAMESPACE, Policy())
-        self.bus.publish(NamespaceRequest(ref.scope.path, 1))
-        while (delivery := consumer.next()) is not None:
-            consumer.dead(delivery, "bad")
+        letter = f"letter {next(_numbers)}"
+        self.ledger.events.append(
+            [
+                WantCreated(want=letter, refs=(str(ref),), as_of=self.ledger.present() + 1, retries=Retries()),
+                WantFailed(want=letter, error="bad", final=True),
+            ]
+        )
 
     def delete(self, scope: Scope = SCOPE) -> None:
         """Every step is counted: those of targets, ledger and bus that change something."""
         ledger = cast(
             "Ledger", Stepped(self, self.ledger, "", partitions=Stepped(self, self.ledger.partitions, "drop"))
         )
-        bus = cast("Bus", Stepped(self, self.bus, "forget", status=Stepped(self, self.bus.status, "delete")))
-        targets = {
-            name: cast("TableTarget", Stepped(self, rows, "delete_scope")) for name, rows in self.targets.items()
-        }
+        bus = cast("Bus", Stepped(self, self.bus, "purge", status=Stepped(self, self.bus.status, "delete")))
+        targets = {name: cast("TableTarget", self._stepped(rows)) for name, rows in self.targets.items()}
         delete_namespace(scope, targets, bus, self.context(ledger))
+
+    def _stepped(self, rows: Rows) -> Stepped:
+        """Its part in a scope is itself: the rows have their paths."""
+        stepped = Stepped(self, rows, "delete_scope")
+        stepped._parts["within"] = lambda scope: stepped
+        return stepped
 
     def context(self, ledger: Ledger) -> Context:
         status_reporter = StatusReporter(lambda: self.bus.status, Told())
@@ -131,7 +137,7 @@ class World:
             "rows": {name: set(paths) for rows in self.targets.values() for name, paths in rows.rows.items()},
             "checkpoints": {str(ref) for ref in refs},
             "keys": {each.key for each in self.bus.status.under("status")},
-            "letters": {str(each.ref) for each in self.bus.dead_letters()},
+            "letters": {ref for want in self.ledger.wants.given_up() for ref in want.refs},
         }
 
 
@@ -162,7 +168,7 @@ class Stepped:
 def world(tmp_path: Path) -> Iterator[World]:
     clock = VirtualClock()
     with closing(open_ledger(f"sqlite:///{tmp_path}/ledger.db", clock=clock)) as ledger:
-        yield World(ledger, open_bus(None, ledger, clock=clock), clock)
+        yield World(ledger, open_bus(None, ledger), clock)
 
 
 #: What is left when 42, and all in it, is gone.
@@ -174,10 +180,22 @@ REST = {
 
 
 def rest(world: World) -> dict[str, Any]:
-    """Dead letters aside: requests are for all entities of a namespace."""
+    """Dead letters of other namespaces aside."""
     found = world.left()
     found["letters"] = {each for each in found["letters"] if Scope.parse(each.partition("@")[2]).path.startswith("42/")}
     return found
+
+
+def want(world: World, *refs: str) -> str:
+    id = f"want {next(_numbers)}"
+    world.ledger.events.append([WantCreated(want=id, refs=refs, as_of=world.ledger.present() + 1)])
+    return id
+
+
+def state(world: World, id: str) -> WantState:
+    found = world.ledger.wants.get(id)
+    assert found is not None
+    return found.state
 
 
 WANTED = REST | {"letters": set()}
@@ -197,7 +215,7 @@ def test_deleting_a_namespace_removes_all_of_it_and_nothing_else(world: World) -
 def in_memory() -> World:
     clock = VirtualClock()
     ledger = MemoryLedger(clock)
-    return World(ledger, open_bus(None, ledger, clock=clock), clock)
+    return World(ledger, open_bus(None, ledger), clock)
 
 
 def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
@@ -221,7 +239,7 @@ def test_deletion_removes_requests_then_rows_then_records_then_status() -> None:
     world = in_memory()
     world.delete()
     calls = [each.partition(" ")[0] for each in world.steps]
-    assert calls[0] == "forget"
+    assert calls[0] == "purge"
     assert calls.index("drop") > calls.index("delete_scope")
     assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop")
 
@@ -237,35 +255,27 @@ def test_a_namespace_can_be_deleted_twice_and_indexed_again(world: World) -> Non
 
 
 def test_requests_before_a_deletion_are_dropped_and_later_ones_are_done(world: World) -> None:
-    """A namespace of which only a request is known, too."""
-    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
-    world.bus.publish(NamespaceRequest("42/9970/", 2), NamespaceRequest("42/7/", 2), NamespaceRequest("7/", 2))
+    """A namespace of which only a want is known, too."""
+    gone = [want(world, each) for each in (INSIDE, "Issue@42/7", "Note@42", "Pear@42")]
+    other = want(world, BESIDE)
     world.delete()
-    notes = world.bus.consumer("New", Kind.NAMESPACE, Policy())
-    for consumer in (issues, notes):
-        found = []
-        while (delivery := consumer.next()) is not None:
-            found.append(str(delivery.request.scope))
-            consumer.ack(delivery)
-        assert not any(each.startswith("42/") or each == "42" for each in found)
-        assert "7" in found
+    assert [state(world, each) for each in gone] == [WantState.CANCELED] * 4
+    canceled = world.ledger.wants.get(gone[0])
+    assert canceled is not None
+    assert canceled.error == "canceled: namespace 42 was deleted"
+    assert state(world, other) is WantState.IDLE
     assert {"42/", "42/9970/", "42/7/"} <= set(world.targets["Issue"].epochs)
-    world.bus.publish(NamespaceRequest("42/9970/", 3))
-    for consumer in (issues, notes):
-        delivery = consumer.next()
-        assert delivery is not None
-        assert delivery.request == NamespaceRequest("42/9970/", 3)
+    assert state(world, want(world, INSIDE)) is WantState.IDLE
 
 
 def test_nothing_is_forgotten_while_a_job_works_on_a_part_of_it(world: World) -> None:
-    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
-    world.bus.publish(NamespaceRequest("42/9970/", 2))
+    id = want(world, INSIDE)
     world.ledger.workers.register("busy", kind="run", host="elsewhere", pid=1)
     world.ledger.jobs.begin("at-it", "busy", {})
     assert isinstance(world.ledger.leases.acquire(PartitionRef.parse("Note@42"), "at-it", "busy"), Lease)
     with pytest.raises(Busy):
         world.delete()
-    assert issues.next() is not None
+    assert state(world, id) is WantState.IDLE
 
 
 def test_nothing_is_deleted_while_a_job_works_on_a_part_of_it(world: World) -> None:

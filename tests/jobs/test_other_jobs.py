@@ -10,7 +10,7 @@ from instep.jobs.other_jobs import OtherJobs
 from instep.ledger.ledger import Ledger
 from instep.planning.upstream import Waiting
 from tests.doubles.clock import VirtualClock
-from tests.jobs.handler_pools import Told, context
+from tests.jobs.told import Told, context
 
 REF = PartitionRef.parse("Document")
 PART = JobPart(REF, "instance", "index", {}, 1, 1, 0, True)

@@ -13,12 +13,12 @@ import pytest
 
 from instep.container import Container
 from instep.domain.clock import TIMING
+from instep.domain.events import WantCreated
 from instep.domain.jobs import STOPPED_BY, JobState
 from instep.domain.refs import PartitionRef
-from instep.domain.status import IndexState
+from instep.domain.wants import Retries, WantState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Away, Transient
-from instep.jobs.acquisition import Stopped
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.jobs.wave import TELL_SECONDS
@@ -241,23 +241,28 @@ def test_a_worker_does_not_resume_a_wanted_job_that_a_person_stopped(
     assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
 
 
-def test_a_handler_does_not_resume_a_job_that_a_person_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_want_does_not_resume_a_job_that_a_person_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: InlineEngine) -> None:
         raise Away("nobody answers")
 
     with opened(tmp_path) as (container, ledger, clock):
-        context = container.context(ledger, Silent())
+        context = replace(container.context(ledger, Silent()), background=clock)
         with monkeypatch.context() as patched:
             patched.setattr(InlineEngine, "ready", away)
             with pytest.raises(Away):
                 run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
         (job,) = ledger.jobs.newest(limit=10)
         ledger.jobs.request_stop(job.id, f"{STOPPED_BY}ann")
-        indexer, watermark = container.indexer(context, wait_seconds=0.0), clock.now() * 1_000
-        with pytest.raises(Stopped, match="stopped by ann"):
-            indexer.index(DOCUMENT, watermark, lambda: None)
+        message = WantCreated(want="w", refs=(str(DOCUMENT),), as_of=clock.now(), retries=Retries())
+        ledger.events.append([message])
+        serve(container.setups(), context, until_idle=True)
         (job,) = ledger.jobs.newest(limit=10)
         assert (job.state, sum(job.counts.as_dict().values())) == (JobState.STOPPED, 0)
+        want = ledger.wants.get("w")
+        assert want is not None
+        assert (want.attempts, want.state.ended) == (0, False)
         run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)  # A person goes on with it.
-        assert indexer.index(DOCUMENT, watermark, lambda: None).state is IndexState.INDEXED
-        assert [each.state for each in ledger.jobs.newest(limit=10)] == [JobState.COMPLETED]
+        serve(container.setups(), context, until_idle=True)
+        want = ledger.wants.get("w")
+        assert want is not None
+        assert want.state is WantState.SUCCESSFUL

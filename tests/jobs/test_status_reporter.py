@@ -16,7 +16,7 @@ from instep.domain.status import IndexState
 from instep.errors import Conflict, InstepError, Transient, Unknown
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.handler_pools import Told
+from tests.jobs.told import Told
 
 REF = PartitionRef.parse("MergeRequest@42/9970")
 KEY = "status.42.9970.MergeRequest"
@@ -27,7 +27,7 @@ class Keys:
 
     def __init__(self) -> None:
         clock = VirtualClock()
-        self.real = open_bus(None, MemoryLedger(clock), clock=clock).status
+        self.real = open_bus(None, MemoryLedger(clock)).status
         self.before_put: list[Any] = []
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:

@@ -12,7 +12,7 @@ from instep.entities.setup import EntitySetup
 from instep.jobs.worker import Worker
 from instep.system import SystemClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.handler_pools import Told, context
+from tests.jobs.told import Told, context
 
 NOTHING: Mapping[PartitionRef, EntitySetup] = {}
 

@@ -11,6 +11,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.manifest import encode_changes
 from instep.domain.refs import event_instance_id, instance_id
+from instep.domain.wants import Retries, WantState
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.ledger.schema import upgrade
@@ -208,3 +209,48 @@ def _finish_other(ledger: Ledger) -> None:
     checkpoint = ledger.checkpoints.get(OTHER)
     assert checkpoint is not None
     assert checkpoint.instance == part.instance == canonical_of(ledger, OTHER).uuid
+
+
+def make_old_requests(engine: Engine) -> None:
+    """Requests as handlers had them: one waits, one is in work beside a newer one, one is done, one was given up."""
+    upgrade(engine, "0012")
+    tables = MetaData()
+    tables.reflect(engine)
+    none = {"buried_watermark": None, "buried_attempts": None, "buried_reason": None, "buried_at": None}
+    slots: list[dict[str, object]] = [
+        {"ref": "Issue@42/9970", "waiting": START * 1_000, "working": None, "trace": "00-trace", **none},
+        {"ref": "Issue@7", "waiting": START * 1_000 + 5_000, "working": START * 1_000, "trace": None, **none},
+        {"ref": "Note@7", "waiting": None, "working": None, "trace": None, **none},
+        {
+            "ref": "User@global",
+            "waiting": None,
+            "working": None,
+            "trace": None,
+            "buried_watermark": START * 1_000,
+            "buried_attempts": 5,
+            "buried_reason": "no column",
+            "buried_at": START,
+        },
+    ]
+    with engine.execution_options(write=True).begin() as connection:
+        for slot in slots:
+            rest = {"consumer": "x", "kind": "namespace", "seen": 1, "done": 0, "attempts": 1, "is_last": False}
+            row = {**slot, **rest, "fence": 1, "due_at": None, "working_group": None}
+            connection.execute(tables.tables["bus_slots"].insert().values(**row))
+        connection.execute(
+            tables.tables["bus_status"].insert().values(key="status.7", value="{}", revision=3, updated_at=1)
+        )
+
+
+def check_requests(ledger: Ledger) -> None:
+    """Open requests are wants, and the one that was given up is a dead letter."""
+    found = {each.refs[0]: each for each in ledger.wants.newest()}
+    assert found.keys() == {"Issue@42/9970", "Issue@7", "User@global"}
+    waiting, newest, letter = found["Issue@42/9970"], found["Issue@7"], found["User@global"]
+    assert (waiting.state, waiting.as_of, waiting.traceparent) == (WantState.IDLE, START, "00-trace")
+    assert (newest.state, newest.as_of, newest.retries) == (WantState.IDLE, START + 5, Retries())
+    assert (letter.state, letter.error, letter.given_up) == (WantState.FAILED, "no column", True)
+    assert [str(ref) for ref in ledger.wants.open_refs()] == ["Issue@42/9970", "Issue@7"]
+    assert ledger.status_keys.get("status.7") == ("status.7", "{}", 3)
+    verified = ledger.events.verify()
+    assert (verified.differences, verified.skipped) == ((), {})

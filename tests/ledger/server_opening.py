@@ -24,7 +24,7 @@ from tests.contracts.ledger import (
     VirtualClock,
     register,
 )
-from tests.ledger.old_ledger import check_migrated, make_old_ledger
+from tests.ledger.old_ledger import check_migrated, check_requests, make_old_ledger, make_old_requests
 from tests.ledger.server_fixtures import ServerFixtures
 from tests.ledger.statements import watching
 from tests.servers.ledgers import LedgerDatabase
@@ -112,6 +112,17 @@ class ServerOpening(ServerFixtures):
         open_ledger(database.server.url(address.database), clock=VirtualClock()).close()
         check_migrated(Ledger(engine, server.dialect(VirtualClock(START + 40))))
         self._check_texts(engine)
+        engine.dispose()
+
+    def test_open_requests_of_handlers_come_over_as_wants(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        address = server_address(database.server.url(fresh()))
+        server = server_at(address)
+        engine = server.engine(read_only=False)
+        make_old_requests(engine)
+        open_ledger(database.server.url(address.database), clock=VirtualClock()).close()
+        check_requests(Ledger(engine, server.dialect(VirtualClock(START))))
         engine.dispose()
 
     def test_an_empty_ledger_of_the_first_schema_comes_over(

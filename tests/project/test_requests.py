@@ -1,16 +1,18 @@
-"""The bus, namespaces and policies of handlers, as a project declares them."""
+"""The bus, namespaces, attempts and groups, as a project declares them."""
 
 from __future__ import annotations
 
 import pytest
 
-from instep.domain.refs import Scope
-from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind
-from instep.project.models import policy_of
+from instep.domain.refs import PartitionRef, Scope
+from instep.domain.requests import Group, Kind
+from instep.domain.wants import Retries
+from instep.project.models import group_of, retries_of
 
 from .conftest import BASE, Load, Reject
 from .declared import said
+
+USER, ISSUE = PartitionRef("User"), PartitionRef.parse("Issue@42/9970")
 
 
 def test_requests_are_kept_in_the_ledger_unless_a_bus_is_named(load: Load) -> None:
@@ -28,14 +30,16 @@ def test_namespaces_are_kept_in_one_form(load: Load) -> None:
 
 def test_policies_have_the_defaults_of_the_domain(load: Load) -> None:
     project = load("handlers: {namespace: {}}\n" + BASE)
-    assert policy_of(project, Kind.GLOBAL) == policy_of(project, Kind.NAMESPACE) == Policy()
+    assert retries_of(project, USER) == retries_of(project, ISSUE) == Retries()
+    assert group_of(project, USER) is None
 
 
 def test_each_kind_of_request_has_its_policy(load: Load) -> None:
-    heavy = "{max_attempts: 2, backoff: [0s, 1m], ack_wait: 90s, group: heavy, limit: 3}"
+    heavy = "{max_attempts: 2, backoff: [0s, 1m], group: heavy, limit: 3}"
     project = load(f"handlers:\n  global: {heavy}\n  namespace: {{backoff: [1h]}}\n{BASE}")
-    assert policy_of(project, Kind.GLOBAL) == Policy(2, (0, 60_000), 90_000, "heavy", 3)
-    assert policy_of(project, Kind.NAMESPACE) == Policy(backoff=(3_600_000,))
+    assert retries_of(project, USER) == Retries(2, (0, 60_000))
+    assert group_of(project, USER) == Group("heavy", 3, frozenset({Kind.GLOBAL}))
+    assert (retries_of(project, ISSUE), group_of(project, ISSUE)) == (Retries(backoff=(3_600_000,)), None)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,10 @@ def test_each_kind_of_request_has_its_policy(load: Load) -> None:
         ("handlers: {global: {group: a, limit: 0}}", "1 handlers.global.limit: must be at least 1"),
         ("handlers: {global: {backoff: []}}", "1 handlers.global.backoff: must not be empty"),
         ("handlers: {global: {backoff: [5]}}", "1 handlers.global.backoff[0]: must be a duration"),
-        ("handlers: {global: {ack_wait: 0s}}", "1 handlers.global.ack_wait: must be a duration above 0"),
+        (
+            "handlers: {global: {ack_wait: 5m}}",
+            "1 handlers.global.ack_wait: is no longer used: the heartbeats",
+        ),
         ("handlers: {global: {max_attempts: 0}}", "1 handlers.global.max_attempts: must be at least 1"),
         ("handlers: {global: 5}", "1 handlers.global: must be a mapping"),
     ],

@@ -183,5 +183,4 @@ def test_defaults_in_the_schema_are_written_as_a_file_has_them() -> None:
     parts = json_schema()["$defs"]
     assert parts["TableEntity"]["properties"]["watermark_lag"]["default"] == "0s"
     assert parts["Handler"]["properties"]["backoff"]["default"] == ["10s", "1m", "5m"]
-    assert parts["Handler"]["properties"]["ack_wait"]["default"] == "5m"
     assert set(parts["Edge"]["properties"]) == {"kind", "from", "to"}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.bus.bus import StatusEntry
-from instep.bus.slot_bus import demand_revision, entry_of
+from instep.bus.bus import StatusEntry, check_revision, entry_of
 from instep.domain import status
 
 
 class SimStatusKeys:
-    """Implements `port.StatusKeys`."""
+    """Implements `bus.StatusKeys`."""
 
     def __init__(self) -> None:
         #: By key its value as text, and its revision; no value for what was deleted.
@@ -38,6 +37,6 @@ class SimStatusKeys:
 
     def _set(self, key: str, text: str | None, wanted: int | None) -> int:
         before, revision = self.rows.get(key, (None, 0))
-        demand_revision(key, 0 if before is None else revision, wanted)
+        check_revision(key, 0 if before is None else revision, wanted)
         self.rows[key] = (text, revision + 1)
         return revision + 1

@@ -113,8 +113,8 @@ def test_a_request_over_the_bus_joins_its_publishers_trace(folder: Path, collect
     url = running_nats().url("traces")
     corpus.project(folder, folder / "docs", extra=f"bus: {url}\n")
     asyncio.run(_publish(url, {"Traceparent": CALLER, "Tracestate": STATE}))
-    handlers = ("-m", "instep", "serve-handlers", "--until-idle", "--engine", "inline", "--json")
-    done = python(*handlers, folder=folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    worker = ("-m", "instep", "worker", "--until-idle", "--engine", "inline", "--json")
+    done = python(*worker, folder=folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert done.returncode == 0, done.stderr
     (_, trace, caller, _) = CALLER.split("-")
     assert {(each.trace, each.state) for each in collector.spans} == {(trace, STATE)}
@@ -130,7 +130,7 @@ async def _publish(url: str, headers: dict[str, str]) -> None:
     server, _, prefix = url.rpartition("/")
     client = await nats.connect(server)
     stream = client.jetstream()
-    await stream.add_stream(name=f"{prefix}_requests", subjects=[f"{prefix}.request.>", f"{prefix}.again.>"])
+    await stream.add_stream(name=f"{prefix}_requests", subjects=[f"{prefix}.request.>"])
     request = b'{"type":"global","watermark":%d}' % (time.time_ns() // 1_000)
     await stream.publish(f"{prefix}.request.global", request, headers=headers)
     await client.close()

@@ -88,7 +88,7 @@ def make(folder: Path, guides: Path, *, namespaces: int = 3, tables: Sequence[st
     _fill_queue(folder / "shop.db")
     project = instep.load(folder)
     project.run(["Guide", "Answer"])
-    with opened(folder) as ledger, closing(open_bus(None, ledger, clock=SystemClock())) as bus:
+    with opened(folder) as ledger, closing(open_bus(None, ledger)) as bus:
         chance = random.Random(9970)
         for scope in scopes:
             for name in tables:

@@ -269,7 +269,7 @@ def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
 
 def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bool = False) -> JobState:
     """Ask a job to stop, as a person does. What is in work has the grace time to end; the rest stays, for a resume by
-    a person: a worker that watches and a handler leave it alone.
+    a person: a worker leaves it alone.
 
     With `wait`, return when it has ended: in bounded time even if its workers are dead, because the caller
     sweeps. A job that has ended stays as it is.

@@ -30,6 +30,10 @@ class Want(Answer):
     created_at: int
     ended_at: int | None
     error: str | None
+    #: How many have failed, of how many; when the next one is made.
+    attempts: int
+    max_attempts: int
+    not_before: int | None
     seen_at: int
     #: The canonical instances themselves, in the order of `refs`.
     found: tuple[Instance | None, ...] = HIDDEN
@@ -65,6 +69,9 @@ def want_answer(want: wants.Want, current: Sequence[instances.Instance | None], 
         created_at=want.created_at,
         ended_at=want.ended_at,
         error=want.error,
+        attempts=want.attempts,
+        max_attempts=want.retries.max_attempts if want.retries else 1,
+        not_before=want.not_before if want.state is WantState.IDLE else None,
         seen_at=seen_at,
         found=found,
         lacking=tuple((ref, each) for ref, each, done in zip(want.refs, found, satisfied, strict=True) if not done),

@@ -29,10 +29,13 @@ from instep.api.server import Server
 from instep.app import Instep
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.refs import GLOBAL
+from instep.domain.status import StatusKey
 from instep.domain.wants import WantState
 from instep.errors import InstepError
 from instep.ledger.figures import EntityFigures, Figures
 from instep.project import Project
+from instep.requests.letters import letters
 from instep.telemetry.exposition import new_registry
 
 #: For how long what was read is shown again. Queues are counted in databases that have other things to do.
@@ -85,21 +88,26 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LedgerSample:
+    """`letters`: dead letters of each entity."""
+
     figures: Figures
     workers: tuple[Worker, ...]
+    letters: Mapping[str, int]
 
 
 def sample_ledger(project: Project) -> LedgerSample:
     container = Container(project)
     with closing(container.ledger(read_only=True)) as ledger:
-        return LedgerSample(ledger.figures(), tuple(worker_answers(ledger, timing=container.timing)))
+        dead = Counter(each.ref.entity for each in letters(ledger))
+        return LedgerSample(ledger.figures(), tuple(worker_answers(ledger, timing=container.timing)), dead)
 
 
-def sample_bus(project: Project) -> Mapping[str, int]:
-    """Dead letters of each entity."""
+def sample_bus(project: Project) -> bool:
+    """True if it can be read; raises what keeps it from that."""
     container = Container(project)
     with closing(container), closing(container.ledger(read_only=True)) as ledger:
-        return Counter(each.entity for each in container.bus(ledger).dead_letters())
+        container.bus(ledger).status.under(str(StatusKey(GLOBAL, None)))
+        return True
 
 
 class ProjectCollector(Collector):
@@ -116,20 +124,17 @@ class ProjectCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        ledger, letters = self._ledger.get(), self._bus.get()
+        ledger, bus = self._ledger.get(), self._bus.get()
         queues = {name: kept.get() for name, kept in self._queues.items()}
         yield _gauge(
             "info", "Which Instep serves which project.", {"version": __version__, "project": self._project.name}
         )
-        up = {"ledger": ledger, "bus": letters, **{f"queue {name}": status for name, status in queues.items()}}
+        up = {"ledger": ledger, "bus": bus, **{f"queue {name}": status for name, status in queues.items()}}
         yield _gauges(
             "up", "Whether it could be read.", ["part"], [((part,), found is not None) for part, found in up.items()]
         )
         if ledger is not None:
             yield from _of_ledger(ledger, list(self._project.entities))
-        if letters is not None:
-            dead = [((entity,), letters.get(entity, 0)) for entity in self._project.entities]
-            yield _gauges("dead_letters", "Requests that were given up.", ["entity"], dead)
         if self._queues:
             yield from _of_queues({name: status for name, status in queues.items() if status is not None})
 
@@ -161,6 +166,8 @@ def _of_ledger(sample: LedgerSample, declared: list[str]) -> Iterator[GaugeMetri
         [],
         [] if silent is None else [((), silent / 1000)],
     )
+    dead = [((entity,), sample.letters.get(entity, 0)) for entity in declared]
+    yield _gauges("dead_letters", "What other programs asked for, and was given up.", ["entity"], dead)
     yield from _of_entities({name: figures.entities.get(name, EntityFigures()) for name in declared}, figures.now)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
+from instep.app.namespaces import Namespaces
 from instep.app.queues import Queues
-from instep.app.requests import Handling
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
 from instep.entities.partitions import wanted_refs
 from instep.entities.plan_request import PlanOptions
-from instep.errors import InstepError, UserError
+from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.jobs.target_order import held_up
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling, Instances, Jobs, Queues, Upkeep):
+class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -216,21 +216,31 @@ class Instep(Handling, Instances, Jobs, Queues, Upkeep):
         `run`.
         """
         from instep.jobs.serve import serve_apart
+        from instep.project.models import retries_of
         from instep.requests.messages import Messages
+        from instep.requests.wants import fail_undeclared
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
         names, watching = list(entities or ()), progress or Silent()
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
             setups, context = container.setups(names), container.context(ledger, watching, counters)
-            messages = Messages(lambda: container.bus(ledger), ledger, self._kinds(), watching)
-            if until_idle and self.project.bus is not None:
-                messages.take()
-            end = (
-                context.background.every(context.timing.poll / 1_000, messages.take, "messages")
-                if self.project.bus is not None
-                else lambda: None
+            kinds, timing, every = self._kinds(), context.timing, context.background.every
+
+            def look_for_undeclared() -> bool:
+                with suppress(Transient, Unknown):  # The worker itself says that the ledger is away.
+                    fail_undeclared(ledger, kinds, after=timing.orphan)
+                return True
+
+            look_for_undeclared()
+            ends = [every(timing.sweep / 1_000, look_for_undeclared, "undeclared")]
+            messages = Messages(
+                lambda: container.bus(ledger), ledger, kinds, watching, partial(retries_of, self.project)
             )
+            if self.project.bus is not None:
+                if until_idle:
+                    messages.take()
+                ends.append(every(timing.poll / 1_000, messages.take, "messages"))
             try:
                 serve_apart(
                     setups,
@@ -243,7 +253,10 @@ class Instep(Handling, Instances, Jobs, Queues, Upkeep):
                     open_ended=[name for name in self.namespaced if not names or name in names],
                 )
             finally:
-                end()
+                messages.stop()
+                container.close_bus()  # Ends a question that would wait for half a minute when the bus is away.
+                for end in ends:
+                    end()
 
     def want(
         self,

@@ -1,1 +1,1 @@
-"""Requests on their way to handlers, and the keys under which these say how far they are."""
+"""Messages of other programs, and the keys under which the state of each partition is told."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from instep.bus.bus import Bus
-from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.servers.address import nats_address
 
 
-def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = TIMING) -> Bus:
+def open_bus(url: str | None, ledger: Ledger) -> Bus:
     """The bus at a `nats://` or `tls://` URL; without one, that in the ledger, which must stay open as long.
 
     Raises `UserError` when it cannot be opened; the message never holds a password or a token.
@@ -17,7 +16,7 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
     if url is None:
         from instep.bus.ledger_bus import LedgerBus
 
-        return LedgerBus(ledger, clock, timing)
+        return LedgerBus(ledger)
     try:
         address = nats_address(url)
     except ValueError as error:

@@ -28,11 +28,11 @@ from instep.cli import (
     instances,
     jobs,
     ledger,
+    letters,
     namespace,
     plan,
     project,
     queue,
-    requests,
     run,
     search,
     serve,
@@ -144,9 +144,7 @@ app.command("serve", rich_help_panel=_SERVERS)(serve.serve)
 app.command("want", rich_help_panel=_SERVERS)(wants.want)
 app.command("wants", rich_help_panel=_SERVERS)(wants.wants)
 app.command("cancel", rich_help_panel=_SERVERS)(wants.cancel)
-app.command("dispatch", rich_help_panel=_SERVERS)(requests.dispatch)
-app.command("serve-handlers", rich_help_panel=_SERVERS)(requests.serve_handlers)
-app.add_typer(requests.app, rich_help_panel=_SERVERS)
+app.add_typer(letters.app, rich_help_panel=_SERVERS)
 
 app.add_typer(queue.app, rich_help_panel=_QUEUES)
 

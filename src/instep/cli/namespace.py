@@ -52,7 +52,7 @@ def delete(
         done = opened.delete_namespace(path, by=user_text(), progress=progress)
     out.result(done.as_dict(), lambda: out.line(f"Namespace {done.scope} is deleted: {_amounts(done)}."))
     if any(scope.path.startswith(done.scope.path) for scope in opened.project.scopes):
-        out.note(f"`namespaces:` still lists {done.scope} or one in it: the next run or dispatch indexes it again.")
+        out.note(f"`namespaces:` still lists {done.scope} or one in it: the next run or want indexes it again.")
 
 
 def _confirmed(deletion: Deletion) -> bool:
@@ -66,6 +66,7 @@ def _amounts(deletion: Deletion) -> str:
     parts = [
         amount(len(deletion.partitions), "partition"),
         amount(len(deletion.keys), "status key"),
+        *([amount(len(deletion.wanted), "wanted partition")] if deletion.wanted else []),
         *([amount(len(deletion.letters), "dead letter")] if deletion.letters else []),
     ]
     return ", ".join(parts)

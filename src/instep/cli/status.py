@@ -55,7 +55,7 @@ def status(
 ) -> None:
     """Show the served indexes: state, size, age, failures. With --at or --job: what was served.
 
-    For entities that have namespaces it shows the state in each namespace, as handlers and runs reported it to the bus.
+    For entities that have namespaces it shows the state in each namespace, as workers and runs reported it to the bus.
     A state of several is the worst of them: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (it cannot be
     read).
 

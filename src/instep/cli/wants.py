@@ -71,7 +71,8 @@ def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
     out.table(None, ["want", "state", "entities", "as of", "asked", "by"], rows)
     for each in found:
         if each.error:
-            out.line(f"{id_text(each.id)}: {each.error}")
+            again = f" (attempt {each.attempts} of {each.max_attempts})" if each.ended_at is None else ""
+            out.line(f"{id_text(each.id)}: {each.error}{again}")
     if any(each.startable for each in found):
         out.line("What is Idle is built by the next `instep run` or worker.")
 

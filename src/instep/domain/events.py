@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
 from instep.domain.settings import JobSettings
+from instep.domain.wants import Retries
 
 #: Fields of an event of an older version → those of the next version. May raise for what it cannot read.
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -193,11 +194,12 @@ class Collected(Event, frozen=True, kw_only=True):
 class WantCreated(Event, frozen=True, kw_only=True):
     """A want was made for partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all.
 
-    `traceparent` is the trace of the request, if there is one; `settings` are those of the job that serves it.
+    `traceparent` is the trace of the request, if there is one; `settings` are those of the job that serves it. Without
+    `retries` its first failure ends it.
     """
 
     KIND: ClassVar[str] = "want.created"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     want: Text
     refs: tuple[str, ...]
@@ -207,6 +209,17 @@ class WantCreated(Event, frozen=True, kw_only=True):
     by: str = ""
     traceparent: str = ""
     settings: JobSettings | None = None
+    retries: Retries | None = None
+
+
+class WantFailed(Event, frozen=True, kw_only=True):
+    """No job could be made for a want: one attempt is spent, or (`final`) it can never be done."""
+
+    KIND: ClassVar[str] = "want.failed"
+
+    want: Text
+    error: str
+    final: bool = False
 
 
 class WantCanceled(Event, frozen=True, kw_only=True):
@@ -305,7 +318,10 @@ def encode(event: Event) -> str:
 
 
 #: By kind and version: what brings an event of that version to the next one.
-UPCASTERS: dict[tuple[str, int], Upcaster] = {(WantCreated.KIND, 1): lambda fields: fields}
+UPCASTERS: dict[tuple[str, int], Upcaster] = {
+    (WantCreated.KIND, 1): lambda fields: fields,
+    (WantCreated.KIND, 2): lambda fields: fields,
+}
 
 EVENTS = Catalogue(
     (
@@ -324,6 +340,7 @@ EVENTS = Catalogue(
         PartitionDropped,
         Collected,
         WantCreated,
+        WantFailed,
         WantCanceled,
         DependencyMissed,
     ),

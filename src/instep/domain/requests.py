@@ -21,7 +21,7 @@ class RequestError(ValueError):
 
 
 class Kind(StrEnum):
-    """The scopes that a handler is for; the value is the type of a request."""
+    """The scopes that an entity has; the value is the type of a request."""
 
     GLOBAL = "global"
     NAMESPACE = "namespace"
@@ -68,26 +68,12 @@ class NamespaceRequest:
 Request = GlobalRequest | NamespaceRequest
 
 
-def request_of(scope: Scope, watermark: int) -> Request:
-    return GlobalRequest(watermark) if scope.is_global else NamespaceRequest(scope.path, watermark)
-
-
-def message_id(request: Request) -> str:
-    """The same for a request that is published twice."""
-    return f"{request.scope}@{request.watermark}"
-
-
 # Subjects: as NATS has them, tokens between dots.
 
 
 def subject_of(scope: Scope) -> str:
     """`request.global`, `request.namespace.42.9970`."""
     return f"request.{dotted(scope)}"
-
-
-def subjects_of(kind: Kind) -> str:
-    """The subjects of all scopes of a kind."""
-    return "request.global" if kind is Kind.GLOBAL else "request.namespace.>"
 
 
 def dotted(scope: Scope) -> str:

@@ -19,7 +19,7 @@ from instep.domain.state import State
 from instep.domain.wants import Want
 
 #: Grows with every change of what is written here, and of the rules of the fold.
-FORMAT = 4
+FORMAT = 5
 
 
 class _Head(Struct, frozen=True, gc=False, array_like=True):

@@ -1,7 +1,7 @@
 """Index status of partitions: states, their keys, and the summary of many (ADR 014 of the seed on entity-level
 indexing).
 
-Every handler writes one key of its own, `status.42.9970.MergeRequest`, with the value `{"state": "Indexed", …}`; the
+Every partition has a key of its own, `status.42.9970.MergeRequest`, with the value `{"state": "Indexed", …}`; the
 scope `global` is `status.global.User`. The old format had one key for a whole namespace, `status.42.9970`: until it is
 deleted, it counts for entities without a key of their own, with a note.
 
@@ -192,7 +192,7 @@ def encode(value: Mapping[str, Any]) -> str:
 
 
 def decode(data: str | bytes) -> Mapping[str, Any]:
-    """Decode a status. Raises `StatusKeyError` unless it is a JSON object, which every handler writes."""
+    """Decode a status. Raises `StatusKeyError` unless it is a JSON object, as every worker writes it."""
     if len(data) > MAX_VALUE:
         raise StatusKeyError(f"more than {MAX_VALUE} bytes")
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from instep.domain.instances import Instance, InstanceState
 from instep.domain.settings import JobSettings
@@ -28,13 +30,14 @@ class WantState(StrEnum):
 _ENDED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED, WantState.CANCELED})
 
 #: An open want may become whatever its instances are now: they can be replaced at any time. Only what waits for
-#: others can fail because of them, and what fails was being built.
+#: others can fail because of them; what fails was being built, or could not be planned.
 WANT_MOVES: Mapping[WantState, frozenset[WantState]] = {
     WantState.IDLE: frozenset(
         {
             WantState.BUILDING,
             WantState.UPSTREAM_BUILDING,
             WantState.SUCCESSFUL,
+            WantState.FAILED,
             WantState.CANCELED,
         }
     ),
@@ -67,6 +70,21 @@ WANT_MOVES: Mapping[WantState, frozenset[WantState]] = {
 # The replay of a long log asks for these very often, and asking an enumeration takes as long as all the rest.
 _LIVE, _REFRESHING, _BUILDING = InstanceState.LIVE, InstanceState.REFRESHING, InstanceState.BUILDING
 _SUCCESSFUL, _IDLE, _IN_WORK = WantState.SUCCESSFUL, WantState.IDLE, WantState.BUILDING
+_GIVEN_UP = frozenset({WantState.FAILED, WantState.UPSTREAM_FAILED})
+
+
+#: No pause is longer: a time plus this is one that every ledger can store.
+_YEAR: Final = 366 * 24 * 3_600_000
+
+
+class Retries(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """How often a want is tried. After the n-th failed attempt the n-th pause (in ms) is made, then always the last."""
+
+    max_attempts: Annotated[int, Meta(ge=1)] = 5
+    backoff: Annotated[tuple[Annotated[int, Meta(ge=0, le=_YEAR)], ...], Meta(min_length=1)] = (10_000, 60_000, 300_000)
+
+    def pause(self, attempt: int) -> int:
+        return self.backoff[min(attempt, len(self.backoff)) - 1]
 
 
 class Want(Struct, frozen=True, gc=False, array_like=True):
@@ -76,6 +94,9 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     (`derivative_of`) that missed these partitions; the instances in `blocks` wait for it. `upstream` are the wants that
     it waits for itself, or the one that it failed by; `instances` those that it succeeded by, in the order of `refs`.
     `traceparent` is the trace in which it was asked for, `settings` what is said of the job that brings it.
+
+    `retries` is how often it is tried; without it, the first failure ends it. `attempts` have failed, the last one for
+    the reason `error`; `not_before` is when the pause after that is over.
     """
 
     id: str
@@ -95,10 +116,35 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     error: str | None = None
     traceparent: str = ""
     settings: JobSettings | None = None
+    retries: Retries | None = None
+    attempts: int = 0
+    not_before: int | None = None
+
+    @property
+    def due(self) -> int | None:
+        """When a job may be made for it: a look at the source then can satisfy it, and no pause is made. None: now."""
+        return self.needed if self.not_before is None else max(self.not_before, self.needed or 0)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is a dead letter: it had several attempts, and failed for good."""
+        return self.retries is not None and self.state in _GIVEN_UP
 
     def can_begin(self, now: int) -> bool:
-        """Whether a job should be made for it: it is in no job, and a look at the source now (ms) can satisfy it."""
-        return self.state is _IDLE and (self.needed is None or self.needed <= now)
+        """Whether a job should be made for it: it is in no job, and due now (ms)."""
+        return self.state is _IDLE and (self.due is None or self.due <= now)
+
+    def rests(self, at: int) -> bool:
+        """Whether it pauses after a failed attempt: another failure then belongs to no attempt of its own."""
+        return self.not_before is not None and at < self.not_before
+
+    def failed(self, state: WantState, at: int, error: str, upstream: tuple[str, ...] = ()) -> Want:
+        """It after a failed attempt: waiting for the next one, or ended in this state if that was the last."""
+        attempts = self.attempts + 1
+        if self.retries is None or attempts >= self.retries.max_attempts:
+            return replace(self, state=state, ended_at=at, error=error, upstream=upstream, attempts=attempts)
+        pause = self.retries.pause(attempts)
+        return replace(self, state=_IDLE, error=error, upstream=(), attempts=attempts, not_before=at + pause)
 
     def satisfied_by(self, instance: Instance | None) -> bool:
         return state_of(self.needed, [instance])[0] is _SUCCESSFUL

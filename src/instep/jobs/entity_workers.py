@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from instep.domain.clock import Clock
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.entities.setup import EntitySetup
 from instep.errors import InstepError, Transient, Unknown
+from instep.jobs.idleness import Idleness
+from instep.jobs.job_starter import passes
+from instep.jobs.want_scheduler import fail_wants
 from instep.planning.context import Context
 
-#: So many open wants, the newest, are looked at at once.
-_LOOKED_AT: Final = 1_000
-
-SetupsOf = Callable[[Iterable[PartitionRef]], Sequence[EntitySetup]]
-#: Serves these partitions in this context until it is told to stop, under this name.
-Serve = Callable[[SetupsOf, Sequence[PartitionRef], Context, threading.Event, str], None]
+#: Serves the partitions that there are in this context until it is told to stop, under this name.
+Serve = Callable[[Callable[[], Sequence[PartitionRef]], Context, threading.Event, str], None]
 
 
 def of_one_entity(want: Want) -> bool:
@@ -53,30 +50,28 @@ class StoppableClock:
 class EntityWorkers:
     """The threads of one process. Use it as a context manager: on exit they stop, and give back what they hold.
 
-    `declared`: the partitions of each entity that share a thread. Partitions of `open_ended` entities that are not
-    declared (a namespace that a request named) have a thread each. A thread starts with the first want, and stays.
+    A thread starts with the first want of its entity, and stays. It serves the partitions that are `declared`, and of
+    an `open_ended` entity those that a want names in other namespaces, as long as one does.
     """
 
     def __init__(
         self,
         declared: Mapping[str, Sequence[PartitionRef]],
         open_ended: Collection[str],
-        setups_of: SetupsOf,
         context: Context,
         serve: Serve,
-        *,
-        starts: Callable[[str], None] = lambda _: None,
+        idleness: Idleness | None = None,
     ) -> None:
-        """`starts` is told the name of a thread before that begins."""
+        """`idleness`: of this process, if that is to end when all are idle."""
         self._declared = declared
         self._open_ended = open_ended
-        self._setups_of = setups_of
         self._context = context
         self._serve = serve
-        self._starts = starts
+        self._idleness = idleness
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
+        self._undeclared: dict[str, tuple[PartitionRef, ...]] = {}
         self._failure: BaseException | None = None
 
     def __enter__(self) -> EntityWorkers:
@@ -93,7 +88,7 @@ class EntityWorkers:
 
     def has(self, ref: PartitionRef) -> bool:
         """Whether a thread looks after the partition."""
-        return self._key(ref) in self._threads
+        return ref.entity in self._threads
 
     def begin(self) -> bool:
         """Start a thread for each entity that is wanted and has none. Whether there was any. Raises the error that a
@@ -102,12 +97,13 @@ class EntityWorkers:
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            new = self._wanted()
-            for key, refs in new.items():
-                self._starts(key)
-                run = partial(self._run, key, refs)
-                self._threads[key] = threading.Thread(target=run, name=f"worker-{key}", daemon=True)
-                self._threads[key].start()
+            new = self._wanted() - self._threads.keys()
+            for entity in sorted(new):
+                if self._idleness is not None:
+                    self._idleness.add(entity)
+                run = partial(self._run, entity)
+                self._threads[entity] = threading.Thread(target=run, name=f"worker-{entity}", daemon=True)
+                self._threads[entity].start()
         return bool(new)
 
     def _look(self) -> bool:
@@ -118,36 +114,50 @@ class EntityWorkers:
             pass  # The worker itself says that the ledger is away.
         return not self._stopping.is_set()
 
-    def _wanted(self) -> dict[str, Sequence[PartitionRef]]:
-        ledger = self._context.ledger
-        found: dict[str, Sequence[PartitionRef]] = {}
-        now = ledger.present()
-        for want in reversed(ledger.wants.newest(open_only=True, limit=_LOOKED_AT)):
-            if not (want.can_begin(now) and of_one_entity(want)):
-                continue
-            for ref in map(PartitionRef.parse, want.refs):
-                key = self._key(ref)
-                if key is not None and key not in self._threads:
-                    found[key] = self._declared.get(key, [ref])
-        return found
+    def _wanted(self) -> set[str]:
+        """The entities that are wanted. Notes in which namespaces that nobody has declared, too."""
+        ledger, entities = self._context.ledger, set[str]()
+        undeclared: dict[str, list[PartitionRef]] = {}
+        for ref in ledger.wants.refs_in_hand():
+            if ref in self._declared.get(ref.entity, ()):
+                entities.add(ref.entity)
+            elif ref.entity in self._open_ended and not ref.scope.is_global:
+                undeclared.setdefault(ref.entity, []).append(ref)
+        # Their wants may have ended already, and their jobs not.
+        before = [ref for refs in self._undeclared.values() for ref in refs]
+        busy = {each.part.ref for each in ledger.open_parts.on(before)} if before else set()
+        for ref in sorted(busy):
+            if ref not in undeclared.setdefault(ref.entity, []):
+                undeclared[ref.entity].append(ref)
+        self._undeclared = {entity: tuple(refs) for entity, refs in undeclared.items()}
+        return entities | undeclared.keys()
 
-    def _key(self, ref: PartitionRef) -> str | None:
-        """The name of the thread for it; None if this process does not serve it."""
-        if ref in self._declared.get(ref.entity, ()):
-            return ref.entity
-        return str(ref) if ref.entity in self._open_ended and not ref.scope.is_global else None
+    def _partitions(self, entity: str) -> list[PartitionRef]:
+        return [*self._declared.get(entity, ()), *self._undeclared.get(entity, ())]
 
-    def _run(self, key: str, refs: Sequence[PartitionRef]) -> None:
+    def _run(self, entity: str) -> None:
         context = replace(self._context, clock=StoppableClock(self._context.clock, self._stopping))
         try:
-            self._serve(self._setups_of, refs, context, self._stopping, key)
+            self._serve(partial(self._partitions, entity), context, self._stopping, entity)
         except Stopping:
             pass
         except InstepError as error:
-            # Its source cannot be opened, say: the others go on, and this is tried again after a pause.
-            self._context.progress.say(key, str(error))
-            self._stopping.wait(self._context.timing.rest / 1_000)
+            # Its source cannot be opened, say: the others go on, and this is tried again when it is wanted.
+            self._context.progress.say(entity, str(error))
+            if not self._refused(entity, error):
+                if self._idleness is not None:
+                    self._idleness.forget(entity)  # The process may end during the pause.
+                self._stopping.wait(self._context.timing.rest / 1_000)
             with self._lock:
-                self._threads.pop(key, None)
+                del self._threads[entity]
+                if self._idleness is not None:
+                    self._idleness.forget(entity, again=True)
         except BaseException as error:
             self._failure = error
+
+    def _refused(self, entity: str, error: InstepError) -> bool:
+        """Spend an attempt of the wants on what a user has to mend. Whether there were any; an outage spends none."""
+        try:
+            return not passes(error) and fail_wants(self._context.ledger, self._partitions(entity), str(error))
+        except InstepError:
+            return False  # The ledger is away, too.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from instep.domain.refs import PartitionRef
 
 
 class Idleness:
-    """Whether all threads of a pool are idle: none works, and each has looked and found nothing since the last one did:
-    its work may have given work, or room, to the others.
+    """They are idle when none works, and each has looked and found nothing since the last one did: what that did may
+    have given work, or room, to the others.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -22,7 +21,7 @@ class Idleness:
         self._working: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Add a thread, which has not looked yet."""
+        """One more, which has not looked yet."""
         with self._lock:
             self._found_nothing.setdefault(name, -1)
 
@@ -38,33 +37,18 @@ class Idleness:
             self._working.discard(name)
             self._round += worked
 
-    def forget(self, name: str) -> None:
-        """Remove a thread that has ended."""
+    def forget(self, name: str, *, again: bool = False) -> None:
+        """It has ended. `again`: the others have to look once more."""
         with self._lock:
             self._working.discard(name)
             self._found_nothing.pop(name, None)
-
-    def began(self) -> int:
-        """Mark the beginning of a look; for `found_nothing`."""
-        with self._lock:
-            return self._round
+            self._round += again
 
     def found_nothing(self, name: str, began: int) -> bool:
         """Whether now all are idle."""
         with self._lock:
             self._found_nothing[name] = began
             return not self._working and all(each == self._round for each in self._found_nothing.values())
-
-    @contextmanager
-    def work(self, name: str) -> Iterator[None]:
-        with self._lock:
-            self._working.add(name)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._working.discard(name)
-                self._round += 1
 
 
 @dataclass(frozen=True, slots=True)

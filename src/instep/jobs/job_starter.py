@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
@@ -28,6 +28,8 @@ class JobStarter(ABC):
         self._refusals = Refusals(self._context)
         self._backoff = resting or Backoff(self._context)
         self._gaps: dict[PartitionRef, str | None] = {}
+        #: Whether wants have moved though no job was started.
+        self._moved = False
 
     @abstractmethod
     def _due(self) -> list[tuple[PartitionRef, str]]:
@@ -40,7 +42,7 @@ class JobStarter(ABC):
     def begin(self, member: Membership) -> bool:
         """Start a job of what is due. False if nothing was started."""
         plans: dict[PartitionRef, EntityPlan] = {}
-        moved = False
+        self._moved = False
         due = self._due()
         if due and isinstance(self._planner.setups, SetupCache):
             self._planner.setups.renew()
@@ -52,15 +54,22 @@ class JobStarter(ABC):
             elif plan is not None and plan.pending:
                 plans[ref] = plan
             elif plan is not None:
-                moved |= self._idle(plan)
+                self._moved |= self._idle(plan)
         if not plans:
-            return moved
+            return self._moved
         found = in_target_order(self._planner.setups[ref] for ref in plans)
         begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, member) for turn in found]
-        return any(begun)
+        return any(begun) or self._moved
 
     def _start(self, plans: Mapping[PartitionRef, EntityPlan], member: Membership) -> bool:
-        start = Acquisition(plans, self._planner, member, deadline=self._context.clock.monotonic())
+        keys = [(plan.ref, plan.generation) for plan in plans.values()]
+        start = Acquisition(
+            plans,
+            self._planner,
+            member,
+            deadline=self._context.clock.monotonic(),
+            demand=lambda: self._demand(keys),
+        )
         try:
             start.get()
         except Busy:
@@ -75,6 +84,10 @@ class JobStarter(ABC):
             else:
                 self._refusals.forget(plan.ref, plan.generation)
         return start.progressed
+
+    @abstractmethod
+    def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
+        """Raise `Fenced` if a job for these is no longer asked for. Called once their leases are held."""
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
@@ -92,8 +105,8 @@ class JobStarter(ABC):
 
     def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
         """An outage is tried again soon; an error that a user has to mend, after a longer pause."""
-        passes = isinstance(error, Transient | Unknown | Away)
-        self._refusals.add(ref, generation, str(error), longest=self._context.timing.sweep if passes else None)
+        longest = self._context.timing.sweep if passes(error) else None
+        self._refusals.add(ref, generation, str(error), longest=longest)
 
     def _waits(self, ref: PartitionRef, generation: str) -> bool:
         """Whether a due partition has to wait for its upstream first."""
@@ -102,3 +115,8 @@ class JobStarter(ABC):
     def _asked_in(self, ref: PartitionRef, generation: str) -> str:
         """The trace of the request for it; empty if there is none."""
         return ""
+
+
+def passes(error: InstepError) -> bool:
+    """Whether it is an outage, after which the same may work."""
+    return isinstance(error, Transient | Unknown | Away)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from instep.bus.bus import Bus
+from instep.domain.events import WantCanceled
 from instep.domain.refs import PartitionRef, RefError, Scope
 from instep.domain.status import StatusKey, StatusKeyTextError
-from instep.errors import UserError
+from instep.domain.wants import Want
+from instep.errors import Conflict, UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.lease_holder import lease_holder
 from instep.ledger.leases import Lease
@@ -45,24 +48,24 @@ def namespaces_of(texts: Iterable[str]) -> list[Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The content of a namespace to delete: partitions in the ledger, status keys, dead letters. (Waiting requests
-    too.)
-    """
+    """The content of a namespace to delete: partitions in the ledger, status keys, open wants, dead letters."""
 
     scope: Scope
     partitions: Sequence[PartitionRef]
     keys: Sequence[str]
+    wanted: Sequence[PartitionRef]
     letters: Sequence[PartitionRef]
 
     @property
     def empty(self) -> bool:
-        return not (self.partitions or self.keys or self.letters)
+        return not (self.partitions or self.keys or self.wanted or self.letters)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "namespace": str(self.scope),
             "partitions": [str(each) for each in self.partitions],
             "status_keys": list(self.keys),
+            "wanted": [str(each) for each in self.wanted],
             "dead_letters": [str(each) for each in self.letters],
         }
 
@@ -73,14 +76,15 @@ def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bu
     keys = [each.key for each in bus.status.under(str(StatusKey(scope, None)))]
     # A partition that was started and never served may have only a status key.
     refs |= {ref for ref in map(_told, keys) if ref is not None and ref.entity in entities}
-    letters = [each.ref for each in bus.dead_letters() if each.ref.scope.within(scope)]
-    return Deletion(scope, sorted(ref for ref in refs if ref.scope.within(scope)), keys, letters)
+    wanted = [ref for ref in ledger.wants.open_refs() if ref.scope.within(scope)]
+    letters = {ref for want in ledger.wants.given_up() for ref in _within(want, scope)}
+    return Deletion(scope, sorted(ref for ref in refs if ref.scope.within(scope)), keys, wanted, sorted(letters))
 
 
 def delete_namespace(
     scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, *, by: str = ""
 ) -> Deletion:
-    """Delete the waiting requests of a namespace and of those inside it; then the rows of each entity; then the
+    """Delete the messages and wants for a namespace and those inside it; then the rows of each entity; then the
     ledger's records; then status keys and dead letters. After a crash at any step the same call does the rest. Raises
     `Busy`, and deletes nothing, while a job works on one of its partitions.
     """
@@ -89,7 +93,13 @@ def delete_namespace(
     _Deletion(scope, targets, bus, context, by).run(partitions)
     for key in found.keys:
         bus.status.delete(key)
+    letters = [want.id for want in context.ledger.wants.given_up() if _within(want, scope)]
+    context.ledger.events.collect([], letters)
     return found
+
+
+def _within(want: Want, scope: Scope) -> list[PartitionRef]:
+    return [ref for ref in map(PartitionRef.parse, want.refs) if ref.scope.within(scope)]
 
 
 def _told(key: str) -> PartitionRef | None:
@@ -114,11 +124,24 @@ class _Deletion:
         hint = "Delete the namespace when that has ended, or stop the job."
         with lease_holder(self._context, {"delete": str(self._scope)}, hint=hint) as holder:
             leases = [holder.hold(ref) for ref in known]
-            # A handler without a lease notices when it gets one (see `Acquisition`); one with a lease blocks this.
-            asked = [ref for ref in self._bus.forget(self._scope) if ref.entity in self._targets]
+            # Messages before wants: one taken meanwhile is canceled by who stores it (see `Messages`). A worker that
+            # plans for a want notices when it gets the lease (see `Acquisition`); one with a lease blocks this.
+            self._bus.purge(self._scope)
+            asked = [ref for ref in self._cancel_wants() if ref.entity in self._targets]
             leases += [holder.hold(ref) for ref in asked if ref not in known]
             for lease in leases:
                 self._delete(lease, holder.heartbeat)
+
+    def _cancel_wants(self) -> list[PartitionRef]:
+        """The partitions that were wanted."""
+        wants, why = self._context.ledger.wants, f"namespace {self._scope} was deleted"
+        refs = [ref for ref in wants.open_refs() if ref.scope.within(self._scope)]
+        for ref in refs:
+            while found := wants.newest(ref=ref, open_only=True):
+                for want in found:
+                    with suppress(Conflict):  # It has just ended.
+                        self._context.ledger.events.append([WantCanceled(want=want.id, by=self._by, why=why)])
+        return refs
 
     def _delete(self, lease: Lease, heartbeat: Heartbeat) -> None:
         """Delete rows first: as long as the ledger knows the partition, a retry finds the rows that are left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -110,28 +110,24 @@ def run_entities(
     wait_seconds: float,
     expected: Mapping[str, str] | None = None,
     upstream: Sequence[EntitySetup] = (),
-    demand: Callable[[], None] | None = None,
 ) -> list[EntityResult]:
     """Plan, and do the planned work. A run that finds nothing to do takes no lease and writes nothing.
 
     A job of other workers is joined. Work that only they can do is waited for, at most `wait_seconds` without progress
     (`Busy`). `expected` maps references to digests of a saved plan: refused when anything has changed since. Of
-    `upstream`, the entities' own upstream, only missing parts are built; their results come first. `demand`: see
-    `Acquisition`.
+    `upstream`, the entities' own upstream, only missing parts are built; their results come first.
     """
     with traces.span("request", refs=", ".join(str(setup.ref) for setup in setups[:20])):
         planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
-        return _run_all(setups, planner, wait_seconds, demand)
+        return _run_all(setups, planner, wait_seconds)
 
 
-def _run_all(
-    setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, demand: Callable[[], None] | None
-) -> list[EntityResult]:
+def _run_all(setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float) -> list[EntityResult]:
     found = in_target_order(setups)
     alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
     for turn in answering_first(found):
-        for result in _in_turn(turn, planner, wait_seconds, demand, alone=alone):
+        for result in _in_turn(turn, planner, wait_seconds, alone=alone):
             ref = result.plan.ref
             before = done.get(ref)  # Built already, as upstream of an earlier one.
             if before is None or result.state is not None or result.problem:
@@ -144,12 +140,11 @@ def _in_turn(
     setups: Sequence[EntitySetup],
     planner: Planner,
     wait_seconds: float,
-    demand: Callable[[], None] | None,
     *,
     alone: bool,
 ) -> list[EntityResult]:
     """Run entities of one target. With several partitions, an error of one is its result and stops no other."""
-    run = _Run(planner, wait_seconds, demand)
+    run = _Run(planner, wait_seconds)
     plans = run.plan_all(setups, alone=alone)
     todo = {plan.ref: plan for plan in plans.values() if plan.pending}
     try:
@@ -167,9 +162,8 @@ def _in_turn(
 
 
 class _Run:
-    def __init__(self, planner: Planner, wait_seconds: float, demand: Callable[[], None] | None) -> None:
+    def __init__(self, planner: Planner, wait_seconds: float) -> None:
         self._planner = planner
-        self._demand = demand
         self._context = planner.context
         self._started = self._context.clock.monotonic()
         self._wait = wait_seconds
@@ -250,9 +244,7 @@ class _Run:
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on the partitions of `todo` that are free; returns what is left to do after that."""
-        start = Acquisition(
-            todo, self._planner, worker.membership, deadline=self._started + self._wait, demand=self._demand
-        )
+        start = Acquisition(todo, self._planner, worker.membership, deadline=self._started + self._wait)
         try:
             start.get()
         except (Fenced, Conflict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,7 +12,7 @@ from instep.domain.wants import Want
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.jobs.backoff import Backoff
-from instep.jobs.entity_workers import EntityWorkers, SetupsOf, of_one_entity
+from instep.jobs.entity_workers import EntityWorkers, of_one_entity
 from instep.jobs.idleness import ALONE, Idleness, Place
 from instep.jobs.job_starter import JobStarter
 from instep.jobs.setup_cache import SetupCache
@@ -32,17 +32,18 @@ def serve(
     watch: float | None = None,
     options: PlanOptions | None = None,
     anew: Callable[[], Sequence[EntitySetup]] | None = None,
+    refs: Callable[[], Collection[PartitionRef]] | None = None,
     place: Place = ALONE,
     takes: Callable[[Want], bool] = lambda _: True,
     also: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a worker for these entities: take part in any job on them, and start jobs for wants, until interrupted (or
     idle). `watch`: poll the sources too, every so many seconds, with `options`. `anew` makes the setups again from time
-    to time. `place`: among the other workers of this process; `takes`: the wants that it starts jobs for; `also`: what
-    else it starts when it has nothing to do.
+    to time; `refs`: the partitions that it is for by then, if that changes. `place`: among the other workers of this
+    process; `takes`: the wants that it starts jobs for; `also`: what else it starts when it has nothing to do.
     """
     traces.enabled()  # Reports now, not in the middle of work, if spans cannot be exported.
-    latest = SetupCache(setups, anew, partial(context.progress.say, "worker"))
+    latest = SetupCache(setups, anew, partial(context.progress.say, "worker"), refs)
     planner = Planner(latest, context, options or PlanOptions(), {})
     resting = Backoff(context)
     starters: list[JobStarter] = [WantScheduler(planner, resting, takes=takes, leaves=place.leaves)]
@@ -52,8 +53,13 @@ def serve(
     try:
         names = ", ".join(setup.ref.entity for setup in setups)
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
+
+        def begin() -> bool:
+            latest.grow()
+            return also() or any(each.begin(worker.membership) for each in starters)
+
         worker.serve(
-            lambda: also() or any(each.begin(worker.membership) for each in starters),
+            begin,
             until_idle=until_idle,
             longest=watch,
             place=place,
@@ -66,7 +72,7 @@ def serve_apart(
     setups: Sequence[EntitySetup],
     context: Context,
     *,
-    setups_of: SetupsOf,
+    setups_of: Callable[[Iterable[PartitionRef]], Sequence[EntitySetup]],
     open_ended: Collection[str] = (),
     until_idle: bool = False,
     watch: float | None = None,
@@ -80,30 +86,27 @@ def serve_apart(
     by_entity: dict[str, list[PartitionRef]] = {}
     for each in setups:
         by_entity.setdefault(each.ref.entity, []).append(each.ref)
-    several = len(by_entity) > 1
-    if not several and not open_ended:
+    if len(by_entity) < 2 and not open_ended:
         serve(setups, context, until_idle=until_idle, watch=watch, options=options, anew=anew)
         return
     idleness = Idleness([_MAIN]) if until_idle else None
 
-    def one(make: SetupsOf, refs: Sequence[PartitionRef], apart: Context, stopping: threading.Event, name: str) -> None:
-        try:
-            serve(
-                make(refs),
-                apart,
-                until_idle=until_idle,
-                options=options,
-                anew=lambda: make(refs),
-                place=Place(name, idleness, stopping=stopping),
-                takes=of_one_entity,
-            )
-        finally:
-            if idleness is not None:
-                idleness.forget(name)
+    def one(refs: Callable[[], Sequence[PartitionRef]], apart: Context, stopping: threading.Event, name: str) -> None:
+        def make() -> Sequence[EntitySetup]:
+            return setups_of(refs())
 
-    declared = by_entity if several else {}
-    starts = idleness.add if idleness is not None else lambda _: None
-    with EntityWorkers(declared, open_ended, setups_of, context, one, starts=starts) as workers:
+        serve(
+            make(),
+            apart,
+            until_idle=until_idle,
+            options=options,
+            anew=make,
+            refs=refs,
+            place=Place(name, idleness, stopping=stopping),
+            takes=of_one_entity,
+        )
+
+    with EntityWorkers(by_entity, open_ended, context, one, idleness) as workers:
         serve(
             setups,
             context,
@@ -112,7 +115,7 @@ def serve_apart(
             options=options,
             anew=anew,
             place=Place(_MAIN, idleness, workers.has),
-            takes=(lambda want: not of_one_entity(want)) if several else (lambda _: True),
+            takes=lambda want: not of_one_entity(want),
             also=workers.begin,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup
@@ -10,17 +10,25 @@ from instep.errors import InstepError
 
 
 class SetupCache(Mapping[PartitionRef, EntitySetup]):
-    """Setups by partition; the set of partitions never changes. A part in work keeps the setup that it started with."""
+    """Setups by partition. A part in work keeps the setup that it started with."""
 
     def __init__(
         self,
         setups: Iterable[EntitySetup],
         make: Callable[[], Iterable[EntitySetup]] | None,
         tell: Callable[[str], None],
+        refs: Callable[[], Collection[PartitionRef]] | None = None,
     ) -> None:
+        """`refs`: the partitions that it is to have; by default always those that it was made with."""
         self._setups = {setup.ref: setup for setup in setups}
         self._make = make
         self._tell = tell
+        self._refs = refs
+
+    def grow(self) -> None:
+        """Renew when there are partitions to have that it has not. Raises the error of what cannot be made."""
+        if self._make is not None and self._refs is not None and not self._setups.keys() >= set(self._refs()):
+            self._setups = {setup.ref: setup for setup in self._make()}
 
     def renew(self) -> None:
         """Make the setups again; on an error, keep the old ones."""
@@ -31,7 +39,8 @@ class SetupCache(Mapping[PartitionRef, EntitySetup]):
         except InstepError as error:
             self._tell(str(error))
         else:
-            self._setups = {ref: made.get(ref, setup) for ref, setup in self._setups.items()}
+            kept = made if self._refs is not None else self._setups
+            self._setups = {ref: made.get(ref, setup) for ref, setup in kept.items()}
 
     def __getitem__(self, ref: PartitionRef) -> EntitySetup:
         return self._setups[ref]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from instep.domain.manifest import LEFT_UNREAD
 from instep.domain.refs import PartitionRef
@@ -100,6 +100,9 @@ class SourcePoller(JobStarter):
     def _looked(self, ref: PartitionRef, began: float) -> None:
         ended = self._context.clock.monotonic()
         self._next[ref] = ended + max(self._every, REST * (ended - began))
+
+    def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
+        """What has changed has changed."""
 
     def _idle(self, plan: EntityPlan) -> bool:
         """The index is up to date: forget the retries."""

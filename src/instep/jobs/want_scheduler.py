@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
+from instep.domain.events import WantFailed
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
 from instep.domain.wants import Want
+from instep.errors import Conflict, Fenced, InstepError
 from instep.jobs.backoff import Backoff
 from instep.jobs.job_spans import trace_of
-from instep.jobs.job_starter import JobStarter
+from instep.jobs.job_starter import JobStarter, passes
+from instep.ledger.ledger import Ledger
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.planning.upstream import cancel_waits, in_hand
@@ -61,6 +66,12 @@ class WantScheduler(JobStarter):
                 found.setdefault((PartitionRef.parse(ref), each.generation), trace)
         return found
 
+    def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
+        """A want may have been canceled while the job was planned: its namespace was deleted, say."""
+        for ref, generation in keys:
+            if not any(each.generation == generation for each in _waiting(self._context.ledger, [ref])):
+                raise Fenced(f"{ref} is not wanted any more")
+
     def _asked_in(self, ref: PartitionRef, generation: str) -> str:
         return self._traces.get((ref, generation), "")
 
@@ -69,3 +80,33 @@ class WantScheduler(JobStarter):
         why = "; ".join(plan.found.why) or "it is wanted, and there is nothing to do"
         self._refusals.add(plan.ref, plan.generation, why)
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
+
+    def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
+        """What a user has to mend spends an attempt of the wants, which pause or end; an outage spends none."""
+        if not passes(error) and fail_wants(self._context.ledger, [ref], str(error), generation):
+            self._context.progress.say(ref.label, str(error))
+            self._moved = True
+        else:
+            super()._refused(ref, generation, error)
+
+
+def fail_wants(ledger: Ledger, refs: Iterable[PartitionRef], error: str, generation: str | None = None) -> bool:
+    """Spend an attempt of the wants that are due on partitions which cannot be planned; of one generation, or of all.
+    Whether there were any.
+    """
+    found, now = False, ledger.present()
+    for want in _waiting(ledger, refs):
+        if want.can_begin(now) and generation in (None, want.generation):
+            with suppress(Conflict):  # Another worker was faster, or has begun a job for it.
+                ledger.events.append([WantFailed(want=want.id, error=cleaned(error))])
+                found = True
+    return found
+
+
+def _waiting(ledger: Ledger, refs: Iterable[PartitionRef]) -> Iterable[Want]:
+    """The newest wants on each, and the one to begin first, however old."""
+    found: dict[str, Want] = {}
+    for ref in refs:
+        wants = (*ledger.wants.startable([ref]), *ledger.wants.newest(ref=ref, open_only=True))
+        found |= {each.id: each for each in wants}
+    return found.values()

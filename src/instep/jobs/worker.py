@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -47,7 +48,7 @@ class Worker:
         self._fenced_in_a_row = 0
         self._pauses = backoff(context.random)
         self.choices: dict[PartitionRef, EngineChoice] = {}
-        self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
+        self.reports: dict[PartitionRef, Report] = defaultdict(Report)
         self.refused = 0
         #: Errors of partitions that a run could not work on.
         self.problems: dict[PartitionRef, InstepError] = {}

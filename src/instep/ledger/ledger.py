@@ -24,6 +24,7 @@ from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
 from instep.ledger.slices import Slices
+from instep.ledger.status_keys import StatusKeys
 from instep.ledger.sweep import Swept
 from instep.ledger.transaction import Database, Transaction
 from instep.ledger.wants import Wants
@@ -62,6 +63,7 @@ class Ledger:
         self.events = Events(database)
         self.key_leases = KeyLeases(database)
         self.paces = Paces(database)
+        self.status_keys = StatusKeys(database)
 
     def close(self) -> None:
         self.database.close()

@@ -44,7 +44,7 @@ def want_row(value: Want, sequence: int) -> dict[str, Any]:
         "id": value.id,
         "sequence": sequence,
         "state": value.state.value,
-        "needed": value.needed,
+        "needed": value.due,
         "created_at": value.created_at,
         "ended_at": value.ended_at,
         "body": msgspec.json.encode(value).decode(),

@@ -31,7 +31,6 @@ from sqlalchemy import (
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
-from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
 HEAD: Final = "0013"
@@ -76,8 +75,6 @@ _STATE = String(24)
 _UUID = _Key(36)
 _GENERATION = _Key(100)
 _NAME = _Key(100)
-_KIND = String(16)
-_TRACE = _Key(LONGEST)
 _TEXT = _Text()
 
 
@@ -399,7 +396,7 @@ promoted = Table(
     Column("generation", _GENERATION, nullable=False),
 )
 
-#: `sequence` is that of the event that made it: wants are looked at in that order.
+#: `sequence` is that of the event that made it: wants are looked at in that order. `needed` is `Want.due`.
 wants = Table(
     "wants",
     metadata,
@@ -427,59 +424,10 @@ want_refs = Table(
     Index("want_refs_newest", "ref", "sequence"),
 )
 
-# The bus: requests, what handlers have made of them, and how far they say they are.
-
-#: One row per kind of scope: requests share its lock, a new consumer has it alone, and so misses no request.
-bus_kinds = Table("bus_kinds", metadata, Column("kind", _KIND, primary_key=True))
-
-#: The newest request of each scope.
-bus_requests = Table(
-    "bus_requests",
-    metadata,
-    Column("scope", _REF, primary_key=True),
-    Column("kind", _KIND, nullable=False),
-    Column("watermark", BigInteger, nullable=False),
-    Column("published_at", BigInteger, nullable=False),
-    Column("trace", _TRACE),
-)
-
-bus_consumers = Table(
-    "bus_consumers",
-    metadata,
-    Column("name", _NAME, primary_key=True),
-    Column("kind", _KIND, nullable=False),
-)
+# Groups of partitions, and the keys under which the state of each partition is told.
 
 #: A row is locked to see whether its group has room.
 bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True))
-
-#: `domain.request_rules.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
-#: is the group of the request that is in work.
-bus_slots = Table(
-    "bus_slots",
-    metadata,
-    Column("ref", _REF, primary_key=True),
-    Column("consumer", _NAME, nullable=False),
-    Column("kind", _KIND, nullable=False),
-    Column("seen", BigInteger, nullable=False),
-    Column("done", BigInteger, nullable=False),
-    Column("waiting", BigInteger),
-    Column("working", BigInteger),
-    Column("working_group", _NAME),
-    Column("attempts", Integer, nullable=False),
-    Column("is_last", Boolean, nullable=False),
-    Column("fence", BigInteger, nullable=False),
-    Column("due_at", BigInteger),
-    Column("buried_watermark", BigInteger),
-    Column("buried_attempts", Integer),
-    Column("buried_reason", _TEXT),
-    Column("buried_at", BigInteger),
-    Column("trace", _TRACE),
-    Index("bus_slots_due", "consumer", "due_at", "ref"),
-    Index("bus_slots_last", "is_last", "due_at"),
-    Index("bus_slots_group", "working_group", "due_at"),
-    Index("bus_slots_buried", "buried_at"),
-)
 
 #: A key that was deleted keeps its row, without a value, because its revision must grow for ever.
 bus_status = Table(

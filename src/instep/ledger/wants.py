@@ -26,6 +26,19 @@ _STARTABLE = (
     )
     .group_by(want_refs.c.ref, want_refs.c.generation)
 )
+_OPEN_REFS = select(want_refs.c.ref).where(want_refs.c.open == true()).distinct()
+_IN_HAND = _OPEN_REFS.join(wants, wants.c.id == want_refs.c.want_id).where(
+    or_(
+        wants.c.state != WantState.IDLE.value,
+        wants.c.needed.is_(None),
+        wants.c.needed <= bindparam("b_now"),
+    )
+)
+_FAILED = (
+    select(wants.c.id, wants.c.body)
+    .where(wants.c.state.in_((WantState.FAILED.value, WantState.UPSTREAM_FAILED.value)))
+    .order_by(wants.c.sequence.desc())
+)
 
 
 class Wants(Store):
@@ -60,9 +73,26 @@ class Wants(Store):
         return [want_of(row) for row in tx.connection.execute(found.order_by(sequence.desc()).limit(limit))]
 
     @reads
+    def open_refs(self, tx: Transaction) -> list[PartitionRef]:
+        """List the partitions that open wants name, each once."""
+        return sorted(map(PartitionRef.parse, tx.connection.scalars(_OPEN_REFS)))
+
+    @reads
+    def refs_in_hand(self, tx: Transaction) -> list[PartitionRef]:
+        """List the partitions of open wants that a worker has something to do for: not of those that wait until they
+        are due.
+        """
+        return sorted(map(PartitionRef.parse, tx.connection.scalars(_IN_HAND, {"b_now": event_log.present(tx)})))
+
+    @reads
+    def given_up(self, tx: Transaction) -> list[Want]:
+        """List dead letters, newest first: wants with several attempts of which the last has failed."""
+        return [want for want in map(want_of, tx.connection.execute(_FAILED)) if want.given_up]
+
+    @reads
     def startable(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[Want]:
         """Find the wants that jobs are to be made for: of each generation of each of these partitions the oldest want
-        that is Idle and not wanted as of later than now, the oldest first.
+        that is Idle and due, the oldest first.
         """
         now, since = event_log.present(tx), set[int]()
         for some in batches(sorted(map(str, set(refs)))):

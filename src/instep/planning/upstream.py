@@ -100,15 +100,16 @@ def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
 
 
 def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -> bool:
-    """Cancel the wants of jobs for a partition that cannot be built: else these would wait for ever. Whether there were
-    any.
+    """Cancel the wants of jobs and messages for a partition that cannot be built: else these would wait for ever. Those
+    of people stay. Whether there were any.
     """
     current = ledger.instances.canonical(ref, generation)
     if current is not None and current.usable:
         return False
     found = False
     for want in ledger.wants.newest(ref=ref, open_only=True):
-        if want.derivative_of and want.state is WantState.IDLE and want.generation == generation:
+        waits = want.state is WantState.IDLE and want.generation == generation
+        if waits and (want.derivative_of or want.retries):
             with suppress(Conflict):  # Another process was faster, or has built it.
                 ledger.events.append([WantCanceled(want=want.id, why=why)])
                 found = True

@@ -16,9 +16,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import PartitionRef, Scope, is_entity_name, own_name
-from instep.domain.request_rules import Policy
 from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
+from instep.domain.wants import Retries
 from instep.project.addresses import is_relative, is_url
 from instep.project.entities import (
     DeclaredEntity,
@@ -33,7 +33,6 @@ from instep.project.entities import (
     with_target,
 )
 from instep.project.fields import (
-    Duration,
     Globs,
     Model,
     Namespaces,
@@ -85,26 +84,22 @@ class Spark(Model):
         return self
 
 
-_DEFAULT = Policy()
+_DEFAULT = Retries()
 
 
 class Handler(Model):
-    """How often a handler tries a request, and how many are in work at once."""
+    """How often what a message asks for is tried, and how many partitions are in work at once."""
 
     max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
-    """Attempts before a request is given up as a dead letter."""
+    """Attempts before it is given up as a dead letter."""
     backoff: tuple[Pause, ...] = Field(
         default=_DEFAULT.backoff, min_length=1, json_schema_extra={"default": [*map(duration_text, _DEFAULT.backoff)]}
     )
     """Pauses after the first attempt, the second and so on; the last one is made again and again."""
-    ack_wait: Duration = Field(
-        default=_DEFAULT.ack_wait, json_schema_extra={"default": duration_text(_DEFAULT.ack_wait)}
-    )
-    """A worker that says nothing for so long is taken for dead, and its request is tried again."""
     group: str | None = None
-    """Name of a group of handlers that share `limit`."""
+    """Name of a group of partitions that share `limit`."""
     limit: Whole | None = Field(default=None, ge=1)
-    """Requests of the group that are in work at once, on all servers together."""
+    """Partitions of the group that workers have in work at once, on all servers together."""
 
     @model_validator(mode="after")
     def _group_and_limit(self) -> Self:
@@ -130,8 +125,8 @@ class Project(Model):
     """URL of the coordination database: `sqlite:///` and a path (relative to the project folder),
     `postgresql://user:${PASSWORD}@host/database`, or the same with `mariadb://` or `mysql://`."""
     bus: str | None = Field(default=None, repr=False)
-    """URL of a NATS server that carries requests to handlers: `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`;
-    the ledger keeps them when left out."""
+    """URL of a NATS server that carries messages of other programs, and status keys:
+    `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`; the ledger keeps the status keys when left out."""
     state: Text = ".instep"
     """Folder for caches and locks, relative to the project folder."""
     engine: Literal["auto", "inline", "spark"] = "auto"
@@ -144,7 +139,7 @@ class Project(Model):
     """Traversal paths (`42/9970`) that entities with a scope are indexed in, beside those that are asked for; none
     inside another."""
     handlers: dict[Literal["global", "namespace"], Handler] = Field(default={})
-    """How requests are tried, by their kind: `global`, `namespace`."""
+    """How partitions are handled, by their kind of scope: `global`, `namespace`."""
     queues: dict[str, Queue] = Field(default={})
     """Pending queues, by name: keys that are in a table and in none that should cover them."""
     targets: dict[str, DeclaredTarget] = Field(default={})
@@ -325,12 +320,10 @@ class Project(Model):
         return os.path.normpath(self.root / os.path.expanduser(path))  # noqa: PTH111 - an unknown ~user stays as it is
 
 
-def policy_of(project: Project, kind: Kind) -> Policy:
-    """The policy of requests of this kind."""
-    declared = project.handlers.get(kind.value)
-    if declared is None:
-        return Policy()
-    return Policy(declared.max_attempts, declared.backoff, declared.ack_wait, declared.group or "", declared.limit or 0)
+def retries_of(project: Project, ref: PartitionRef) -> Retries:
+    """How often what other programs ask of a partition is tried."""
+    declared = project.handlers.get(Kind.of(ref.scope).value)
+    return Retries() if declared is None else Retries(declared.max_attempts, declared.backoff)
 
 
 def group_of(project: Project, ref: PartitionRef) -> Group | None:

@@ -49,6 +49,12 @@ _WORDS = {
 }
 
 
+#: Keys of former versions, by section.
+_REMOVED = {
+    ("handlers", "ack_wait"): "is no longer used: the heartbeats of workers tell whether they live; leave it out",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong in a project file."""
@@ -105,7 +111,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
 
 def _unknown_key(path: Path, document: Document) -> Problem:
     allowed = keys_allowed(path[:-1], document.data)
-    message = _of_the_other_kind(path, document.data) or f"unknown key{_nearest(path[-1], allowed)}"
+    removed = _REMOVED.get((str(path[0]), str(path[-1]))) if len(path) == 3 else None
+    message = removed or _of_the_other_kind(path, document.data) or f"unknown key{_nearest(path[-1], allowed)}"
     message += f"; allowed: {', '.join(allowed)}"
     return Problem(_line_of(document, path), _dotted(path), message, allowed)
 

@@ -1,1 +1,1 @@
-"""Requests: wants, and the handlers that fulfil them."""
+"""Requests: wants, and the messages of other programs that become wants."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from instep.bus.bus import Bus, Inbox, Message
-from instep.domain.events import WantCreated
+from instep.domain.events import WantCanceled, WantCreated, WantFailed
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind, Request, RequestError, decode
 from instep.domain.texts import clause, cleaned
+from instep.domain.wants import Retries
 from instep.entities.generations import generation_of
 from instep.errors import Conflict, InstepError
 from instep.ledger.ledger import Ledger
+from instep.telemetry import traces
+from instep.telemetry.context import here, within
 from instep.telemetry.progress import Progress
 
 #: The clock of who publishes may be ahead of the ledger's by so much, in milliseconds.
@@ -24,17 +28,30 @@ _BY: Final = "message"
 
 
 class Messages:
-    """Takes the messages of a bus, if it has any. `entities` are those that a project declares, with their kind."""
+    """Takes the messages of a bus, if it has any. `entities` are those that a project declares, with their kind;
+    `retries` says how often what is asked of a partition is tried.
+    """
 
     def __init__(
-        self, bus: Callable[[], Bus], ledger: Ledger, entities: Mapping[str, Kind], progress: Progress
+        self,
+        bus: Callable[[], Bus],
+        ledger: Ledger,
+        entities: Mapping[str, Kind],
+        progress: Progress,
+        retries: Callable[[PartitionRef], Retries] = lambda _: Retries(),
     ) -> None:
         self._bus = bus
         self._ledger = ledger
         self._entities = entities
         self._progress = progress
+        self._retries = retries
         self._inbox: Inbox | None = None
         self._said = ""
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Before the bus is closed: a question that waits for an answer ends with that."""
+        self._stopped = True
 
     def take(self) -> bool:
         """Store all that wait. An outage is said once, and passes. False when the bus never has any."""
@@ -43,7 +60,7 @@ class Messages:
             if inbox is None:
                 return False
             self._inbox = inbox
-            while (message := inbox.next(_LISTEN)) is not None:
+            while not self._stopped and (message := inbox.next(_LISTEN)) is not None:
                 try:
                     self._store(inbox, message)
                 except InstepError:
@@ -54,19 +71,27 @@ class Messages:
             if str(error) != self._said:
                 self._said = str(error)
                 self._progress.say("bus", f"{clause(error)}; trying again")
-        return True
+        except RuntimeError:
+            if not self._stopped:
+                raise
+        return not self._stopped
 
     def _store(self, inbox: Inbox, message: Message) -> None:
         """Acknowledged when the wants are in the ledger, never before."""
         names = [name for name, kind in self._entities.items() if message.scope and kind is Kind.of(message.scope)]
+        refs = [PartitionRef(name, message.scope) for name in names if message.scope]
         try:
-            request = self._request(message)
+            as_of = self._request(message).watermark // 1_000
+            wanted = [self._want(message, ref, as_of) for ref in refs]
         except RequestError as error:
             reason = cleaned(f"the request cannot be read: {error}")
-            inbox.refuse(message, names, reason)
+            wanted = [self._want(message, ref, self._ledger.present(), refused=reason) for ref in refs]
             self._progress.say("bus", f"message {message.id} was refused: {reason}")
-            return
-        self._want(message, [PartitionRef(name, request.scope) for name in names], request.watermark // 1_000)
+        # A namespace that was deleted since the message was taken: its wants were canceled before these were made.
+        if wanted and inbox.withdrawn(message):
+            for id in wanted:
+                with suppress(Conflict):
+                    self._ledger.events.append([WantCanceled(want=id, why="its namespace was deleted")])
         inbox.ack(message)
 
     def _request(self, message: Message) -> Request:
@@ -79,22 +104,27 @@ class Messages:
             raise RequestError("watermark: is more than a day ahead")
         return request
 
-    def _want(self, message: Message, refs: list[PartitionRef], as_of: int) -> None:
-        """Once, however often the message is delivered: a want's id follows from the message's."""
-        ids = {ref: str(uuid5(NAMESPACE_URL, f"instep:{message.id} {ref.entity}")) for ref in refs}
-        for ref, id in ids.items():
-            if self._ledger.wants.get(id) is not None:
-                continue
-            event = WantCreated(
-                want=id,
-                refs=(str(ref),),
-                generation=generation_of(self._ledger, ref, None),
-                as_of=as_of,
-                by=_BY,
-                traceparent=message.trace,
-            )
+    def _want(self, message: Message, ref: PartitionRef, as_of: int, *, refused: str = "") -> str:
+        """Its id. Once, however often the message is delivered: a want's id follows from the message's. What is
+        `refused` has failed for good: a dead letter.
+        """
+        id = str(uuid5(NAMESPACE_URL, f"instep:{message.id} {ref.entity}"))
+        if self._ledger.wants.get(id) is None:
+            with within(message.trace), traces.span("request", want=id, refs=str(ref), by=_BY):
+                made = WantCreated(
+                    want=id,
+                    refs=(str(ref),),
+                    generation=generation_of(self._ledger, ref, None),
+                    as_of=as_of,
+                    by=_BY,
+                    traceparent=here().traceparent,
+                    retries=self._retries(ref),
+                )
+            failed = [WantFailed(want=id, error=refused, final=True)] if refused else []
             try:
-                self._ledger.events.append([event])
+                self._ledger.events.append([made, *failed])
             except Conflict:
-                if self._ledger.wants.get(id) is None:
+                # Another worker was faster; or what it may have asked for is there.
+                if not refused and self._ledger.wants.get(id) is None:
                     raise
+        return id

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from instep.answers.wants import Want, want_answer
 from instep.domain import wants
-from instep.domain.events import WantCanceled, WantCreated
+from instep.domain.events import WantCanceled, WantCreated, WantFailed
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
+from instep.domain.requests import Kind
 from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.domain.wants import WantState
 from instep.errors import Conflict, Missing, UserError
@@ -66,6 +68,20 @@ def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") ->
     except Conflict as error:
         raise UserError(str(error), hint="Only a want that still waits can be canceled; see `instep wants`.") from error
     return _view(ledger, want_id)
+
+
+def fail_undeclared(ledger: Ledger, entities: Mapping[str, Kind], *, after: int) -> None:
+    """End wants that no worker can serve: on partitions that the project does not declare (any more), for `after` ms
+    already, since workers of a newer project may come.
+    """
+    now = ledger.now()
+    for ref in ledger.wants.open_refs():
+        if entities.get(ref.entity) is not Kind.of(ref.scope):
+            for want in ledger.wants.newest(ref=ref, open_only=True):
+                if want.state is WantState.IDLE and now - want.created_at >= after:
+                    with suppress(Conflict):  # Another worker was faster.
+                        why = f"the project declares no partition {ref}"
+                        ledger.events.append([WantFailed(want=want.id, error=why, final=True)])
 
 
 def want_views(

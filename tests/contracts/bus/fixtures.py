@@ -6,20 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from instep.bus.bus import Bus, Consumer, Delivery
+from instep.bus.bus import Bus
 from instep.domain.refs import GLOBAL, Scope
-from instep.domain.request_rules import Policy
-from instep.domain.requests import GlobalRequest, Kind, NamespaceRequest
+from instep.domain.requests import GlobalRequest, NamespaceRequest
 
 #: What takes its time takes this long at most (in seconds), or something is broken.
 PATIENCE = 60.0
-
-#: Nothing runs out while a test runs, however slow the machine.
-PATIENT = Policy(max_attempts=3, backoff=(3_600_000,), ack_wait=3_600_000)
-#: The same, and tried once.
-ONCE = Policy(max_attempts=1, ack_wait=3_600_000)
-#: Everything runs out at once.
-HASTY = Policy(max_attempts=3, backoff=(1, 2), ack_wait=200)
 
 NAMESPACE = Scope.parse("42/9970")
 OTHER = Scope.parse("42/9971")
@@ -31,16 +23,6 @@ def ask(watermark: int, path: str = "42/9970/") -> NamespaceRequest:
 
 def ask_global(watermark: int) -> GlobalRequest:
     return GlobalRequest(watermark)
-
-
-def consumer(bus: Bus, name: str = "Issue", policy: Policy = PATIENT, kind: Kind = Kind.NAMESPACE) -> Consumer:
-    return bus.consumer(name, kind, policy)
-
-
-def taken(consumer: Consumer) -> Delivery:
-    delivery = consumer.next(PATIENCE)
-    assert delivery is not None
-    return delivery
 
 
 class Fixtures:
@@ -59,17 +41,4 @@ class Fixtures:
         raise NotImplementedError
 
 
-__all__ = [
-    "GLOBAL",
-    "HASTY",
-    "NAMESPACE",
-    "ONCE",
-    "OTHER",
-    "PATIENCE",
-    "PATIENT",
-    "Fixtures",
-    "ask",
-    "ask_global",
-    "consumer",
-    "taken",
-]
+__all__ = ["GLOBAL", "NAMESPACE", "OTHER", "PATIENCE", "Fixtures", "ask", "ask_global"]

@@ -13,11 +13,12 @@ from instep.domain.events import (
     InstanceTainted,
     WantCanceled,
     WantCreated,
+    WantFailed,
 )
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
-from instep.domain.wants import Want, WantState
+from instep.domain.wants import Retries, Want, WantState
 from instep.errors import Conflict
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
@@ -220,3 +221,38 @@ class Wants(Fixtures):
         running(ledger, plans(1))
         assert [each.id for each in ledger.wants.newest()] == ["c", "b", "a"]
         assert [each.id for each in ledger.wants.newest(open_only=True)] == ["c", "b"]
+
+    def test_a_want_pauses_between_its_attempts_and_becomes_a_dead_letter(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        retries = Retries(max_attempts=2, backoff=(1_000,))
+        ledger.events.append([WantCreated(want="w", refs=(str(REF),), retries=retries)])
+        _ask(ledger, "later", [OTHER])
+        assert ledger.wants.open_refs() == ledger.wants.refs_in_hand() == sorted([REF, OTHER])
+        ledger.events.append([WantFailed(want="w", error="no source")])
+        assert (_want(ledger, "w").state, _want(ledger, "w").attempts) == (WantState.IDLE, 1)
+        assert [each.id for each in ledger.wants.startable([REF, OTHER])] == ["later"]
+        assert (ledger.wants.open_refs(), ledger.wants.refs_in_hand()) == (sorted([REF, OTHER]), [OTHER])
+        with pytest.raises(Conflict):
+            ledger.events.append([WantFailed(want="w", error="no source")])
+        clock.sleep(1)
+        assert [each.id for each in ledger.wants.startable([REF])] == ["w"]
+        ledger.events.append([WantFailed(want="w", error="no source")])
+        ledger.events.append([WantFailed(want="later", error="no source")])
+        assert _states(ledger, "w", "later") == [WantState.FAILED] * 2
+        assert [each.id for each in ledger.wants.given_up()] == ["w"]
+        assert ledger.wants.open_refs() == []
+        ledger.events.collect([], ["w"])
+        assert ledger.wants.given_up() == []
+        assert ledger.events.verify().differences == ()
+
+    def test_a_build_that_fails_spends_an_attempt(self, ledger: Ledger, clock: VirtualClock) -> None:
+        retries = Retries(max_attempts=2, backoff=(1_000,))
+        part = running(ledger, plans(1))
+        ledger.events.append([WantCreated(want="w", refs=(str(REF),), retries=retries)])
+        fail(ledger, part)
+        assert (_want(ledger, "w").state, _want(ledger, "w").attempts) == (WantState.IDLE, 1)
+        assert ledger.wants.refs_in_hand() == []
+        clock.sleep(1)
+        assert ledger.wants.refs_in_hand() == [REF]
+        assert ledger.events.verify().differences == ()

@@ -5,7 +5,7 @@ Ledger, target, writer and service are the real ones, and what the real source k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ from instep.container import Container
 from instep.domain.columns import Column
 from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
-from instep.domain.refs import Scope
+from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.domain.waves import TaskOutcome, Wave
 from instep.entities.setup import EntitySetup
@@ -31,7 +31,6 @@ from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
 from instep.planning.context import Context
-from instep.requests.indexing import PartitionIndexer
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Unseen
 from instep.telemetry.progress import Silent
@@ -227,14 +226,9 @@ class QuickShop(Shop):
     def quick_context(context: Context) -> Context:
         return replace(context, engine=_arrow_engine, prepare=_nothing)
 
-    def indexer(self, container: Container, context: Context) -> PartitionIndexer:
-        """What handlers have their requests done by."""
-        return PartitionIndexer(
-            lambda refs: [self.quick_setup(each) for each in container.setups_of(refs)],
-            lambda ref: (),
-            self.quick_context(context),
-            wait_seconds=0.0,
-        )
+    def setups_of(self, container: Container) -> Callable[[Iterable[PartitionRef]], list[TableSetup]]:
+        """How workers make setups."""
+        return lambda refs: [self.quick_setup(each) for each in container.setups_of(refs)]
 
     def read(self, ref: str) -> int:
         """Rows that waves of the last run were given."""

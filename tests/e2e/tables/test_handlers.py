@@ -1,4 +1,4 @@
-"""Requests over a bus, handlers that have partitions indexed for them, status that follows, a namespace that goes."""
+"""Messages of other programs, a worker that does what they ask for, status that follows, a namespace that goes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from instep.answers.status import status_matrix
 from instep.bus.bus import Bus
+from instep.bus.nats.nats_bus import NatsBus
 from instep.container import Container
-from instep.domain.refs import GLOBAL, Scope
-from instep.domain.request_rules import Policy
-from instep.domain.requests import Kind
+from instep.domain.refs import GLOBAL, PartitionRef, Scope
+from instep.domain.requests import Kind, encode, subject_of
 from instep.domain.status import IndexState
+from instep.domain.wants import Retries, WantState
 from instep.entities.setup import EntitySetup
 from instep.jobs.namespaces import delete_namespace
+from instep.jobs.serve import serve, serve_apart
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
-from instep.requests.dispatch import dispatch
-from instep.requests.handler_pool import HandlerPool
-from instep.requests.handlers import Handler, Indexer
+from instep.requests.letters import letters, requeue
+from instep.requests.messages import Messages
 from instep.system import SystemClock
 from instep.telemetry.progress import Silent
+from tests.bus.test_nats_messages import publish
 from tests.doubles.clock import VirtualClock
+from tests.doubles.inbox import MemoryMessages, request_for
 from tests.servers.nats import NatsServer
 
 from .quick import QuickShop
@@ -40,27 +44,27 @@ NAMESPACES = [Scope.parse("1/2"), Scope.parse("1/3")]
 
 @contextmanager
 def opened(shop: Shop) -> Iterator[tuple[Container, Ledger, Bus, Context]]:
-    """In real time: handlers have threads."""
+    """In real time: workers of entities have threads."""
     container = shop.container()
     container.clock = SystemClock()
     with closing(container), closing(container.ledger()) as ledger:
-        yield container, ledger, container.bus(ledger), container.context(ledger, Silent())
+        context = container.context(ledger, Silent())
+        if isinstance(shop, QuickShop):
+            context = shop.quick_context(context)
+        yield container, ledger, container.bus(ledger), context
 
 
-def handle(
-    container: Container,
-    bus: Bus,
-    context: Context,
-    names: Sequence[str] = ("Person", "Ticket"),
-    indexer: Indexer | None = None,
-) -> None:
-    """Until nothing is asked for any more."""
-    handlers = [Handler(name, KINDS[name], Policy()) for name in names]
-    indexer = indexer or container.indexer(context, wait_seconds=60)
-    stopping = threading.Event()
+def handle(shop: Shop, container: Container, context: Context, names: Sequence[str] = ("Person", "Ticket")) -> None:
+    """A worker, until nothing is asked for any more. No namespace is declared."""
     quick = replace(context, timing=replace(context.timing, poll=50))
-    with HandlerPool(handlers, bus, indexer, quick, stopping=stopping, until_idle=True):
-        assert stopping.wait(240)
+    setups_of = shop.setups_of(container) if isinstance(shop, QuickShop) else container.setups_of
+    serve_apart(
+        setups_of([PartitionRef(name) for name in names if KINDS[name] is Kind.GLOBAL]),
+        quick,
+        setups_of=setups_of,
+        open_ended=[name for name in names if KINDS[name] is Kind.NAMESPACE],
+        until_idle=True,
+    )
 
 
 def states(bus: Bus) -> dict[str, IndexState]:
@@ -68,9 +72,23 @@ def states(bus: Bus) -> dict[str, IndexState]:
     return {str(each.namespace): each.state for each in found.namespaces}
 
 
-def ask(bus: Bus, scopes: Sequence[Scope]) -> None:
-    now = SystemClock().now()
-    dispatch(bus, KINDS, scopes, watermark=now, now=now)
+def ask(
+    bus: Bus, ledger: Ledger, scopes: Sequence[Scope], names: Sequence[str] = ("Person", "Ticket"), **retries: Any
+) -> None:
+    """By messages on NATS, which a worker takes; without NATS by those of another bus."""
+    now, kinds = SystemClock().now(), {name: KINDS[name] for name in names}
+    told = MemoryMessages()
+    for scope in scopes:
+        if isinstance(bus, NatsBus):
+            publish(bus, subject_of(scope), encode(request_for(scope, now)))
+        else:
+            told.publish(scope, now)
+    source = bus if isinstance(bus, NatsBus) else cast("Bus", told)
+    take(source, ledger, kinds, Retries(**retries))
+
+
+def take(bus: Bus, ledger: Ledger, kinds: dict[str, Kind], retries: Retries | None = None) -> None:
+    Messages(lambda: bus, ledger, kinds, Silent(), lambda _: retries or Retries()).take()
 
 
 @pytest.fixture
@@ -117,43 +135,45 @@ def on_bus(kind: str, shop: Shop) -> Iterator[None]:
 
 
 def test_a_request_is_handled_by_every_entity_of_its_scope_and_shown_in_the_matrix(quick_on_any_bus: QuickShop) -> None:
-    shop, names = quick_on_any_bus, ["Person", "Ticket"]
-    with opened(shop) as (container, _, bus, context):
-        indexer = shop.indexer(container, context)
+    shop = quick_on_any_bus
+    with opened(shop) as (container, ledger, bus, context):
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.NOT_INDEXED}
-        ask(bus, [GLOBAL, NAMESPACES[0]])
-        handle(container, bus, context, names, indexer)
+        ask(bus, ledger, [GLOBAL, NAMESPACES[0]])
+        handle(shop, container, context)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.NOT_INDEXED}
         assert shop.wrong("Person") == {}
         assert {row["path"][:4] for row in shop.stored("Ticket")} == {"1/2/"}
 
-        ask(bus, NAMESPACES)
-        handle(container, bus, context, names, indexer)
+        ask(bus, ledger, NAMESPACES)
+        handle(shop, container, context)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
-        assert bus.dead_letters() == []
+        assert letters(ledger) == []
+        assert {each.state for each in ledger.wants.newest()} == {WantState.SUCCESSFUL}
 
 
 def test_a_failing_request_is_retried_and_becomes_a_dead_letter(shop: Shop) -> None:
+    right = (shop.root / "instep.yaml").read_text()
     shop.edit("key: id\n    scope: path", "key: idd\n    scope: path")
-    with opened(shop) as (container, _, bus, context):
-        ask(bus, [NAMESPACES[0]])
-        handler = Handler("Ticket", Kind.NAMESPACE, Policy(max_attempts=2, backoff=(0,)))
-        stopping = threading.Event()
-        quick = replace(context, timing=replace(context.timing, poll=50))
-        indexer = container.indexer(context, wait_seconds=60)
-        with HandlerPool([handler], bus, indexer, quick, stopping=stopping, until_idle=True):
-            assert stopping.wait(240)
-        (letter,) = bus.dead_letters()
-        assert letter.attempts == 2
+    with opened(shop) as (container, ledger, bus, context):
+        ask(bus, ledger, [NAMESPACES[0]], max_attempts=2, backoff=(0,))
+        handle(shop, container, context, ["Ticket"])
+        (letter,) = letters(ledger)
+        assert (str(letter.ref), letter.attempts) == ("Ticket@1/2", 2)
         assert "no column 'idd'" in letter.reason
         assert states(bus)["1/2"] is not IndexState.INDEXED
+    (shop.root / "instep.yaml").write_text(right)
+    with opened(shop) as (container, ledger, bus, context):
+        assert requeue(ledger, container.ids, [letter.ref], lambda _: Retries()) == [letter.ref]
+        assert letters(ledger) == []
+        handle(shop, container, context, ["Ticket"])
+        assert states(bus)["1/2"] is IndexState.INDEXED
 
 
 def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> None:
     with opened(shop) as (container, ledger, bus, context):
-        ask(bus, [GLOBAL, *NAMESPACES])
-        handle(container, bus, context)
+        ask(bus, ledger, [GLOBAL, *NAMESPACES])
+        handle(shop, container, context)
         tables = shop.setup("Ticket").target
         delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
@@ -161,8 +181,8 @@ def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> No
             assert {row["path"][:4] for row in shop.stored("Ticket", kind)} == {"1/3/"}
         assert [str(each.ref) for each in ledger.checkpoints.of_entity("Ticket")] == ["Ticket@1/3"]
 
-        ask(bus, NAMESPACES)
-        handle(container, bus, context)
+        ask(bus, ledger, NAMESPACES)
+        handle(shop, container, context)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
         assert ledger.events.verify().differences == ()
@@ -181,45 +201,52 @@ NOTE = """
 
 
 def test_a_deleted_namespace_stays_away_until_it_is_requested_again(quick_on_any_bus: QuickShop) -> None:
-    """Whatever still waits on the bus, also for handlers that come later."""
+    """Whatever still waits, also for entities that come later."""
     shop, (gone, other) = quick_on_any_bus, NAMESPACES
-    with opened(shop) as (container, _, bus, context):
-        ask(bus, NAMESPACES)
-        handle(container, bus, context, ["Ticket"], shop.indexer(container, context))
+    names = ["Ticket", "Note"]
+    with opened(shop) as (container, ledger, bus, context):
+        ask(bus, ledger, NAMESPACES)
+        handle(shop, container, context)
         shop.put("tickets", id=2, title="changed")
         shop.save()
-        ask(bus, NAMESPACES)  # while no handler is there
+        ask(bus, ledger, [other])
+        if isinstance(bus, NatsBus):  # while no worker is there
+            publish(bus, subject_of(gone), encode(request_for(gone, SystemClock().now())))
+        else:
+            ask(bus, ledger, [gone])
         delete_namespace(gone, {"Ticket": shop.setup("Ticket").target}, bus, context)
     project = shop.root / "instep.yaml"
     project.write_text(project.read_text() + NOTE)
     with opened(shop) as (container, ledger, bus, context):
-        indexer = shop.indexer(container, context)
-        handle(container, bus, context, ["Ticket", "Note"], indexer)
-        for name in ("Ticket", "Note"):
+        if isinstance(bus, NatsBus):
+            take(bus, ledger, {name: KINDS[name] for name in names})
+        ask(bus, ledger, [other], names)
+        handle(shop, container, context, names)
+        for name in names:
             assert [each.ref.scope for each in ledger.checkpoints.of_entity(name)] == [other]
             assert {row["path"][:4] for row in shop.stored(name)} == {other.path}
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
-        ask(bus, [gone])
-        handle(container, bus, context, ["Ticket", "Note"], indexer)
+        ask(bus, ledger, [gone], names)
+        handle(shop, container, context, names)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Ticket") == {}
         assert len(shop.stored("Note")) == len(shop.stored("Ticket"))
 
 
-def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: QuickShop) -> None:
+def test_a_worker_that_plans_while_its_namespace_is_deleted_lets_go(quick: QuickShop) -> None:
     with opened(quick) as (container, ledger, bus, context):
         tables = quick.setup("Ticket").target
         deleted: list[str] = []
 
         def choose(setup: EntitySetup, work: int) -> EngineChoice:
-            """Called when the plan is made, and nobody has a lease yet."""
+            """Called when the plan is made, and no worker has a lease yet."""
             if not deleted:
                 deleted.append(setup.ref.label)
                 delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
             return context.choose(setup, work)
 
-        ask(bus, [NAMESPACES[0]])
-        handle(container, bus, context, ["Ticket"], quick.indexer(container, replace(context, choose=choose)))
+        ask(bus, ledger, [NAMESPACES[0]])
+        handle(quick, container, replace(context, choose=choose), ["Ticket"])
         assert deleted == ["Ticket@1/2"]
         assert ledger.checkpoints.of_entity("Ticket") == []
         assert states(bus)["1/2"] is IndexState.NOT_INDEXED
@@ -227,15 +254,42 @@ def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quic
         assert [each for each in ledger.jobs.newest() if not each.state.ended] == []
 
 
-def test_a_handler_that_has_been_there_for_long_sees_that_a_table_has_changed(quick: QuickShop) -> None:
+def test_a_worker_that_has_been_there_for_long_sees_that_a_table_has_changed(quick: QuickShop) -> None:
     quick.edit("node: {label: Person, properties: [id, name]}", "node: {label: Person}")
-    with opened(quick) as (container, _, bus, context):
-        indexer = quick.indexer(container, context)
-        ask(bus, [GLOBAL])
-        handle(container, bus, context, ["Person"], indexer)
-        for number in range(4):
-            quick.put("people", id=number, extra=f"more {number}", at=datetime.now(UTC))
-        quick.save()
-        ask(bus, [GLOBAL])
-        handle(container, bus, context, ["Person"], indexer)
+    with opened(quick) as (container, ledger, bus, context):
+        quick_ones = replace(context, timing=replace(context.timing, poll=50))
+        setups_of = quick.setups_of(container)
+
+        def change() -> bool:
+            """Once the first want has been done, and the worker is still there."""
+            (want,) = ledger.wants.newest(limit=1)
+            if want.state is WantState.SUCCESSFUL and not changed:
+                changed.append(want.id)
+                for number in range(4):
+                    quick.put("people", id=number, extra=f"more {number}", at=datetime.now(UTC))
+                quick.save()
+                ask(bus, ledger, [GLOBAL])
+                return True
+            return False
+
+        changed: list[str] = []
+        ask(bus, ledger, [GLOBAL])
+        people = [PartitionRef("Person")]
+        serve(setups_of(people), quick_ones, until_idle=True, anew=lambda: setups_of(people), also=change)
     assert {row["id"]: row.get("extra") for row in quick.stored("Person")} == {n: f"more {n}" for n in range(4)}
+
+
+def test_many_namespaces_share_the_thread_of_their_entity(quick: QuickShop) -> None:
+    """However many undeclared ones are asked for."""
+    with opened(quick) as (container, ledger, bus, context):
+        names = set[str]()
+        real = context.choose
+
+        def choose(setup: EntitySetup, work: int) -> EngineChoice:
+            names.update(each.name for each in threading.enumerate() if each.name.startswith("worker-"))
+            return real(setup, work)
+
+        ask(bus, ledger, [*NAMESPACES, *(Scope.parse(str(number)) for number in range(20, 40))])
+        handle(quick, container, replace(context, choose=choose), ["Ticket"])
+        assert names == {"worker-Ticket"}
+        assert {each.state for each in ledger.wants.newest()} == {WantState.SUCCESSFUL}

@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         "letters are dropped when nobody was named",
-        "cli/requests.py",
+        "cli/letters.py",
         "    if bool(refs) == everything:\n",
         "    if refs and everything:\n",
         ("tests/cli/test_bus_commands.py",),

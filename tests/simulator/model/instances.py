@@ -103,12 +103,18 @@ def wants(tables: Tables, ref: PartitionRef | None, *, open_only: bool, after: s
 def startable_wants(tables: Tables, refs: Collection[PartitionRef]) -> list[Want]:
     now, state, known = log.present(tables), tables.state, {str(each) for each in refs}
     found = dict.fromkeys(
-        next((id for id in waiting if _is_startable(state.wants[id], now)), None)
+        next((id for id in waiting if state.wants[id].can_begin(now)), None)
         for (ref, _), waiting in state.open.items()
         if ref in known
     )
     return [each for id, each in state.wants.items() if id in found]
 
 
-def _is_startable(want: Want, now: int) -> bool:
-    return want.state is WantState.IDLE and (want.needed is None or want.needed <= now)
+def open_refs(tables: Tables, *, in_hand: bool = False) -> list[PartitionRef]:
+    now, state = log.present(tables), tables.state
+
+    def wanted(want: Want) -> bool:
+        return not in_hand or want.state is not WantState.IDLE or want.can_begin(now)
+
+    found = {ref for (ref, _), waiting in state.open.items() if any(wanted(state.wants[id]) for id in waiting)}
+    return sorted(map(PartitionRef.parse, found))

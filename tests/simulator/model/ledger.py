@@ -21,6 +21,7 @@ from instep.domain.state import State
 from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
+from instep.errors import Conflict
 from instep.ledger.checkpoints import Checkpoint, Checkpoints
 from instep.ledger.documents import Documents
 from instep.ledger.event_log import LogRow
@@ -39,6 +40,7 @@ from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import NewPart, Parts
 from instep.ledger.slices import SlicePlace, Slices, SliceView
+from instep.ledger.status_keys import StatusKeys, StatusRow
 from instep.ledger.sweep import Swept
 from instep.ledger.verification import Verified
 from instep.ledger.wants import Wants
@@ -454,6 +456,42 @@ class _Wants(_Kept, Wants):
         with self._lock:
             return instances.startable_wants(self._tables, refs)
 
+    def open_refs(self) -> list[PartitionRef]:
+        with self._lock:
+            return instances.open_refs(self._tables)
+
+    def refs_in_hand(self) -> list[PartitionRef]:
+        with self._lock:
+            return instances.open_refs(self._tables, in_hand=True)
+
+    def given_up(self) -> list[Want]:
+        with self._lock:
+            return [each for each in reversed(self._tables.state.wants.values()) if each.given_up]
+
+
+class _StatusKeys(_Kept, StatusKeys):
+    def put(self, key: str, value: str | None, *, revision: int | None = None) -> int:
+        with self._lock:
+            before, number = self._tables.status_keys.get(key, (None, 0))
+            found = 0 if before is None else number
+            if revision is not None and found != revision:
+                raise Conflict(f"{key} has changed: its revision is {found}, not {revision}")
+            if before is None and value is None:
+                return number
+            self._tables.status_keys[key] = (value, number + 1)
+            return number + 1
+
+    def get(self, key: str) -> StatusRow | None:
+        with self._lock:
+            value, number = self._tables.status_keys.get(key, (None, 0))
+            return None if value is None else StatusRow(key, value, number)
+
+    def under(self, prefix: str) -> list[StatusRow]:
+        with self._lock:
+            rows = [(key, *row) for key, row in self._tables.status_keys.items()]
+        below = [row for row in rows if row[0] == prefix or row[0].startswith(f"{prefix}.")]
+        return [StatusRow(key, value, number) for key, value, number in sorted(below) if value is not None]
+
 
 class _Events(_Kept, Events):
     def append(self, events: Sequence[Event]) -> list[Recorded]:
@@ -513,6 +551,7 @@ class ModelLedger(Ledger):
         self.events = _Events(self._tables, self._lock)
         self.key_leases = _KeyLeases(self._tables, self._lock)
         self.paces = _Paces(self._tables, self._lock)
+        self.status_keys = _StatusKeys(self._tables, self._lock)
 
     def close(self) -> None:
         """Nothing is open."""

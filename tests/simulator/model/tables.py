@@ -154,6 +154,7 @@ class Tables:
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     listing_problems: dict[PartitionRef, str] = field(default_factory=dict)
     paces: dict[tuple[str, str, str], Measured] = field(default_factory=dict)
+    status_keys: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)
     holds: MemoryHolds = field(init=False)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
-from nats.js.api import DEFAULT_PREFIX, KeyValueConfig, StorageType, StreamConfig
+from nats.js.api import KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 from nats.js.kv import KV_OP
 
@@ -110,11 +108,11 @@ class Connection:
         self.address = address
         self.client = _Client()
         self.requests = f"{address.prefix}_requests"
-        self.deliveries = f"{address.prefix}_deliveries"
         self.status = f"{address.prefix}_status"
         #: How long one answer is waited for.
         self.timeout = min(_ANSWER_SECONDS, patience)
         self._patience = patience
+        self._closing = False
         self._errors: list[Exception] = []
         self._refused = asyncio.Event()
         self._loop = Loop("instep-nats")
@@ -131,6 +129,7 @@ class Connection:
             raise _known(error, self.address.label) from error
 
     def close(self) -> None:
+        self._closing = True
         try:
             self._loop.run(self._close())
         finally:
@@ -201,7 +200,7 @@ class Connection:
             await jetstream.add_stream(
                 StreamConfig(
                     name=self.requests,
-                    subjects=[f"{prefix}.request.>", f"{prefix}.again.>"],
+                    subjects=[f"{prefix}.request.>"],
                     max_msgs_per_subject=1,
                     max_msg_size=4 * MAX_BYTES,
                     storage=StorageType.FILE,
@@ -209,12 +208,11 @@ class Connection:
                     allow_direct=True,
                 )
             )
-        for bucket in (self.deliveries, self.status):
-            try:
-                await jetstream.stream_info(f"KV_{bucket}")
-            except NotFoundError:
-                config = KeyValueConfig(bucket, max_value_size=2 * MAX_VALUE, storage=StorageType.FILE, direct=True)
-                await jetstream.create_key_value(config)
+        try:
+            await jetstream.stream_info(f"KV_{self.status}")
+        except NotFoundError:
+            config = KeyValueConfig(self.status, max_value_size=2 * MAX_VALUE, storage=StorageType.FILE, direct=True)
+            await jetstream.create_key_value(config)
 
     # Asking.
 
@@ -225,22 +223,14 @@ class Connection:
             try:
                 return await ask()
             except _OUTAGES as error:
+                if self._closing:
+                    raise asyncio.CancelledError from error
                 if time.monotonic() < deadline:
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
                 if writes:
                     raise Unknown(f"{self.address.label}: the bus did not say what became of a change") from error
                 raise Transient(f"{self.address.label}: the bus does not answer") from error
-
-    async def now(self) -> int:
-        """The server's clock."""
-        answer = await self.with_retries(
-            lambda: self.client.request(f"{DEFAULT_PREFIX}.STREAM.INFO.{self.requests}", timeout=self.timeout)
-        )
-        said = json.loads(answer.data)
-        if "error" in said:
-            raise APIError.from_error(said["error"])
-        return round(datetime.fromisoformat(said["ts"]).timestamp() * 1_000)
 
 
 def is_wrong_revision(error: APIError) -> bool:

@@ -84,8 +84,3 @@ class Bucket:
 
     async def _find(self, pattern: str) -> dict[str, Found]:
         return await find(self._connection, self._name, pattern)
-
-    async def forget(self, pattern: str) -> None:
-        """Remove keys with their history."""
-        stream, subject = f"KV_{self._name}", f"$KV.{self._name}.{pattern}"
-        await self._connection.with_retries(lambda: self._jetstream.purge_stream(stream, subject=subject))

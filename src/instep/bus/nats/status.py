@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.bus.bus import StatusEntry
+from instep.bus.bus import StatusEntry, check_revision, entry_of
 from instep.bus.nats.connection import Connection
 from instep.bus.nats.entry import Found
 from instep.bus.nats.keys import Bucket
-from instep.bus.slot_bus import demand_revision, entry_of
 from instep.domain import status
 
 
 class NatsStatusKeys:
-    """Implements `port.StatusKeys`. The value is read before it is written even where no revision is wanted: a write
+    """Implements `bus.StatusKeys`. The value is read before it is written even where no revision is wanted: a write
     that was held up while the server was away must not come after a later one.
     """
 
@@ -27,7 +26,7 @@ class NatsStatusKeys:
         data = status.encode(value).encode()
 
         def change(found: Found | None) -> bytes:
-            demand_revision(key, found.revision if found else 0, revision)
+            check_revision(key, found.revision if found else 0, revision)
             return data
 
         return self._connection.run(self._bucket.change(key, change))
@@ -41,7 +40,7 @@ class NatsStatusKeys:
         status.demand_key(key)
 
         def change(found: Found | None) -> None:
-            demand_revision(key, found.revision if found else 0, revision)
+            check_revision(key, found.revision if found else 0, revision)
 
         self._connection.run(self._bucket.change(key, change))
 

@@ -116,10 +116,17 @@ class Step:
         self.succeed(old, old.ref, old.generation, reason, by)
 
     def fail(self, instance: Instance, state: WantState, error: str, upstream: tuple[str, ...] = ()) -> None:
-        """Wants that wait for this instance fail with it."""
+        """An attempt of the wants that wait for this instance fails with it."""
         for want in self.state.open_wants(instance.ref, instance.generation):
-            if not want.satisfied_by(instance):
-                self.end(replace(want, state=state, ended_at=self.at, error=error, upstream=upstream))
+            if not (want.satisfied_by(instance) or want.rests(self.at)):
+                self.attempted(want.failed(state, self.at, error, upstream))
+
+    def attempted(self, want: Want) -> None:
+        """A want after a failed attempt: it waits for the next one, or has ended."""
+        if want.ended_at is not None:
+            self.end(want)
+        else:
+            self._change(want)
 
     def begin(self, want: Want, current: Sequence[Instance | None]) -> None:
         """A new want, and the canonical instances of its refs: it is among those that wait, unless it need not."""
@@ -172,7 +179,7 @@ class Step:
         now, waits = state_of(want.needed, current)
         if now is _SUCCESSFUL:
             uuids = tuple(map(_uuid, current))
-            self.end(replace(want, state=now, ended_at=self.at, upstream=(), instances=uuids))
+            self.end(replace(want, state=now, ended_at=self.at, upstream=(), instances=uuids, error=None))
         elif now is not want.state or waits != want.upstream:
             self._change(replace(want, state=now, upstream=waits))
 

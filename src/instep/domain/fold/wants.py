@@ -30,16 +30,34 @@ def _created(step: Step, event: e.WantCreated) -> None:
         step.state.text(event.by),
         traceparent=event.traceparent,
         settings=event.settings,
+        retries=event.retries,
     )
     step.begin(want, current)
 
 
-def _canceled(step: Step, event: e.WantCanceled) -> None:
-    want = step.wants.get(event.want)
+def _failed(step: Step, event: e.WantFailed) -> None:
+    want = _open(step, event.want)
+    if event.final:
+        step.end(replace(want, state=WantState.FAILED, ended_at=step.at, error=event.error, upstream=()))
+        return
+    if want.state is not _IDLE:
+        raise Refused("not-allowed", f"want {want.id} is {want.state}: a job is there for it")
+    if want.rests(step.at):
+        raise Refused("not-allowed", f"want {want.id} pauses after its last attempt")
+    step.attempted(want.failed(WantState.FAILED, step.at, event.error))
+
+
+def _open(step: Step, id: str) -> Want:
+    want = step.wants.get(id)
     if want is None:
-        raise Refused("unknown-want", f"no want {event.want} is known")
+        raise Refused("unknown-want", f"no want {id} is known")
     if want.ended_at is not None:
         raise Refused("not-allowed", f"want {want.id} has ended, and is {want.state}")
+    return want
+
+
+def _canceled(step: Step, event: e.WantCanceled) -> None:
+    want = _open(step, event.want)
     by = f" by {event.by}" if event.by else ""
     why = f": {event.why}" if event.why else ""
     step.end(replace(want, state=_CANCELED, ended_at=step.at, error=f"canceled{by}{why}", upstream=()))
@@ -98,6 +116,7 @@ def _waiting_for(state: State, start: list[Key], goal: set[Key]) -> Key | None:
 
 RULES: Mapping[type[e.Event], Rule] = {
     e.WantCreated: _created,
+    e.WantFailed: _failed,
     e.WantCanceled: _canceled,
     e.DependencyMissed: _missed,
 }

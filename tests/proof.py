@@ -44,6 +44,24 @@ ROOMS: Final = {
             "requirements.lock",
         ),
     ),
+    # Tables that Spark reads.
+    "sources": Room(
+        ("tests/sources",),
+        (
+            *("src/instep/clickhouse", "src/instep/domain", "src/instep/pipeline/engine", "src/instep/sources"),
+            *("src/instep/arrow_types.py", "src/instep/errors.py"),
+            *("tests/contracts", "tests/servers", "tests/sources", "requirements.lock"),
+        ),
+    ),
+    # Spark through Connect.
+    "engine": Room(
+        ("tests/engine",),
+        (
+            *("src/instep/pipeline", "src/instep/domain", "src/instep/jobs"),
+            *("src/instep/error_transport.py", "src/instep/errors.py", "src/instep/own_code.py"),
+            *("tests/contracts", "tests/engine", "requirements.lock"),
+        ),
+    ),
 }
 
 

@@ -28,6 +28,7 @@ def test_sides_do_every_job_once(server: DurablePostgres) -> None:
         assert bench.turn(queue, 50, churn=1) > 0
 
 
+@pytest.mark.long
 def test_statistics_are_asked(server: DurablePostgres, tmp_path: Path) -> None:
     for url in (server.create("asked"), f"sqlite:///{tmp_path / 'ledger.db'}"):
         asked = ask("ledger", url, 2_100, repeat=2)
@@ -35,6 +36,7 @@ def test_statistics_are_asked(server: DurablePostgres, tmp_path: Path) -> None:
         assert len(statistics_rows(asked)[1]) == 3
 
 
+@pytest.mark.long
 def test_the_ledgers_share_of_a_job_is_summed_up(server: DurablePostgres, tmp_path: Path) -> None:
     share = spark_job(server.create("job"), tmp_path, documents=40, buckets=8, engine="inline")
     assert share.slices == 8

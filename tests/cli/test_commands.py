@@ -137,7 +137,10 @@ def test_status_reports_when_the_alias_differs_from_the_record(
     assert any("serves nothing" in note for note in status["notes"])
 
 
-def test_check_finds_everything_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_everything_in_order(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))  # That it starts Spark is seen in `tests/docs`.
     findings = {each["subject"]: each["health"] for each in json.loads(answer(capsys, "check", "--json"))}
     assert findings["source of Document"] == "ok"
     assert findings["target index"] == "ok"

@@ -68,7 +68,7 @@ def switched(capsys: pytest.CaptureFixture[str]) -> None:
         said(capsys, "queue", command, "bills")
 
 
-@pytest.mark.parametrize("make", [sqlite_tables, chdb_tables, postgres_tables])
+@pytest.mark.parametrize("make", [sqlite_tables, pytest.param(chdb_tables, marks=pytest.mark.long), postgres_tables])
 def test_the_story_of_a_queue(
     make: Callable[[Path], Tables],
     folder: Path,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from instep.cli import main
 from instep.project.load import load_project
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -22,19 +23,25 @@ def _block(language: str) -> str:
     return found[1]
 
 
-def test_the_tour_and_the_python_example_work_as_written(tmp_path: Path) -> None:
+def test_the_tour_and_the_python_example_work_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     commands = [line.removeprefix("$ ") for line in _block("console").splitlines()]
     assert len(commands) == 10
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
     said: dict[str, str] = {}
     for command in commands:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        if not command.startswith("instep "):
+            subprocess.run(["/bin/sh", "-c", command], check=True)
+            continue
+        # In this process: starting Python for each takes longer than what it does. That the program is there is seen
+        # in `tests/packaging`.
+        code = main(shlex.split(command)[1:])
+        heard = capsys.readouterr()
         # Changes are pending: that is what 2 says.
-        assert done.returncode == (2 if command == "instep plan" else 0), f"{command}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr
-        said[command] = done.stdout
+        assert code == (2 if command == "instep plan" else 0), f"{command}\n{heard.out}{heard.err}"
+        assert "Traceback" not in heard.err
+        said[command] = heard.out
     assert "moon pulls the sea" in said['instep search "moon and sea"']
     (again,) = json.loads(said["instep run --json"])
     assert again["counts"]["written"] == 1

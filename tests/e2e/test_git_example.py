@@ -182,6 +182,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long  # Graphs are made of tables in other tests, too; this is of the example.
 def test_a_history_becomes_a_graph_and_stays_in_step(
     example: dict[str, Any],
     repository: Repository,

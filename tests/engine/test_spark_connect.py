@@ -17,7 +17,7 @@ import pytest
 import instep
 from tests.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ from instep.pipeline.engine.settings import SparkSettings
 from instep.pipeline.engine.spark_engine import SparkEngine
 from tests.contracts.engine import RowFiles, a_wave, written
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 
 class Kept:

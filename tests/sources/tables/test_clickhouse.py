@@ -83,6 +83,12 @@ class TestInProcess(ClickHouseContract):
         return folder
 
 
+def test_a_server_in_short(server: str) -> None:
+    rows = padded_rows()
+    check_in_short(clickhouse_tables.made(server, table_of(rows), order="(path, id)"), session, rows)
+
+
+@pytest.mark.proof
 class TestServer(ClickHouseContract):
     @pytest.fixture
     def uri(self, server: str) -> str:

@@ -16,7 +16,7 @@ from instep.pipeline.engine.sparkapi import explained
 from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Sessions, TableSource
-from tests.contracts.table_source import Make, TableSourceContract
+from tests.contracts.table_source import Make, TableSourceContract, check_in_short
 from tests.contracts.table_source_rows import ROWS, SHARP, TEXTS, cuts, micros, some_rows, table_of
 from tests.servers.jars import jar
 from tests.servers.mariadb import running_mariadb
@@ -38,6 +38,13 @@ def sessions() -> Sessions:
     return session
 
 
+def test_a_database_in_short(server: PostgresServer, sessions: Sessions) -> None:
+    rows = some_rows()
+    put(server, "in short", table_of(rows))
+    check_in_short(SparkTable("jdbc", table='"in short"', options=options(server)), sessions, rows)
+
+
+@pytest.mark.proof
 class TestPostgres(TableSourceContract):
     @pytest.fixture
     def sessions(self) -> Sessions:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: What Delta and Iceberg are asked for is what files are, in the same words; they take a Spark of their own.
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 
 def frame_of(table: pa.Table, folder: Path) -> DataFrame:
@@ -69,12 +69,14 @@ class LakeContract(TableSourceContract):
         return lambda table, *, name="table": type(self).written(table, tmp_path, name)
 
 
+@pytest.mark.long
 class TestDelta(LakeContract):
     # Others need a setting of the table (column mapping).
     odd_names: ClassVar[Sequence[str]] = ["plain", "with.dot", "with`tick", 'with"quote', "it's", "ünïcode", "select"]
     written = staticmethod(delta)
 
 
+@pytest.mark.long
 class TestIceberg(LakeContract):
     written = staticmethod(iceberg)
 

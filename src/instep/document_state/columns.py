@@ -1,4 +1,4 @@
-"""Listings and changes of documents in columns, which look like sequences of documents to whoever wants a few."""
+"""Listings and changes of documents in columns, which look like sequences of documents to callers that want a few."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from instep.domain.manifest import Action, DocumentChange, SourceDocument
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that become Python objects at once, when somebody looks at all of them.
+#: Rows that become Python objects at once, when a caller reads all of them.
 _AT_ONCE: Final = 10_000
 
 #: Up to so many documents are compared one by one: importing Arrow takes longer.

@@ -143,7 +143,7 @@ def state_of(changes: Difference) -> list[str]:
 
 
 class PlannedChanges(Sequence[Planned]):
-    """The same changes for a plan that explains them, made when somebody looks at them."""
+    """The same changes for a plan that explains them, made when they are read."""
 
     def __init__(self, changes: Sequence[DocumentChange]) -> None:
         self._changes = changes

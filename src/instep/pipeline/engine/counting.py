@@ -51,7 +51,7 @@ class Counted:
     def _counted(self, chunks: Batches) -> Batches:
         try:
             file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
-        except OSError:  # Another machine, or nobody waits for the wave any more.
+        except OSError:  # Another machine, or no caller waits for the wave any more.
             yield from chunks
             return
         try:

@@ -213,7 +213,7 @@ def _finish_other(ledger: Ledger) -> None:
 
 def make_old_requests(engine: Engine) -> None:
     """Requests as handlers had them: one waits, one is in work beside a newer one, one is done, one was given up."""
-    upgrade(engine, "0012")
+    upgrade(engine, "0013")
     tables = MetaData()
     tables.reflect(engine)
     none = {"buried_watermark": None, "buried_attempts": None, "buried_reason": None, "buried_at": None}

@@ -323,6 +323,43 @@ def test_rows_that_come_late_are_reported(shop: QuickShop) -> None:
     assert shop.wrong("Person") == {}
 
 
+def test_rows_that_are_ahead_of_the_clock_are_reported(shop: QuickShop) -> None:
+    """A table of local times east of Greenwich would be indexed as an empty one, without a word."""
+    for number, ahead in ((901, timedelta(hours=10)), (902, timedelta(seconds=90))):
+        shop.put("people", at=shop.now + ahead, id=number, name="local time")
+    shop.save()
+    (told,) = shop.run("Person")["Person"].notes
+    assert told.startswith("warning: some rows have a at that is ahead of now")
+    shop.clock.sleep(timedelta(minutes=5).total_seconds())
+    refreshed = shop.run("Person")["Person"]
+    assert refreshed.notes == [told]
+    assert shop.read("Person") == 1
+    assert list(shop.wrong("Person")) == ["Person/"]
+    shop.clock.sleep(timedelta(hours=10).total_seconds())
+    assert shop.run("Person")["Person"].notes == []
+    assert shop.wrong("Person") == {}
+
+
+def test_rows_in_no_namespace_are_counted(shop: QuickShop) -> None:
+    """Once, and with one of their paths: what is wrong with it can be seen."""
+    shop.put("tickets", id=901, path="1/2", title="new", author=None)
+    shop.put("tickets", id=902, path="1/2/7", title="new", author=None)
+    shop.put("tickets", id=903, path="9/", title="new", author=None)
+    shop.put("tickets", id=904, path=None, title="new", author=None)
+    shop.save()
+    results = shop.run("Ticket")
+    assert [each.notes for each in results.values()][1:] == [[]]
+    (told,) = results["Ticket@1/2"].notes
+    assert told.startswith("warning: 3 rows in no namespace that is indexed, such as path = '1/2': nothing is made of")
+    assert {901, 902, 903, 904} & {row["id"] for row in shop.stored("Ticket")} == {902}
+    assert shop.run("Ticket", full_refresh=True)["Ticket@1/2"].notes == [told]
+    for number in (901, 903, 904):
+        shop.remove("tickets", number)
+    shop.save()
+    assert shop.run("Ticket", full_refresh=True)["Ticket@1/2"].notes == []
+    assert shop.wrong("Ticket") == {}
+
+
 @pytest.mark.parametrize("watermark", ["none", "restored"])
 def test_a_rebuild_of_a_namespace_whose_watermarks_went_back_is_refused_and_loses_nothing(
     shop: QuickShop, watermark: str

@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "nobody is told of rows without a watermark where all are read",
         "entities/tables/changes.py",
-        "        warnings=_without_watermark(setup, selection) if windows else [],\n",
-        "",
+        "    return [*_without_watermark(setup, selection), *_ahead(setup, request)]\n",
+        "    return _ahead(setup, request)\n",
         ("tests/e2e/tables/test_windows.py::test_rows_without_a_watermark_come_with_the_first_window_only",),
     ),
 ]

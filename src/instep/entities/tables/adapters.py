@@ -77,6 +77,10 @@ class TableAdapters(EntitySetup):
         """
         if self.rows.scope is None or self.rows.scope in self.rows.key:
             return None
-        built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))
         own = self.ref.scope
-        return tuple(sorted({each for each in (*self.declared, *built) if not (each.within(own) or own.within(each))}))
+        return tuple(each for each in self.indexed(ledger) if not (each.within(own) or own.within(each)))
+
+    def indexed(self, ledger: Ledger) -> tuple[Scope, ...]:
+        """All namespaces that are indexed, in order."""
+        built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))
+        return tuple(sorted({*self.declared, *built}))

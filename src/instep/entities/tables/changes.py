@@ -34,7 +34,7 @@ from instep.entities.tables.change_queue import EntityQueue
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
-from instep.sources.tables.predicates import MAX_RANGES
+from instep.sources.tables.predicates import MAX_RANGES, MAX_SCOPES
 
 _WHOLE_NUMBERS = (TypeName.INT32, TypeName.INT64)
 
@@ -137,6 +137,9 @@ def _maker(setup: TableAdapters) -> Callable[[int], Key]:
 #: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
 MICROS = 1_000
 
+#: A watermark that is no further ahead of the ledger's clock is not worth a warning.
+_CLOCKS_DIFFER = 60_000
+
 #: Key quantiles probed per slice.
 _BINS_PER_SLICE = 40
 _BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
@@ -199,6 +202,7 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
         return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)
+    warnings += _ahead(setup, request)
     part = RowSlice(0, 1, window, (), KeyRange())
     return Found(
         kind=Kind.REFRESH,
@@ -209,6 +213,40 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
         target=window.target // MICROS,
         warnings=warnings,
     )
+
+
+def _unread(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
+    """Warnings about rows that no window has."""
+    return [*_without_watermark(setup, selection), *_ahead(setup, request)]
+
+
+def _ahead(setup: TableAdapters, request: PlanRequest) -> list[str]:
+    """A warning about rows whose watermark is ahead of the clock: as when local times are taken for times in UTC."""
+    soon = (request.ledger.now() + _CLOCKS_DIFFER) * MICROS
+    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, soon):
+        return []
+    return [
+        f"warning: some rows have a {setup.rows.watermark} that is ahead of now: no run sees them before that time has "
+        "come. A time without a zone is taken for one in UTC; `sql` can convert a local one"
+    ]
+
+
+def _homeless(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
+    """A warning about rows that are in no indexed namespace. It is found out once, with the first of those declared."""
+    scopes = setup.indexed(request.ledger)
+    name = setup.rows.scope
+    if name is None or not setup.declared or setup.ref.scope != min(setup.declared) or len(scopes) > MAX_SCOPES:
+        return []
+    others = replace(selection, others=scopes)
+    found = setup.source.histogram(setup.spark, setup.rows, others, (name,), bins=1).rows
+    if not found:
+        return []
+    ends = setup.source.extremes(setup.spark, setup.rows, others, name)
+    example = f", such as {name} = {ends[0].values[0]!r}" if ends else f" (without {name})"
+    return [
+        f"warning: {amount(found, 'row')} in no namespace that is indexed{example}: nothing is made of them. A path "
+        "ends with a slash; `namespaces` declares others"
+    ]
 
 
 def _without_watermark(setup: TableAdapters, selection: Selection) -> list[str]:
@@ -295,7 +333,7 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
         counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
         target=asked - setup.lag if window else None,
-        warnings=_without_watermark(setup, selection) if windows else [],
+        warnings=[*(_unread(setup, request, selection) if windows else []), *_homeless(setup, request, selection)],
     )
 
 

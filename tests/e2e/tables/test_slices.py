@@ -42,6 +42,9 @@ class Rows:
 
     text = "rows"
 
+    def changed(self, *_asked: Any) -> bool:
+        return False
+
     def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
         return 0
 
@@ -72,7 +75,7 @@ def setups(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableSetup]:
 
 def found(setup: TableSetup, keys: Sequence[Key], slices: int | None, *, even: bool = False) -> Found:
     slicing = replace(setup.slicing, slices=slices, even=even)
-    asked = replace(setup, source=Rows(keys), slicing=slicing)  # type: ignore[arg-type]  # as much of one as is asked
+    asked = replace(setup, source=Rows(keys), slicing=slicing, declared=())  # type: ignore[arg-type]  # as much of one as is asked
     question = PlanRequest(
         ledger=_Clock(),  # type: ignore[arg-type]  # it is asked for the time only
         options=PlanOptions(),

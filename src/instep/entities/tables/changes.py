@@ -233,9 +233,11 @@ def _ahead(setup: TableAdapters, request: PlanRequest) -> list[str]:
 
 def _homeless(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
     """A warning about rows that are in no indexed namespace. It is found out once, with the first of those declared."""
-    scopes = setup.indexed(request.ledger)
     name = setup.rows.scope
-    if name is None or not setup.declared or setup.ref.scope != min(setup.declared) or len(scopes) > MAX_SCOPES:
+    if name is None or not setup.declared or setup.ref.scope != min(setup.declared):
+        return []
+    scopes = setup.indexed(request.ledger)
+    if len(scopes) > MAX_SCOPES:
         return []
     others = replace(selection, others=scopes)
     found = setup.source.histogram(setup.spark, setup.rows, others, (name,), bins=1).rows

@@ -10,17 +10,21 @@ if TYPE_CHECKING:
 
     from instep.app import Instep, load
     from instep.errors import InstepError, UserError
+    from instep.ledger.key_leases import KeyFailure
     from instep.project import Project
+    from instep.queues.consumers import Ack
 
 _HOMES = {
     "Instep": "instep.app",
     "load": "instep.app",
     "Project": "instep.project",
+    "Ack": "instep.queues.consumers",
+    "KeyFailure": "instep.ledger.key_leases",
     "InstepError": "instep.errors",
     "UserError": "instep.errors",
 }
 
-__all__ = ["Instep", "InstepError", "Project", "UserError", "__version__", "load"]
+__all__ = ["Ack", "Instep", "InstepError", "KeyFailure", "Project", "UserError", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ import instep
 from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.cli import main
+from instep.cli.texts import moment_text
 from instep.container import Container
 from instep.domain.events import WantCreated, WantFailed
 from instep.domain.jobs import JobState
@@ -262,8 +263,13 @@ def test_checkpoints_and_slices_of_a_running_build(
     [found] = answer(capsys, "checkpoints", "--entity", "User")
     checkpoint = ledger.checkpoints.get(PartitionRef("User"))
     assert checkpoint is not None
-    assert (found["key"], found["state"], found["watermark"]) == ("global.User", "complete", checkpoint.watermark)
+    assert (found["key"], found["state"], found["watermark"]) == (
+        "global.User",
+        "complete",
+        checkpoint.watermark * 1_000,
+    )
     assert ["global.User", "complete"] in [line.split()[:2] for line in said(capsys, "checkpoints").splitlines()]
+    assert moment_text(checkpoint.watermark) in said(capsys, "checkpoints")
     assert said(capsys, "checkpoints", "--namespace", "7") == "No checkpoints: nothing of it is indexed.\n"
 
 

@@ -60,6 +60,24 @@ def test_the_declarations_of_the_readme_are_valid(tmp_path: Path, declaration: s
     assert {*project.entities, *project.queues} == set(re.findall(r"^  (\w+):$", declaration, re.MULTILINE))
 
 
+def test_an_entity_of_the_docs_takes_from_the_queue_of_the_docs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    queue, entity = (
+        re.search(rf"```yaml\n({kind}:.*?)```", (docs / page).read_text(encoding="utf-8"), re.DOTALL)
+        for kind, page in (("queues", "queues.md"), ("entities", "tables.md"))
+    )
+    assert queue
+    assert entity
+    file = tmp_path / "instep.yaml"
+    targets = "targets: {main: {type: lance, uri: index}}"
+    file.write_text(f"name: docs\n{targets}\n{queue[1]}{entity[1]}", encoding="utf-8")
+    monkeypatch.setenv("CLICKHOUSE_PASSWORD", "s3cret")
+    project = load_project(file)
+    assert project.entities["Match"].changes.queue in project.queues  # type: ignore[union-attr]  # it is a table
+
+
 def test_every_document_the_readme_points_to_is_there() -> None:
     root = Path(__file__).parents[2]
     for target in re.findall(r"\]\(([^)#:]+)\)", README):

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
+from instep import Ack, KeyFailure
 from instep.domain.key_leases import KeyLeaseState
-from instep.ledger.key_leases import KeyFailure
-from instep.queues.consumers import Ack, Effect, Wanted, acknowledge, fail, next_keys
+from instep.queues.consumers import Effect, Wanted, acknowledge, fail, next_keys
 from tests.contracts.pending_tables import created
 from tests.queues.postgres_tables import PostgresTables
 from tests.servers.ledgers import LedgerDatabase, postgres_ledger

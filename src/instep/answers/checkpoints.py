@@ -15,7 +15,7 @@ COMPLETE = "complete"
 
 
 class Checkpoint(Answer):
-    """`state` is `complete` for that of a partition (`watermark`: up to when, in ms), else how far a slice of an open
+    """`state` is `complete` for that of a partition (`watermark`: up to when, in µs), else how far a slice of an open
     part is.
     """
 
@@ -50,7 +50,7 @@ def _whole(checkpoint: stored.Checkpoint) -> Checkpoint:
         key=str(CheckpointKey(checkpoint.ref)),
         generation=checkpoint.generation,
         state=COMPLETE,
-        watermark=checkpoint.watermark,
+        watermark=checkpoint.watermark * 1_000,
         job=checkpoint.job_id,
         instance=checkpoint.instance,
     )

@@ -43,7 +43,7 @@ def _show(out: Output, found: Sequence[Checkpoint]) -> None:
         [
             each.key,
             each.state,
-            None if each.watermark is None else moment_text(each.watermark),
+            None if each.watermark is None else moment_text(each.watermark // 1_000),
             id_text(each.job),
             each.generation or None,
             each.error,

@@ -89,7 +89,7 @@ class Events(Fixtures):
     def test_an_event_is_a_row_that_any_program_can_read(self, ledger: Ledger) -> None:
         ledger.events.append([_want("a")])
         [(sequence, at, kind, version, body)] = ledger.events.rows()
-        assert (sequence, at, kind, version) == (1, START, "want.created", 2)
+        assert (sequence, at, kind, version) == (1, START, "want.created", 3)
         assert decode(kind, version, body) == _want("a")
 
     def test_the_log_is_read_on_from_where_one_was(self, ledger: Ledger) -> None:

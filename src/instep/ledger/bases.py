@@ -1,11 +1,13 @@
 """Base files: what is known of an instance's documents, in Arrow columns beside the ledger, which says which of them
 count.
 
-They say nothing that the ledger does not: one that is lost, torn or not named costs a read of the table.
+They say nothing that the ledger does not: one that is lost, torn, damaged or not named costs a read of the table. A
+file is called after the digest of its bytes, so the name that the ledger has tells whether it is as it was written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -35,29 +37,33 @@ class BaseFiles:
     folder: Path
 
     def read(self, name: str) -> pa.Table | None:
-        """A file, mapped into memory: what is not looked at is not read. None if it is lost."""
+        """A file, mapped into memory. None if it is lost or damaged: Arrow itself does not look, and takes wrong bytes
+        for values, or crashes on them.
+        """
         import pyarrow as pa
 
         try:
             with pa.memory_map(str(self.folder / f"{name}{_SUFFIX}")) as mapped:
-                return pa.ipc.open_file(mapped).read_all()
+                whole = mapped.read_buffer()
+                return pa.ipc.open_file(whole).read_all() if _digest(whole) == name else None
         except (OSError, pa.ArrowInvalid):
             return None
 
     def write(self, table: pa.Table) -> str:
-        """Write a file, and return its name, which no other ever has. It is whole, or not there."""
+        """Write a file, and return its name, which only the same bytes have. It is whole, or not there."""
         import pyarrow as pa
 
-        name = uuid.uuid4().hex
         self.folder.mkdir(parents=True, exist_ok=True)
-        torn = self.folder / name
+        torn = self.folder / uuid.uuid4().hex
         try:
             with torn.open("wb") as file:
                 with pa.ipc.new_file(file, table.schema) as writer:
                     writer.write_table(table)
                 file.flush()
                 os.fsync(file.fileno())
-            torn.rename(torn.with_suffix(_SUFFIX))
+            with pa.memory_map(str(torn)) as mapped:
+                name = _digest(mapped.read_buffer())
+            torn.replace(self.folder / f"{name}{_SUFFIX}")
         except BaseException:
             with suppress(OSError):
                 torn.unlink()
@@ -71,3 +77,7 @@ class BaseFiles:
                 ours = _NAME.fullmatch(file.stem) is not None
                 if ours and file.stem not in names and time.time() - file.stat().st_mtime > _GRACE:
                     file.unlink(missing_ok=True)
+
+
+def _digest(whole: pa.Buffer) -> str:
+    return hashlib.blake2b(whole, digest_size=16).hexdigest()

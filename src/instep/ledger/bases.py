@@ -63,7 +63,7 @@ class BaseFiles:
                 os.fsync(file.fileno())
             with pa.memory_map(str(torn)) as mapped:
                 name = _digest(mapped.read_buffer())
-            torn.replace(self.folder / f"{name}{_SUFFIX}")
+            torn.rename(self.folder / f"{name}{_SUFFIX}")
         except BaseException:
             with suppress(OSError):
                 torn.unlink()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import instep
@@ -175,6 +177,15 @@ def test_an_unknown_entity_is_refused(folder: Path, capsys: pytest.CaptureFixtur
 def test_an_idle_worker_ends_when_nothing_is_left_to_do(folder: Path) -> None:
     assert main(["worker", "--until-idle", "--engine", "inline"]) == 0
     assert instep.load(folder).workers() == []
+
+
+def test_a_worker_names_an_entity_of_many_namespaces_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ticket = "  Ticket: {source: {type: spark, path: tickets}, key: [id], scope: path}\n"
+    with (folder / "instep.yaml").open("a") as project:
+        project.write(ticket + "namespaces: [1/2, 1/3]\n")
+    pq.write_table(pa.table({"id": [1], "path": ["1/2/"]}), folder / "tickets")
+    assert main(["worker", "--until-idle", "--engine", "inline"]) == 0
+    assert "is ready for jobs on Document, Ticket\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -51,7 +51,7 @@ def serve(
         starters.append(SourcePoller(planner, watch, resting))
     worker = Worker(planner.setups, context, "worker")
     try:
-        names = ", ".join(setup.ref.entity for setup in setups)
+        names = ", ".join(dict.fromkeys(setup.ref.entity for setup in setups))  # One has many namespaces.
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
 
         def begin() -> bool:

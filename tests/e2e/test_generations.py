@@ -368,8 +368,8 @@ def test_a_generation_that_cannot_be_begun_keeps_no_other_from_being_built(site:
         event = WantCreated(want=name, refs=(str(REF),), generation=generation, fresh_within=0)
         site.ledger.events.append([event])
     site.serve()
-    states = {each.id: each.state for each in site.ledger.wants.newest()}
-    assert states == {"old": WantState.IDLE, "new": WantState.SUCCESSFUL}
+    wants = {each.id: each for each in site.ledger.wants.newest()}
+    assert {name: want.state for name, want in wants.items()} == {"old": WantState.FAILED, "new": WantState.SUCCESSFUL}
 
 
 def test_an_alias_that_was_lost_is_recreated_by_promoting_again(site: Site) -> None:

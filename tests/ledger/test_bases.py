@@ -31,7 +31,7 @@ class Place:
 
     @property
     def bases(self) -> Path:
-        return self.folder / "ledger.db-documents"
+        return self.folder / "ledger-documents"
 
     def files(self) -> list[str]:
         return sorted(each.name for each in self.bases.iterdir()) if self.bases.exists() else []

@@ -71,11 +71,11 @@ MODEL = [
     pytest.param(range(120, 620), marks=pytest.mark.proof),
     *(pytest.param(range(first, first + 500), marks=pytest.mark.long) for first in range(620, 5_000, 500)),
 ]
-#: The first eight with takeovers and refusals among them.
+#: The first with takeovers and refusals among them.
 SQLITE = [
-    range(8, 16),
-    pytest.param(range(16, 33), marks=pytest.mark.proof),
-    pytest.param(range(33, 58), marks=pytest.mark.long),
+    range(8, 14),
+    pytest.param(range(14, 31), marks=pytest.mark.proof),
+    pytest.param(range(31, 56), marks=pytest.mark.long),
 ]
 
 
@@ -98,8 +98,8 @@ def test_schedules_on_sqlite(seeds: range) -> None:
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [
-        ("postgresql", range(8, 16)),
-        pytest.param("postgresql", range(16, 33), marks=pytest.mark.long),
+        ("postgresql", range(8, 14)),
+        pytest.param("postgresql", range(14, 31), marks=pytest.mark.long),
         pytest.param("mariadb", range(25), marks=pytest.mark.long),
     ],
 )

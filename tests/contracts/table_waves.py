@@ -149,10 +149,9 @@ class Meeting:
 
 def _runs(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
 
 
 def _broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

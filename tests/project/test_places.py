@@ -10,8 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from instep.project import Project, Target
-from instep.project.locations import location_of
-from instep.project.targets import DeclaredTarget
+from instep.project.targets import DeclaredTarget, location_of
 
 from .conftest import Load, Reject
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
 from instep.domain.discrepancies import Differing, Discrepancy
 from instep.entities.documents import differences
-from instep.entities.documents.comparing import counts_of
+from instep.entities.documents.changes import counts_of
 from instep.entities.documents.differences import Differences
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of

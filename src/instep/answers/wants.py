@@ -1,10 +1,10 @@
-"""Wants, and the canonical instances of their partitions."""
+"""Wants, the canonical instances of their partitions, and dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.answers.answer import HIDDEN, Answer
+from instep.answers.answer import HIDDEN, Answer, Ref
 from instep.answers.instances import Instance, instance_answer
 from instep.domain import instances, wants
 from instep.domain.wants import WantState
@@ -77,3 +77,16 @@ def want_answer(want: wants.Want, current: Sequence[instances.Instance | None], 
         lacking=tuple((ref, each) for ref, each, done in zip(want.refs, found, satisfied, strict=True) if not done),
         startable=want.can_begin(seen_at),
     )
+
+
+class Letter(Answer):
+    """What another program asked for, and was given up: `want` is the failed want, `watermark` (ms) as of when it was
+    asked.
+    """
+
+    ref: Ref
+    want: str
+    watermark: int | None
+    attempts: int
+    reason: str
+    at: int

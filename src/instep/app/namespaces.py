@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.checkpoints import Checkpoint
-    from instep.answers.letters import Letter
     from instep.answers.status import Matrix
+    from instep.answers.wants import Letter
     from instep.domain.requests import Kind
     from instep.jobs.namespaces import Deletion
 

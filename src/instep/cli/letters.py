@@ -13,13 +13,12 @@ from instep.cli.options import (
     ProjectOption,
     user_text,
 )
-from instep.cli.output import Output
-from instep.cli.texts import moment_text, ref_text
+from instep.cli.output import Output, moment_text, ref_text
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.answers.letters import Letter
+    from instep.answers.wants import Letter
 
 
 LettersArgument = Annotated[

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import typer
 
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption
-from instep.cli.output import Output
-from instep.cli.texts import visible
+from instep.cli.output import Output, visible
 
 if TYPE_CHECKING:
     from instep.answers.search import Hit

@@ -44,10 +44,17 @@ from instep.project.fields import (
     no_empty_text,
     problem,
 )
-from instep.project.locations import check_places
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
-from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
+from instep.project.targets import (
+    ClickHouseTarget,
+    DeclaredTarget,
+    LanceTarget,
+    MilvusTarget,
+    QdrantTarget,
+    Target,
+    check_places,
+)
 from instep.servers.address import SERVER_SCHEMES, nats_address, server_address
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from instep.answers.letters import Letter
+from instep.answers.wants import Letter
 from instep.domain.clock import Ids
 from instep.domain.events import Collected, Event, WantCreated
 from instep.domain.refs import PartitionRef

@@ -66,7 +66,7 @@ MUTANTS = [
     ),
     Mutant(
         "an entity may be in one place twice",
-        "project/locations.py",
+        "project/targets.py",
         "        if place in names:\n",
         "        if name in names:\n",
         _PROJECT,

@@ -25,6 +25,7 @@ class TableScopesContract(OnTables):
                     index, base=bases[scope], epoch=epoch, attempt=f"{key}", staged=parts, marks=[mark]
                 )
             target.maintain(index, full=True)
+        assert [target.within(each).epoch(index) for each in (HERE, THERE, "1/4/")] == [9, 3, 0]
         assert nodes(target, index) == {0: HERE, 1: HERE, 2: HERE, 10: THERE, 11: THERE, 12: THERE}
         assert edges(target, index) == {0: 0, 1: 1, 2: 2, 10: 0, 11: 1, 12: 2}
 

@@ -79,6 +79,7 @@ class WritersContract(OnOneIndex):
             target.commit(index, base=base, epoch=1, attempt="1", staged=staged, marks=[Mark("s1", 1, b"z")])
         with pytest.raises(Fenced):
             target.fence(index, 1)
+        assert target.epoch(index) == 2
         assert self.content(target, index) in [Counter(), *self.if_idempotent(target, expected({"a": ["zombie"]}))]
         assert target.committed(index, base, ["s1"]) == {}
         put(target, index, {"a": ["holder"]}, epoch=2, attempt="2", marks=[Mark("s1", 1, b"h")])

@@ -136,6 +136,9 @@ class MemoryTarget(OwnedIndexes):
                 index.remember(epoch, [Mark(mark.slice_id, mark.fence, b"") for mark in marks])
             return index.version
 
+    def epoch(self, physical: str) -> int:
+        return self._store.indexes[physical].epoch
+
     def writer(self, physical: str, base: int) -> MemoryWriter:
         return MemoryWriter(self, physical, base)
 

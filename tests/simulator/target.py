@@ -117,6 +117,9 @@ class SimTarget(OwnedIndexes):
         self._note(index, epoch, None, marks)
         return index.version
 
+    def epoch(self, physical: str) -> int:
+        return self._index(physical).epoch
+
     def existing(self, physical: str, base: int, document_ids: Collection[str]) -> list[tuple[int, Row]]:
         return self._index(physical).at(base, document_ids)
 

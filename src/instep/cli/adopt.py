@@ -26,8 +26,8 @@ def adopt(
 ) -> None:
     """Take over indexes that another ledger has made.
 
-    For a project whose ledger was lost or replaced by an older one, and for an index that moves here from another
-    project. Stop the runs of that project first: its later writes are refused.
+    For a project whose ledger was lost or replaced by an older one (a backup), and for an index that moves here from
+    another project. Stop the runs of that project first: its later writes are refused.
 
     Of documents the index is looked at: which it has, in which versions, against the source; and some are read, cut
     and embedded again. If that gives what is there, nothing is rebuilt: the next run brings only what has changed.

@@ -22,12 +22,13 @@ def owner_in(ledger: Ledger) -> Owner:
 
 def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
     """Check the ownership of the index that a job would write and the alias that it would move. Raises `NotOurs` if
-    another ledger owns one. A target that is down is not checked: the job waits for it.
+    another ledger owns one, `UserError` if this ledger is older than they are. A target that is down is not checked:
+    the job waits for it.
     """
     with suppress(Away, Transient, Unknown):
-        stranger = foreign(setup, ledger, generation)
-        if stranger is not None:
-            raise stranger
+        refusal = foreign(setup, ledger, generation) or replaced(setup, ledger, generation)
+        if refusal is not None:
+            raise refusal
 
 
 def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:
@@ -42,15 +43,38 @@ def foreign_alias(setup: EntitySetup) -> NotOurs | None:
     return _foreign(setup, setup.alias)
 
 
+def replaced(setup: EntitySetup, ledger: Ledger, generation: str) -> UserError | None:
+    """The error for a target that has seen a newer epoch than this ledger has ever given, or None. Such a ledger is a
+    backup, or a copy: it knows nothing of what was written since. No epoch is taken to find that out, for after some of
+    them the target would accept this ledger again.
+    """
+    target, checkpoint = setup.target, ledger.checkpoints.get(setup.ref, generation)
+    if checkpoint is None and setup.in_place:
+        return None  # Of an index that partitions share: the first build of this one brings all of its rows.
+    served = [target.served(alias) for alias in (setup.alias, setup.alias_of(generation)) if alias]
+    known = [checkpoint.physical] if checkpoint else []
+    # The target first: the ledger gives an epoch before any target sees it.
+    seen = {each: target.epoch(each) for each in dict.fromkeys([*known, *served]) if each and target.exists(each)}
+    if not seen or max(seen.values()) <= (last := ledger.leases.last_epoch(setup.ref)):
+        return None
+    physical = max(seen, key=seen.__getitem__)
+    return _older(setup, physical, f"{seen[physical]} instead of {last}")
+
+
 def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Ledger, error: Fenced) -> UserError:
     """The error for a target that has seen a newer epoch than that of a lease we still hold. Raises `Fenced` if the
     lease is lost: then another worker of this ledger has taken over, and goes on.
     """
     ledger.leases.renew(lease)
+    return _older(setup, physical, str(error))
+
+
+def _older(setup: EntitySetup, physical: str, why: str) -> UserError:
     return UserError(
-        f"target {setup.target_name!r} has seen a newer epoch of {physical!r} than this ledger has ever given: {error}",
+        f"target {setup.target_name!r} has seen a newer epoch of {physical!r} than this ledger has ever given: {why}",
         where=setup.ref.label,
-        hint=f"The ledger was replaced by an older one, such as a backup. To keep it: instep adopt {setup.alias}",
+        hint="The ledger was replaced by an older one, such as a backup, and does not know what was written since. "
+        f"To go on with it: instep adopt {setup.alias}",
     )
 
 

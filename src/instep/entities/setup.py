@@ -30,8 +30,9 @@ from instep.targets.ownership import Owner
 class Inspection:
     """Result of an inspection. `entries` is the manifest by document id. Counts: `same` have the same id and version in
     the source; `changed` another version; `gone` are not listed; `new` are only listed. `damaged` lack chunks or have
-    some twice: they are written again. `sampled` were read, chunked and embedded again. `slices` are those of a job
-    that records the index; if that dies, they are a build's slices.
+    some twice: they are written again. `sampled` were read, chunked and embedded again. `unlike` differ from the
+    ledger's record, if it has one. `slices` are those of a job that records the index, or what differs of it; if that
+    dies, they are a build's slices, or a repair's.
     """
 
     rows: int
@@ -43,12 +44,15 @@ class Inspection:
     damaged: int
     sampled: int
     slices: Sequence[SlicePlan]
+    unlike: int = 0
 
     @property
     def words(self) -> str:
         """Summary of the comparison, as text."""
         others = (("changed", self.changed), ("gone", self.gone), ("new", self.new), ("damaged", self.damaged))
         rest = "".join(f", {number:,} {name}" for name, number in others if number)
+        if self.unlike:
+            rest += f"; {self.unlike:,} not as this ledger has recorded"
         sampled = (
             f"; {amount(self.sampled, 'document')} read, cut and embedded again gave the same" if self.sampled else ""
         )
@@ -64,6 +68,7 @@ class Inspection:
             "new": self.new,
             "damaged": self.damaged,
             "sampled": self.sampled,
+            "unlike": self.unlike,
         }
 
     def documents_of(self, claim: Claim) -> list[str]:
@@ -312,9 +317,12 @@ class EntitySetup(ABC):
         return
 
     @abstractmethod
-    def inspect(self, physical: str) -> tuple[Inspection | None, str | None]:
-        """Inspect an index that is unknown to this ledger: its content, and why it cannot stay in use (None if it can).
-        Raises `UserError` if it must not be touched at all.
+    def inspect(
+        self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
+    ) -> tuple[Inspection | None, str | None]:
+        """Inspect an index that is unknown to this ledger, or of which its record (`recorded`, by URI) is out of date:
+        its content, and why it cannot stay in use (None if it can). Raises `UserError` if it must not be touched at
+        all.
         """
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as but
 from typing import Any
 
 from instep.domain.counts import Counts
-from instep.domain.instances import Reason
+from instep.domain.events import InstanceTainted
+from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
+from instep.entities.ownership import foreign, replaced
 from instep.entities.setup import EntitySetup, Inspection
 from instep.errors import Conflict, Fenced, UserError
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
 from instep.ledger.leases import Lease
+from instep.ledger.ledger import Ledger
 from instep.ledger.parts import NewPart
 from instep.planning.context import Context
 
@@ -76,28 +80,28 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
     alias = setup.alias_of(generation) or setup.alias
     whose = target.owner_of(alias)
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
-    if whose is None and (checkpoint is None or target.mine(checkpoint.physical)):
+    if foreign(setup, ledger, generation) is None and replaced(setup, ledger, generation) is None:
         return None
     physical = target.served(alias) if whose is not None else checkpoint.physical if checkpoint else None
     if physical is not None and not target.exists(physical):
         physical = None
     found = Adoption(setup, alias, physical, whose or "", generation)
     if physical is None:
-        return replace(found, why_not="nothing is there that is served")
-    if checkpoint is not None and target.exists(checkpoint.physical):
-        known = checkpoint.physical == physical
-        return replace(found, why_not=None if known else f"this ledger has built {checkpoint.physical} itself")
+        return but(found, why_not="nothing is there that is served")
     context.progress.say(setup.ref.label, f"looking at {physical}")
-    inspection, why_not = setup.inspect(physical)
-    return replace(found, inspection=inspection, why_not=why_not)
+    recorded = ledger.documents.entries(checkpoint.instance) if checkpoint and checkpoint.physical == physical else None
+    inspection, why_not = setup.inspect(physical, recorded)
+    return but(found, inspection=inspection, why_not=why_not)
 
 
 def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
     """Make this ledger the owner. Raises `Busy` while a job works on the partition. Idempotent."""
-    if found.live and found.physical is not None:
+    if found.live:
         _Registration(found, context, by).run()
+    else:
+        _taint(found, context, by)
     _claim(found, context)
-    return replace(found, done=True)
+    return but(found, done=True)
 
 
 def _holder(found: Adoption, context: Context) -> AbstractContextManager[LeaseHolder]:
@@ -105,8 +109,35 @@ def _holder(found: Adoption, context: Context) -> AbstractContextManager[LeaseHo
     return lease_holder(context, {"adopt": str(found.ref)}, hint=hint)
 
 
+def _taint(found: Adoption, context: Context, by: str) -> None:
+    """Have the next run rebuild what this ledger has a record of, since the target holds something else by now."""
+    ledger, ref = context.ledger, found.ref
+    with _holder(found, context) as holder:
+        _give_up(found, holder.hold(ref), holder, ledger)
+        current = ledger.instances.canonical(ref, found.generation)
+        if current is not None and current.state is InstanceState.LIVE:
+            why = "this ledger was replaced by an older one, and does not know what is in the target"
+            ledger.events.append([InstanceTainted(instance=current.uuid, why=why, by=by)])
+
+
+def _give_up(found: Adoption, lease: Lease, holder: LeaseHolder, ledger: Ledger) -> Lease:
+    """End the partition's unfinished job: of an adoption that crashed, of a first build that was stopped, or one that
+    an older ledger has not seen the end of.
+    """
+    left = ledger.jobs.unfinished(found.ref, found.generation)
+    if left is None:
+        return lease
+    lease = ledger.leases.transfer(lease, left.id)
+    ledger.jobs.join(left.id, holder.worker_id)
+    part = ledger.parts.adopt(lease)
+    ledger.parts.finish(left.id, part, JobState.FAILED, worker_id=holder.worker_id, error="given up for an adoption")
+    return holder.hold(found.ref)
+
+
 class _Registration:
-    """Register the adopted index in the ledger, as a job without work of its own."""
+    """Register the adopted index in the ledger, as a job without work of its own: a build, or of an index that the
+    ledger knows a refresh of the documents that are not as it has recorded them.
+    """
 
     def __init__(self, found: Adoption, context: Context, by: str) -> None:
         assert found.inspection is not None, "it was looked at"
@@ -120,21 +151,10 @@ class _Registration:
     def run(self) -> None:
         ledger, setup = self._context.ledger, self._found.setup
         with _holder(self._found, self._context) as holder:
-            lease = self._give_up(holder.hold(setup.ref), holder)
-            generation = self._found.generation
-            instance = ledger.instances.new(lease, Reason.REBUILD, generation=generation, by=self._by)
-            part = JobPart(
-                setup.ref,
-                instance,
-                self._physical,
-                setup.fingerprint,
-                setup.buckets,
-                lease.epoch,
-                0,
-                True,
-                revision=setup.revision(),
-                generation=generation,
-            )
+            lease = _give_up(self._found, holder.hold(setup.ref), holder, ledger)
+            part = self._part(lease)
+            if part is None:
+                return
             ledger.parts.plan(lease.job_id, [NewPart(part, self._inspection.slices)])
             ledger.jobs.start(lease.job_id)
             self._complete(part, lease, holder.worker_id)
@@ -143,31 +163,43 @@ class _Registration:
             mine = holder.worker_id
             ledger.parts.finish(lease.job_id, part, JobState.COMPLETED, worker_id=mine, promote=True, whole=True)
 
-    def _give_up(self, lease: Lease, holder: LeaseHolder) -> Lease:
-        """End the unfinished job of an adoption that crashed, or of a first build that was stopped. The target has
-        nothing of it.
-        """
-        ledger, ref = self._context.ledger, self._found.ref
-        left = ledger.jobs.unfinished(ref, self._found.generation)
-        if left is None:
-            return lease
-        lease = ledger.leases.transfer(lease, left.id)
-        ledger.jobs.join(left.id, holder.worker_id)
-        part = ledger.parts.adopt(lease)
-        ledger.parts.finish(
-            left.id, part, JobState.FAILED, worker_id=holder.worker_id, error="given up for an adoption"
+    def _part(self, lease: Lease) -> JobPart | None:
+        """The part of the job; None if nothing is to be registered."""
+        ledger, setup, generation = self._context.ledger, self._found.setup, self._found.generation
+        known = ledger.checkpoints.get(setup.ref, generation)
+        if known is None or known.physical != self._physical:
+            instance = ledger.instances.new(lease, Reason.REBUILD, generation=generation, by=self._by)
+            made, target = (setup.fingerprint, setup.buckets), None
+        else:
+            current = ledger.instances.canonical(setup.ref, generation)
+            is_live = current is not None and current.uuid == known.instance and current.state is InstanceState.LIVE
+            if not self._inspection.slices or not is_live:
+                return None  # It is as recorded, or is rebuilt anyway.
+            instance, made, target = known.instance, (known.fingerprint, known.buckets), known.watermark
+        return JobPart(
+            setup.ref,
+            instance,
+            self._physical,
+            *made,
+            lease.epoch,
+            0,
+            known is None or instance != known.instance,
+            revision=setup.revision(),
+            generation=generation,
+            target=target,
         )
-        return holder.hold(ref)
 
     def _complete(self, part: JobPart, lease: Lease, worker_id: str) -> None:
         ledger, entries = self._context.ledger, self._inspection.entries
         while claims := ledger.slices.claim(lease.job_id, part.ref, worker_id, work=sys.maxsize, limit=64):
             outcomes = []
             for claim in claims:
-                here = [entries[each] for each in self._inspection.documents_of(claim)]
+                documents = self._inspection.documents_of(claim)
+                here = [entries[each] for each in documents if each in entries]
                 kept = sum(each.chunks for each in here)
-                counts = Counts(read=len(here), skipped=len(here), rows_kept=kept)
-                outcomes.append(SliceOutcome(claim.slice_id, claim.fence, counts, here))
+                counts = Counts(read=len(documents), skipped=len(documents), rows_kept=kept)
+                lost = [each for each in documents if each not in entries]
+                outcomes.append(SliceOutcome(claim.slice_id, claim.fence, counts, here, lost))
             ledger.slices.complete(part, worker_id, outcomes, job_id=lease.job_id)
 
 
@@ -204,7 +236,5 @@ def verdict(found: Adoption) -> str:
     """The consequence of adopting it, as text."""
     if found.live and found.inspection:
         return f"it goes on being used: {found.inspection.words}"
-    if found.why_not is None:
-        return "this ledger knows it: it goes on with it, however new what the target has seen is"
     built = "" if found.physical is None else "; the next run rebuilds it, and it is served until then"
     return f"{found.why_not}{built}"

@@ -14,7 +14,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger import job_moves, workers
 from instep.ledger.job_moves import NOTHING_PLANNED
 from instep.ledger.tables import bus_groups, job_parts, job_workers, leases
-from instep.ledger.transaction import Store, Transaction, writes
+from instep.ledger.transaction import Store, Transaction, reads, writes
 from instep.ledger.workers import WorkerInfo
 
 
@@ -108,6 +108,11 @@ class Leases(Store):
         if handed.rowcount != 1:
             raise _lost(lease)
         return after
+
+    @reads
+    def last_epoch(self, tx: Transaction, ref: PartitionRef) -> int:
+        """The last epoch that was given for a partition; 0 if none was."""
+        return _last_epoch(tx, ref)
 
 
 def release(tx: Transaction, lease: Lease) -> None:

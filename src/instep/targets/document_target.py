@@ -176,6 +176,9 @@ class IndexTarget(Ownable, Protocol):
         if a newer epoch or fence was seen. Returns the version to read at (the wave's base).
         """
 
+    def epoch(self, physical: str) -> int:
+        """The newest epoch that the index has seen; 0 if none."""
+
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:

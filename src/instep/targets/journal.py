@@ -167,6 +167,12 @@ class Journal:
             raise Fenced(f"{self.log.name}: version {version} is no longer known")
         return int(entry["epoch"])
 
+    @property
+    def newest(self) -> int:
+        """The newest epoch that was seen; 0 if none."""
+        head = self.log.head()
+        return int(head["epoch"]) if head is not None else 0
+
     def demand(self, epoch: int, head: Entry | None = None) -> Entry:
         """The last entry. Raises `Fenced` when it is of a newer epoch."""
         head = head or self.log.head()

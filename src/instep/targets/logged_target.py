@@ -122,6 +122,9 @@ class LoggedTarget(OwnedIndexes):
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         return self._journal(physical).fence(epoch, marks, partial(self.taken, physical))
 
+    def epoch(self, physical: str) -> int:
+        return self._journal(physical).newest
+
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:

@@ -207,6 +207,7 @@ class Leases(Fixtures):
             ledger.leases.release(lease)
             epochs.append(lease.epoch)
         assert epochs == [1, 2, 1, 3, 1, 4]
+        assert [ledger.leases.last_epoch(PartitionRef(name)) for name in (*names, "Other")] == [4, 4, 1, 4, 1, 4, 0]
 
     def test_a_late_release_does_not_remove_a_fresh_lease(self, ledger: Ledger, clock: VirtualClock) -> None:
         old = lease_of(ledger, "ann")

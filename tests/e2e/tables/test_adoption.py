@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 
@@ -65,3 +66,25 @@ def test_one_namespace_is_adopted_with_the_shared_index(shop: QuickShop) -> None
     assert found.ref.label == "Ticket@1/2"
     assert all(each.promoted for each in shop.run("Ticket").values())
     assert shop.wrong("Ticket") == {}
+
+
+def test_a_ledger_of_yesterday_is_refused_until_it_is_adopted_and_its_tables_are_rebuilt(shop: QuickShop) -> None:
+    """A row that came and went since is in the target, and no ledger knows of it."""
+    shop.run()
+    shutil.copytree(shop.root / ".instep", shop.root / "kept")
+    shop.put("tickets", id=900, path="1/2/1/", title="came and went", author=1)
+    shop.save()
+    shop.run()
+    shop.remove("tickets", 900)
+    shop.save()
+    shutil.rmtree(shop.root / ".instep")
+    shutil.copytree(shop.root / "kept", shop.root / ".instep")
+    shop.put("tickets", id=2, path="1/2/1/", title="changed", author=1)
+    shop.save()
+    for _ in range(5):
+        assert "seen a newer epoch" in str(shop.run()["Ticket@1/2"].problem)
+    found = instep.load(shop.root).adopt()
+    assert "Ticket@1/2" in [each.ref.label for each in found if each.done and not each.live]
+    assert shop.run()["Ticket@1/2"].promoted
+    assert shop.wrong() == {}
+    assert [each.state for each in shop.run().values()] == [None] * len(PARTS)

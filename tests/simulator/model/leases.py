@@ -37,7 +37,7 @@ def acquire(
         by = workers.of_job(tables, tables.jobs[full.job_id])
         return Holder(ref, full.job_id, full.epoch, full.since, full.expires_at, by)
     tables.leases[ref] = row
-    row.epoch = max(each.epoch for other, each in tables.leases.items() if _are_alike(ref, other))
+    row.epoch = last_epoch(tables, ref)
     workers.take_part(tables, tables.jobs[job_id], worker_id)
     return _grant(tables, ref, row, job_id)
 
@@ -57,6 +57,10 @@ def renew(tables: Tables, lease: Lease) -> Lease:
     row = _demand_live(tables, lease)
     row.expires_at = tables.now() + tables.timing.lease
     return replace(lease, expires_at=row.expires_at)
+
+
+def last_epoch(tables: Tables, ref: PartitionRef) -> int:
+    return max((each.epoch for other, each in tables.leases.items() if _are_alike(ref, other)), default=0)
 
 
 def release(tables: Tables, lease: Lease) -> None:

@@ -167,6 +167,10 @@ class _Leases(_Kept, Leases):
         with self._lock:
             return leases.transfer(self._tables, lease, job_id, above)
 
+    def last_epoch(self, ref: PartitionRef) -> int:
+        with self._lock:
+            return leases.last_epoch(self._tables, ref)
+
 
 class _Parts(_Kept, Parts):
     def plan(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed, titled_hash
@@ -26,12 +27,16 @@ _Pair: TypeAlias = tuple[SourceDocument, ManifestEntry]
 SAMPLES: Final = 8
 
 
-def inspect(setup: DocumentAdapters, physical: str) -> tuple[Inspection | None, str | None]:
-    """The content of an index, and why it cannot stay in use (None if it can)."""
+def inspect(
+    setup: DocumentAdapters, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
+) -> tuple[Inspection | None, str | None]:
+    """The content of an index, and why it cannot stay in use (None if it can). An index of which there is a record was
+    made in the way that this says: no document is read again.
+    """
     listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
     held = _held(setup, physical)
     names = renamed((uri for uri, *_ in held.values()), (each.uri for each in listed.values()))
-    if 2 * len(names) > len(held):
+    if recorded is None and 2 * len(names) > len(held):
         return None, f"its documents have other names now: {' is '.join(next(iter(names.items())))}"
     same: list[_Pair] = []
     changed: list[_Pair] = []
@@ -58,7 +63,7 @@ def inspect(setup: DocumentAdapters, physical: str) -> tuple[Inspection | None, 
         elif there is not None and sound:
             changed.append((there, entries[id]))
     gone = sum(id not in listed for id in held)
-    if held and gone == len(held):
+    if recorded is None and held and gone == len(held):
         raise UserError(
             f"index {physical!r} in target {setup.target_name!r} holds nothing that is in {setup.source_text}, but "
             f"{amount(gone, 'document')} such as {next(iter(held.values()))[0]}: it is not adopted",
@@ -69,9 +74,26 @@ def inspect(setup: DocumentAdapters, physical: str) -> tuple[Inspection | None, 
     rows = sum(each.chunks for each in entries.values())
     # A copy of the source has other modification times and the same content: reading shows it.
     sampled = [*_spread(same), *_spread(changed)][:SAMPLES]
-    slices = cut_documents(list(map(_insertion, entries.values())), setup.sizing, priority=setup.priority)
-    inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, len(sampled), slices)
+    unlike = list(entries.values()) if recorded is None else _unlike(entries, recorded)
+    slices = cut_documents(list(map(_insertion, unlike)), setup.sizing, priority=setup.priority)
+    inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, 0, slices)
+    if recorded is not None:
+        return replace(inspection, unlike=len(unlike)), None
+    inspection = replace(inspection, sampled=len(sampled))
     return inspection, _why_not(setup, physical, inspection, sampled)
+
+
+def _unlike(held: dict[str, ManifestEntry], recorded: Mapping[str, ManifestEntry]) -> list[ManifestEntry]:
+    """The documents that the index holds otherwise than recorded, and those recorded that it does not hold. Of those
+    that are alike the record stays: it may know a later version of the same content.
+    """
+    then = {each.document_id: each for each in recorded.values()}
+    differing = [
+        each
+        for id, each in held.items()
+        if id not in then or (each.document_hash, each.chunks) != (then[id].document_hash, then[id].chunks)
+    ]
+    return [*differing, *(each for id, each in then.items() if each.chunks and id not in held)]
 
 
 def _spread(pairs: list[_Pair]) -> list[_Pair]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import decode_changes
+from instep.domain.manifest import ManifestEntry, decode_changes
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
@@ -102,8 +102,10 @@ class DocumentSetup(DocumentAdapters):
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
             self.trial(say)
 
-    def inspect(self, physical: str) -> tuple[Inspection | None, str | None]:
-        return inspection.inspect(self, physical)
+    def inspect(
+        self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
+    ) -> tuple[Inspection | None, str | None]:
+        return inspection.inspect(self, physical, recorded)
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         return [*oversized_notes(self.limits, part, ledger), *empty_notes(part, ledger)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import index_name
 from instep.domain.rows import RowSlice, Selection, decode_row_slice
@@ -159,7 +160,7 @@ class TableSetup(TableAdapters):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
-    def inspect(self, physical: str) -> tuple[None, str]:
+    def inspect(self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None) -> tuple[None, str]:
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:

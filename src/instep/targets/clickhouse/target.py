@@ -156,6 +156,10 @@ class ClickHouseTarget(TableIndexes):
                 layout.own(session, self.database, physical, owner)
             return self._journal(session, physical).fence(self.scope, epoch, marks)
 
+    def epoch(self, physical: str) -> int:
+        with self.session() as session:
+            return self._journal(session, physical).epoch(self.scope)
+
     def writer(self, physical: str, base: int) -> TableWriter:
         return staging.ClickHouseTableWriter(self._folder(physical), self.specs(physical))
 

@@ -172,6 +172,11 @@ def fence(
     raise Transient(f"{physical}: gave up fencing after {_TRIES} conflicts")
 
 
+def newest_epoch(place: Location, physical: str, *, scope: str = "") -> int:
+    """The newest epoch that the dataset has seen of a partition; 0 if none."""
+    return State.of(place.open(physical)).reign(scope).epoch
+
+
 def claim(place: Location, physical: str, owned: Owned) -> None:
     """An empty commit that says for whom the dataset is from now on."""
     for tried in range(_TRIES):

@@ -137,6 +137,11 @@ class LanceTableTarget(TableIndexes):
         owned = partial(self.taken, physical)
         return commits.fence(self._place, physical, epoch, marks, scope=self.scope, beside=beside, owned=owned)
 
+    def epoch(self, physical: str) -> int:
+        from instep.targets.lance import commits
+
+        return commits.newest_epoch(self._place, physical, scope=self.scope)
+
     def writer(self, physical: str, base: int) -> TableWriter:
         from instep.targets.lance.staging import LanceTableWriter
 

@@ -130,6 +130,11 @@ class LanceTarget(OwnedIndexes):
 
         return commits.fence(self._place, physical, epoch, marks, owned=partial(self.taken, physical))
 
+    def epoch(self, physical: str) -> int:
+        from instep.targets.lance import commits
+
+        return commits.newest_epoch(self._place, physical)
+
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.lance.staging import LanceChunkWriter
 

@@ -138,6 +138,11 @@ class Journal:
             if fences.get(slice_id, fence) > fence:
                 raise Fenced(f"slice {slice_id}: fence {fence} was superseded")
 
+    @property
+    def newest(self) -> int:
+        """The newest epoch that was seen; 0 if none."""
+        return max((int(each["epoch"]) for each in self._read(_HEADS, ["epoch"])), default=0)
+
     def epoch_of(self, version: int) -> int:
         """Under which a version was made. One that is not known is long over."""
         found = self._read(f"{_HEADS} and seq == {version:d}", ["epoch"])
@@ -171,7 +176,7 @@ class Journal:
 
     def forget(self, keep_seconds: float) -> None:
         """Drop records of epochs that are over, once they are old."""
-        newest = max((each["epoch"] for each in self._read(_HEADS, ["epoch"])), default=0)
+        newest = self.newest
         before = round((time.time() - keep_seconds) * 1000)
         remove(self.place, f"{self._mine} and {_EVENTS} and epoch < {newest:d} and at < {before:d}")
 

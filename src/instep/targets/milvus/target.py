@@ -111,6 +111,10 @@ class MilvusTarget(OwnedIndexes):
             self._own(physical, self.demand(physical))
             return self._journal(physical).fence(epoch, marks)
 
+    def epoch(self, physical: str) -> int:
+        layout.found(self._place, physical)
+        return self._journal(physical).newest
+
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.milvus.staging import MilvusChunkWriter
 

@@ -59,6 +59,12 @@ class PostgresDocuments(AliasedIndexes):
         with self._index(physical) as (session, index):
             return Journal(session, index).fence("", epoch, marks, partial(self.taken, physical))
 
+    def epoch(self, physical: str) -> int:
+        from instep.targets.postgres.journal import Journal
+
+        with self._index(physical) as (session, index):
+            return Journal(session, index).epoch("")
+
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.postgres import chunk_writing
 

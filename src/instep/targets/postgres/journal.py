@@ -54,15 +54,18 @@ class Journal:
         """Check epoch and fences. Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a
         slice, was seen. Takes nothing: it only spares the work of what would be refused in the end.
         """
+        self._refuse_epoch(epoch, self.epoch(scope))
+        self._refuse_slices(marks, since=since)
+
+    def epoch(self, scope: str) -> int:
+        """The newest that was seen of a partition; 0 if none."""
         found = self.session.run(
             "SELECT epoch FROM {epochs} WHERE index_id = %s AND scope = %s",
             self.index.id,
             scope,
             epochs=self.session.name(EPOCHS),
         )
-        if found:
-            self._refuse_epoch(epoch, found[0][0])
-        self._refuse_slices(marks, since=since)
+        return int(found[0][0]) if found else 0
 
     def _refuse_epoch(self, epoch: int, newest: int) -> None:
         if newest > epoch:

@@ -63,6 +63,10 @@ class PostgresTarget(TableIndexes, AliasedIndexes):
         with self._index(physical) as (session, index):
             return Journal(session, index).fence(self.scope, epoch, marks, partial(self.taken, physical))
 
+    def epoch(self, physical: str) -> int:
+        with self._index(physical) as (session, index):
+            return Journal(session, index).epoch(self.scope)
+
     def writer(self, physical: str, base: int) -> TableWriter:
         with self._index(physical) as (_, index):
             return staging.PostgresTableWriter(self.place, index, base)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from instep.clickhouse import embedded
+from instep.clickhouse import embedded, outdated_parts
 from instep.clickhouse.session import FENCED, Overflow, explained, records
 from instep.domain.columns import INT64, STRING, Column
 from instep.domain.waves import Mark
@@ -26,6 +28,7 @@ from tests.contracts.ownership import OURS, THEIRS, TableOwnership
 from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
+from tests.targets.killed import stage_and_die
 
 
 class Embedded:
@@ -246,6 +249,46 @@ def test_staged_files_go_with_the_commit_and_with_upkeep(tmp_path: Path, target:
     assert list(folder.iterdir()) == []
 
 
+def test_what_killed_tasks_staged_goes_after_a_day(tmp_path: Path, target: ClickHouseTarget) -> None:
+    """By the clock of their store, and of dropped builds of the same ledger too; never what another ledger staged."""
+    names = {each: f"Node__{each}" for each in ("0a0a0a0a_11111111", "0a0a0a0a_22222222", "0b0b0b0b_33333333")}
+    ours, dropped, theirs = names.values()
+    hour = 3600
+    places: dict[tuple[str, int], Path] = {}
+    for name in names.values():
+        target.create(name, SPECS)
+        folder = tmp_path / "index" / "staging" / name
+        for age in (1, 25):
+            if name == ours and age == 25:
+                stage_and_die(target, name, 1)
+            else:
+                staged(target, name, 1, Node(2, "two", 1))
+            (path,) = set(folder.iterdir()) - set(places.values())
+            moment = time.time() - age * hour
+            os.utime(path, (moment, moment))
+            places[name, age] = path
+    target.drop(dropped)
+    target.maintain(ours)
+    assert [key for key, path in places.items() if path.exists()] == [
+        (ours, 1),
+        (dropped, 1),
+        (theirs, 1),
+        (theirs, 25),
+    ]
+    assert sum(path.is_file() for path in (tmp_path / "index" / "staging").rglob("*")) == 4
+
+
+def test_a_clock_that_is_ahead_sweeps_nothing_of_a_live_worker(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = staging.decode(staged(target, "Node__1", 1, Node(2, "two", 1)))
+    ahead = time.time() + 100 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    target.maintain("Node__1")
+    assert Path(file.path).exists()
+    assert len(list(Path(file.path).parent.iterdir())) == 1  # Nothing of how the clock was asked for.
+
+
 @pytest.mark.proof
 def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHouseTarget) -> None:
     eager = ClickHouseTarget(target.uri, keep_seconds=0)
@@ -289,6 +332,55 @@ def test_large_parts_are_merged_in_one_go_and_not_along_the_way(
     with target.session(alone=True) as session:
         session.command("OPTIMIZE TABLE instep.Node__1")
     assert parts(target) == before + 1
+
+
+def test_short_lives_of_the_engine_leave_few_files(target: ClickHouseTarget) -> None:
+    """A server removes outdated parts minutes later. An engine that is open for a moment has to before it closes."""
+    mine, settings = "default.mine", "old_parts_lifetime = 77"
+    with target.session() as session:
+        session.command("CREATE TABLE default.instep_queue_truth_q (n Int64) ENGINE = MergeTree ORDER BY n")
+        session.command(f"CREATE TABLE {mine} (n Int64) ENGINE = MergeTree ORDER BY n SETTINGS {settings}")
+    counts = []
+    for life in range(16):
+        put(target, "Node__1", Node(life % 3, f"{life}", life), epoch=1, attempt=f"{life}")
+        with target.session(alone=True) as session:
+            for table in ("instep.Node__1", "instep.Node__1__instep", "default.instep_queue_truth_q", mine):
+                if table.startswith("default"):
+                    session.command(f"INSERT INTO {table} VALUES ({life})")
+                session.command(f"OPTIMIZE TABLE {table} FINAL")
+        embedded._end()
+        counts.append(
+            {
+                table: sum(len(files) for folder in folders for _, _, files in os.walk(folder))
+                for table, folders in data_folders(target).items()
+            }
+        )
+    embedded._end()
+    most = [max(each[table] for each in counts) for table in counts[0] if table != "mine"]
+    assert max(most) <= 16 * (outdated_parts._MOST + 3), counts
+    assert counts[-1]["mine"] > 16 * 16  # Others have reasons of their own to keep theirs.
+    assert settings in asked(target, f"SHOW CREATE TABLE {mine}")[0]["statement"]
+    assert "old_parts_lifetime" not in asked(target, "SHOW CREATE TABLE instep.Node__1")[0]["statement"]
+    assert nodes(target, "Node__1") == {0: "15", 1: "13", 2: "14"}
+    assert asked(target, "SELECT count() AS n FROM default.instep_queue_truth_q") == [{"n": 16}]
+
+
+def data_folders(target: ClickHouseTarget) -> dict[str, list[str]]:
+    sql = "SELECT name, data_paths FROM system.tables WHERE engine LIKE '%MergeTree'"
+    return {each["name"]: each["data_paths"] for each in asked(target, sql)}
+
+
+def test_a_life_that_only_reads_pays_for_no_upkeep(target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(embedded, "remove_outdated", done.append)
+    embedded._end()
+    done.clear()
+    assert target.rows("Node__1") == 0
+    embedded._end()
+    assert done == []
+    put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")
+    embedded._end()
+    assert len(done) == 1
 
 
 # -- readers -----------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import lance
@@ -9,11 +11,12 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced
-from instep.targets.lance import LanceTableTarget
+from instep.targets.lance import LanceTableTarget, upkeep
 from instep.targets.table_target import encode_specs
 from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_rows import NODES, Node, nodes, put
 from tests.contracts.table_target import TableTargetContract
+from tests.targets.killed import stage_and_die
 
 
 class TestLanceTables(TableTargetContract):
@@ -70,3 +73,39 @@ def test_an_idle_partition_does_not_keep_old_versions(target: LanceTableTarget) 
         target.within("idle/").commit("Node__1", base=base, epoch=1, attempt="1", staged=[], marks=[mark])
     put(target, "Node__1", Node(9, "again", 1), epoch=1, attempt="2", scope="idle/")
     assert nodes(target, "Node__1") == dict.fromkeys(range(5), "x") | {9: "again"}
+
+
+def test_what_a_killed_writer_staged_goes_after_a_week(target: LanceTableTarget) -> None:
+    data = Path(target.uri, "Node__1.lance", "data")
+    for number in range(2):
+        base = put(target, "Node__1", Node(number, "x", 1), epoch=number + 1, attempt=f"{number}")
+        before = set(data.iterdir())
+        stage_and_die(target, "Node__1", base)
+        (left,) = set(data.iterdir()) - before
+        if number == 0:
+            week_old = time.time() - 7 * 24 * 3600 - 60
+            os.utime(left, (week_old, week_old))
+            old = left
+    put(target, "Node__1", Node(2, "x", 1), epoch=3, attempt="2")
+    target.maintain("Node__1", full=True)
+    assert left.exists()  # It may be a live writer's.
+    assert not old.exists()
+    assert nodes(target, "Node__1") == {0: "x", 1: "x", 2: "x"}
+
+
+def test_quick_runs_keep_no_more_versions_than_slow_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old versions stay for an hour, but not all that came within it."""
+    monkeypatch.setattr(upkeep, "_VERSIONS", 12)
+    monkeypatch.setattr(upkeep, "_NEW_VERSIONS", 8)
+    monkeypatch.setattr(upkeep, "_RECENT_SECONDS", 0.0)
+    target = LanceTableTarget(str(tmp_path / "index"))
+    target.create("Node__1", [NODES])
+    most = []
+    for number in range(40):
+        put(target, "Node__1", Node(number % 7, f"{number}", number), epoch=number + 1, attempt=f"{number}")
+        target.maintain("Node__1")
+        most.append((len(versions(target)), len(list(Path(target.uri).rglob("*")))))
+    early, late = most[:25], most[25:]
+    assert max(each for each, _ in late) <= max(each for each, _ in early) <= 30
+    assert max(files for _, files in late) <= 1.2 * max(files for _, files in early)
+    assert nodes(target, "Node__1") == {number % 7: f"{number}" for number in range(33, 40)}

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from instep.clickhouse.outdated_parts import remove_outdated
 from instep.clickhouse.session import STAGED, WHOLE, explained, literal, plain, quoted
 from instep.errors import Away, Transient, UserError
 
@@ -32,6 +33,9 @@ _POLL_SECONDS = 0.02
 #: If another process waits, it is given up at the first chance after so long a time.
 _LINGER_SECONDS = 1.0
 _TURN_SECONDS = 2.0
+
+#: Of an engine that does not come to its end: outdated parts are removed after so many writes.
+_MANY_WRITES = 100
 
 #: Text comes as bytes. No machine code is made of what most statements compute for a few rows: what was asked three
 #: times would wait tens of milliseconds for it.
@@ -62,6 +66,8 @@ class _Engine:
     since: float = 0.0
     uses: int = 0
     watched: bool = False
+    #: How often it was written to since outdated parts were removed: what only reads leaves none behind.
+    writes: int = 0
 
     def open(self, folder: Path, deadline: float) -> None:
         self.lock = _locked(folder, deadline)
@@ -70,7 +76,7 @@ class _Engine:
         except BaseException:
             self.lock.close()
             raise
-        self.folder, self.since = folder, time.monotonic()
+        self.folder, self.since, self.writes = folder, time.monotonic(), 0
 
     def close(self) -> None:
         if self.folder is not None:
@@ -78,10 +84,18 @@ class _Engine:
             for connection in chain.from_iterable(self.idle.values()):
                 connection.close()
             self.idle.clear()
+            if self.writes:
+                self.tidy()
             self.anchor.close()
             self.lock.close()
             self.lock = self.folder = self.anchor = None
             self.turn.notify_all()
+
+    def tidy(self) -> None:
+        self.writes = 0
+        # Whatever fails, it is tried again after the next writes.
+        with contextlib.suppress(Exception):
+            remove_outdated(self.anchor)
 
     def watch(self) -> None:
         """Close it once it was not used for a while. One thread at a time does so."""
@@ -232,7 +246,10 @@ def _leave() -> None:
         assert _ENGINE.folder is not None
         if time.monotonic() - _ENGINE.since > _TURN_SECONDS and _awaited(_ENGINE.folder):
             _ENGINE.close()
-        elif not _ENGINE.watched:
+            return
+        if _ENGINE.writes > _MANY_WRITES:
+            _ENGINE.tidy()
+        if not _ENGINE.watched:
             _ENGINE.watch()
 
 
@@ -255,6 +272,7 @@ class EmbeddedSession:
         return EmbeddedSession(self._connection, self._folder, _said(settings))
 
     def command(self, sql: str, **parameters: Any) -> None:
+        _ENGINE.writes += 1
         self._query(f"{sql} SETTINGS {self._settings}" if self._settings else sql, parameters)
 
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
@@ -276,6 +294,7 @@ class EmbeddedSession:
     def insert(self, table: str, rows: pa.Table) -> None:
         import pyarrow as pa
 
+        _ENGINE.writes += 1
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows.combine_chunks())
@@ -289,6 +308,7 @@ class EmbeddedSession:
 
     def load(self, sql: str, structure: str, paths: Sequence[str], **parameters: Any) -> None:
         files = [f"file({literal(path)}, 'ArrowStream', {literal(structure)})" for path in paths]
+        _ENGINE.writes += 1
         rows = " UNION ALL ".join(f"SELECT * FROM {each}" for each in files)  # noqa: S608 - what is in there is quoted
         self._query(sql.replace(STAGED, f"({rows})"), parameters)
 

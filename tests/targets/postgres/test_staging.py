@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import Conflict, Transient
+from instep.targets.postgres.registry import known
 from instep.targets.postgres.target import PostgresTarget
 from instep.targets.table_target import TableChange
 from tests.contracts.table_rows import SPECS, Edge, Node, change, nodes, put, staged
 from tests.servers.postgres import PostgresServer
+from tests.targets.killed import stage_and_die
 
 
 @pytest.fixture
@@ -81,11 +83,19 @@ def test_staged_rows_removed_before_the_commit_are_a_conflict(target: PostgresTa
 
 
 def test_upkeep_removes_old_staged_rows_only(target: PostgresTarget, index: str) -> None:
-    staged(target, index, target.fence(index, 1), Node(1, "x", 1))
+    stage_and_die(target, index, target.fence(index, 1))
     target.create("Other__1", SPECS)
     staged(target, "Other__1", target.fence("Other__1", 1), Node(1, "x", 1))
     target.maintain(index)
     assert len(staged_tables(target)) == 2
+    with target.place.session() as session:
+        session.run(
+            "UPDATE {staged} SET at = at - interval '61 minutes' WHERE name LIKE %s",
+            f"instep_staged_{known(session, index).id}_%",
+            staged=session.name("instep_staged"),
+        )
+    target.maintain(index)
+    assert len(staged_tables(target)) == 1
     replace(target, keep_seconds=0).maintain(index)
     assert staged_tables(target) == []
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 #: What one insert takes, which is all or nothing: one block, one part.
 INSERT_ROWS = 1_000_000
 INSERT_BYTES = 128 * 1024 * 1024
+
+#: A build of an entity's index by a ledger: see `domain.refs`.
+_BUILD = re.compile("(.+__[0-9a-f]{8}_)[0-9a-f]{8}")
 
 #: Fewer rows are not parted for the sake of a second core: every part is merged later.
 _LEAST_ROWS = 100_000
@@ -197,17 +203,54 @@ def remove(paths: Sequence[str]) -> None:
             system.rm_file(path)
 
 
-def sweep(folder: str, older_than: float) -> None:
-    """Remove what tasks left that was never committed: files last changed before this moment (seconds since 1970)."""
+def sweep(root: str, physical: str, keep_seconds: float) -> None:
+    """Remove what killed tasks staged for this index, and for those of the entity that were dropped: files that were
+    last changed so long ago by the clock of their own store, which one file is written to ask for.
+    """
     import contextlib
 
     import fsspec
 
-    system, root = fsspec.url_to_fs(folder)
+    system, top = fsspec.url_to_fs(root)
     with contextlib.suppress(OSError):
-        for info in system.ls(root, detail=True):
-            if _changed(info) < older_than:
-                system.rm_file(info["name"])
+        ours = _siblings(physical)
+        folders = [info["name"] for info in system.ls(top, detail=True) if ours(info["name"].rpartition("/")[2])]
+        found = [info for folder in folders for info in system.ls(folder, detail=True)]
+        # Mostly there is nothing. Clocks differ by less than that.
+        if min(map(_changed, found), default=math.inf) < time.time() - keep_seconds / 2:
+            before = _clock(system, folders[0]) - keep_seconds
+            for info in found:
+                if _changed(info) < before:
+                    system.rm_file(info["name"])
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder of staged files, if nothing is in it."""
+    import contextlib
+
+    import fsspec
+
+    system, path = fsspec.url_to_fs(folder)
+    with contextlib.suppress(OSError):
+        system.rmdir(path)
+
+
+def _siblings(physical: str) -> Callable[[str], bool]:
+    """Whether a name is of this index, or of another build of it by the same ledger."""
+    build = _BUILD.fullmatch(physical)
+    if build is None:
+        return lambda name: name == physical
+    return lambda name: (other := _BUILD.fullmatch(name)) is not None and other[1] == build[1]
+
+
+def _clock(system: Any, folder: str) -> float:
+    """Now, in seconds since 1970, by the clock of the store."""
+    probe = f"{folder}/{uuid.uuid4().hex}"
+    try:
+        system.pipe_file(probe, b"now")
+        return _changed(system.info(probe))
+    finally:
+        system.rm_file(probe)
 
 
 def _changed(info: Mapping[str, Any]) -> float:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: while a thread works with it.
 _PARTS = 12
 
+#: Staged files stay so many times as long as what is committed: a wave of a live worker takes no day.
+_WAVES = 24
+
 #: Inserts at once: each may take some hundred MB.
 _INSERTS = 4
 
@@ -48,7 +51,8 @@ class ClickHouseTarget(TableIndexes):
     """Tables in ClickHouse: in this process (chdb) under a folder, or on a server (`http://user:password@host/database`).
 
     Tasks stage files in `staging`, which tasks and driver must both reach (default: in the folder; for a server it has
-    to be named). `keep_seconds` is how long staged files without a commit stay, and records of old epochs.
+    to be named). `keep_seconds` is how long records of old epochs stay; staged files without a
+    commit stay for a day of such hours.
     """
 
     uri: str = field(repr=False)
@@ -256,7 +260,7 @@ class ClickHouseTarget(TableIndexes):
                 elif parts > _PARTS and not is_server(self.uri):
                     layout.merge(session, self.database, table)
             self._journal(session, physical).forget(self.keep_seconds)
-        staging.sweep(self._folder(physical), time.time() - self.keep_seconds)
+        staging.sweep(self._staging, physical, self.keep_seconds * _WAVES)
 
     def _parts(self, session: Session, table: str) -> int:
         found = records(
@@ -352,6 +356,7 @@ class ClickHouseTarget(TableIndexes):
         with self.session(alone=True) as session:
             self.demand(physical)
             layout.drop(session, self.database, physical)
+        staging.remove_folder(self._folder(physical))
 
     def _specs(self, session: Session, physical: str) -> tuple[TableSpec, ...]:
         return layout.known_specs(session, self.database, checked_name(physical), self.shown)
@@ -363,4 +368,8 @@ class ClickHouseTarget(TableIndexes):
         return Journal(session, self.database, checked_name(physical), shared=is_server(self.uri))
 
     def _folder(self, physical: str) -> str:
-        return f"{self.staging or self.uri + '/staging'}/{checked_name(physical)}"
+        return f"{self._staging}/{checked_name(physical)}"
+
+    @property
+    def _staging(self) -> str:
+        return self.staging or f"{self.uri}/staging"

@@ -16,7 +16,7 @@ from instep.targets.lance.location import Location, lance_library
 from instep.targets.table_target import INSTANCE, THERE, TableSpec, checked_prefix
 
 
-def delete_rows(place: Location, physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
+def delete_rows(physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
     """Metadata of all fragments of `head`, with deletion files for these rows.
 
     An address stays good as long as its fragment lives (ids are never reused). Raises `Conflict`
@@ -33,35 +33,33 @@ def delete_rows(place: Location, physical: str, head: Any, addresses: Iterable[p
     for number, rows in zip(numbers.tolist(), offsets, strict=True):
         if number not in fragments:
             raise Conflict(f"{physical}: rows were moved by a compaction; read them again")
-        found[number] = _without(place, physical, head, fragments[number], rows.tolist())
+        found[number] = _without(physical, head, fragments[number], rows.tolist())
     return list(found.values())
 
 
-def _without(place: Location, physical: str, head: Any, fragment: Any, rows: list[int]) -> Any:
+def _without(physical: str, head: Any, fragment: Any, rows: list[int]) -> Any:
     before = fragment.metadata
     after = fragment.delete_rows(rows)
     if after is None:
-        # Nothing is left. Lance gives no fragment then, but a merge must name every fragment: write
-        # the deletion file it would need. The commit drops the fragment by itself.
+        # Nothing is left. Lance gives no fragment then, but a merge must name every fragment. The commit
+        # drops this one by itself, unread: a file of its deletions would be one that no version names.
         if before.num_deletions + len(rows) != before.physical_rows:
             raise Conflict(f"{physical}: rows were deleted by another process; read them again")
-        return with_deletions(place, physical, head, before, range(before.physical_rows))
+        before.deletion_file = _deletion_file(head, before.physical_rows)
+        return before
     if after.num_deletions != before.num_deletions + len(rows):
         raise Conflict(f"{physical}: rows were deleted by another process; read them again")
     return after
 
 
 def with_deletions(place: Location, physical: str, head: Any, metadata: Any, rows: Sequence[int]) -> Any:
-    """A fragment without deletions so far (or of which all rows go), with these rows (sorted offsets) deleted. Lance's
-    format: an Arrow file of uint32 offsets.
+    """A fragment without deletions so far, with these rows (sorted offsets) deleted. Lance's format: an Arrow file of
+    uint32 offsets.
     """
     lance_library()
-    import secrets
-
     from lance.file import LanceFileSession
-    from lance.fragment import DeletionFile
 
-    number = secrets.randbits(63)
+    deletions = _deletion_file(head, len(rows))
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     offsets = pa.array(rows, pa.uint32())
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,9 +67,18 @@ def with_deletions(place: Location, physical: str, head: Any, metadata: Any, row
         with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, schema) as writer:
             writer.write_batch(pa.record_batch([offsets], schema=schema))
         session = LanceFileSession(place.dataset_uri(physical), storage_options=dict(place.storage_options) or None)
-        session.upload_file(str(file), f"_deletions/{metadata.id}-{head.version}-{number}.arrow")
-    metadata.deletion_file = DeletionFile(head.version, number, "array", len(rows), None)
+        session.upload_file(str(file), f"_deletions/{metadata.id}-{head.version}-{deletions.id}.arrow")
+    metadata.deletion_file = deletions
     return metadata
+
+
+def _deletion_file(head: Any, rows: int) -> Any:
+    """The name of a file of so many deletions, which is still to be written."""
+    import secrets
+
+    from lance.fragment import DeletionFile
+
+    return DeletionFile(head.version, secrets.randbits(63), "array", rows, None)
 
 
 def deletion(place: Location, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
@@ -86,7 +93,7 @@ def deletion(place: Location, spec: TableSpec, table: str, *, prefix: str, but: 
             if but is not None:
                 found = found.filter(pc.invert(same(found.column(INSTANCE), but, pa.string())))
             addresses.append(found.column("_rowaddr"))
-        return Changed(delete_rows(place, table, head, addresses), [])
+        return Changed(delete_rows(table, head, addresses), [])
 
     return change
 

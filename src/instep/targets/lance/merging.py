@@ -76,7 +76,7 @@ class Merge:
         coming = self._coming()
         found = coming.read([KEY, DELETED])
         losers = self._losers(head, coming, found[KEY].to_numpy())
-        fragments = delete_rows(self.place, self.table, head, [pa.array(losers.there)])
+        fragments = delete_rows(self.table, head, [pa.array(losers.there)])
         deletions = int(pc.sum(found[DELETED]).as_py() or 0) - losers.deletions
         return Changed(fragments, coming.without(head, losers.coming, first), deletions)
 

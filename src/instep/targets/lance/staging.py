@@ -106,7 +106,7 @@ def replacement(place: Location, physical: str, staged: Sequence[Staged]) -> Cha
     """Put in what was written, and delete by address."""
 
     def change(head: Any, first: int) -> Changed:
-        fragments = delete_rows(place, physical, head, [each.deleted for each in staged])
+        fragments = delete_rows(physical, head, [each.deleted for each in staged])
         return Changed(fragments, numbered([fragment for each in staged for fragment in each.fragments()], first))
 
     return change

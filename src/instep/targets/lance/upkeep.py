@@ -49,6 +49,14 @@ ANN_ROWS = 250_000
 _SEGMENT_ROWS = 25_000
 _MOST_SEGMENTS = 4
 
+#: So many versions, and those of the last minute, stay for readers that have opened one; all others that nobody needs
+#: go, or a thousand small runs would leave thousands of files for as long as old versions stay.
+_VERSIONS = 50
+_RECENT_SECONDS = 60.0
+
+#: After so many versions old ones are looked for: looking at them costs time for each.
+_NEW_VERSIONS = 25
+
 #: A partition is idle when it wrote nothing for so many times as long as old versions stay.
 _IDLE = 24
 
@@ -260,12 +268,13 @@ def _extend(dataset: Any, name: str, segments: Sequence[Segment], *, full: bool)
 
 
 def _many_versions(dataset: Any) -> bool:
-    """Whether the youngest epoch began a new hundred of versions: looking at them costs time for each."""
-    return bool(dataset.version // 100 > (State.of(dataset).since - 1) // 100)
+    """Whether the youngest epoch began the next `_NEW_VERSIONS`."""
+    return bool(dataset.version // _NEW_VERSIONS > (State.of(dataset).since - 1) // _NEW_VERSIONS)
 
 
 def _drop_old_versions(dataset: Any, keep_seconds: float) -> None:
-    """Delete versions that are older than `keep_seconds` *and* than the present epochs.
+    """Delete versions that are older than `keep_seconds`, or not among the newest, *and* older than the present epochs.
+    With them go files of seven days and more that no version names: what a killed writer has left.
 
     An epoch's own versions stay: its commits must prove what happened since their base, and a recovery asks them which
     slices went in. But a partition that wrote nothing for long does not keep what all others wrote since.
@@ -273,9 +282,13 @@ def _drop_old_versions(dataset: Any, keep_seconds: float) -> None:
     now, versions = datetime.now(UTC), dataset.versions()
     written = {each["version"]: each["timestamp"].astimezone(UTC) for each in versions}
     idle = now - timedelta(seconds=keep_seconds * _IDLE)
-    recent = min((version for version, at in written.items() if at >= idle), default=dataset.version)
-    needed = State.of(dataset).needed_since(recent)
+    lately = min((version for version, at in written.items() if at >= idle), default=dataset.version)
+    needed = State.of(dataset).needed_since(lately)
     old = now - timedelta(seconds=keep_seconds)
-    dropped = [version for version, at in written.items() if version < needed and at < old]
+    recent = now - timedelta(seconds=min(keep_seconds, _RECENT_SECONDS))
+    newest = set(sorted(written)[-_VERSIONS:])
+    dropped = [
+        version for version, at in written.items() if version < needed and at < (old if version in newest else recent)
+    ]
     if dropped:
         dataset.cleanup_old_versions(versions=dropped, error_if_tagged_old_versions=False)

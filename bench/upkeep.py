@@ -1,0 +1,141 @@
+"""What small runs leave behind: `python -m bench.upkeep --runs N` (goals of issue 20).
+
+One row of each of three tables, and one of fifty documents, change before every run. All is counted at 1, 100, … runs:
+files and bytes of ledger, targets and state, and the time of a run that finds nothing. The ledger forgets after
+`--retention`: a benchmark of minutes stands for years of which 30 days are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import instep
+from instep.domain.jobs import JobState
+
+RUNS, ROWS, NOTES = 2_000, 100, 50
+#: Times those after the hundredth run, at most.
+GOAL_SIZE, GOAL_TIME = 1.5, 1.2
+_REPEATS = 5
+_PROJECT = """\
+name: bench
+{retention}targets:
+  index: {{type: lance, uri: .instep/index}}
+  graph: {{type: {target}, uri: .instep/graph}}
+entities:
+  Note: {{source: {{type: files, path: notes}}, target: index, embed: {{type: hashing, dimensions: 64}}}}
+"""
+_TABLE = """\
+  {name}:
+    source: {{type: spark, format: parquet, path: {name}}}
+    target: graph
+    key: id
+    watermark: at
+    node: {{label: {name}, properties: [id, text]}}
+"""
+_NAMES = ("Person", "Commit", "File")
+#: What a path is counted as, by what it has in it; the first that fits.
+_KINDS = (("/index/", "target, documents"), ("/graph/", "target, tables"), ("/ledger.db", "ledger"))
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there after so many runs."""
+
+    runs: int
+    files: Counter[str]
+    size: Counter[str]
+    nothing: float
+
+
+def write(root: Path, number: int, tables: Sequence[str]) -> None:
+    (root / "notes").mkdir(exist_ok=True)
+    for note in range(NOTES) if number == 0 else [number % NOTES]:
+        (root / "notes" / f"{note}.md").write_text(f"# Note {note}\n\nThe tide of day {number}.\n")
+    moments = [
+        pa.scalar(1_700_000_000_000_000 + number * 1_000_000 * (row == number % ROWS), pa.timestamp("us", "UTC"))
+        for row in range(ROWS)
+    ]
+    for name in tables:
+        rows = pa.table({"id": range(ROWS), "text": [f"{row} {number}" for row in range(ROWS)], "at": moments})
+        (root / name).mkdir(exist_ok=True)
+        pq.write_table(rows, root / name / "rows.parquet")
+
+
+def left(root: Path, runs: int, nothing: float) -> Left:
+    files: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    for path in (root / ".instep").rglob("*"):
+        if path.is_file():
+            text = str(path)
+            kind = next((name for part, name in _KINDS if part in text), "state")
+            files[kind] += 1
+            size[kind] += path.stat().st_size
+    return Left(runs, files, size, nothing)
+
+
+def measured(root: Path, runs: int, at: Sequence[int], tables: Sequence[str]) -> Iterator[Left]:
+    project = instep.load(root)
+    for number in range(runs):
+        write(root, number, tables)
+        if odd := [each for each in project.run() if each.state is not JobState.COMPLETED]:
+            raise SystemExit(f"run {number + 1}: {odd}")
+        if number + 1 in at:
+            times = []
+            for _ in range(_REPEATS):
+                begun = time.perf_counter()
+                project.run()
+                times.append(time.perf_counter() - begun)
+            time.sleep(2.0)  # The engine in process closes.
+            yield left(root, number + 1, statistics.median(times))
+
+
+def shown(found: Left) -> str:
+    kinds = [f"{name}: {found.files[name]:,} files, {found.size[name] / 1e6:.2f} MB" for name in sorted(found.files)]
+    total = f"{found.files.total():,} files, {found.size.total() / 1e6:.2f} MB"
+    return f"{found.runs:>6,}  {total}, nothing changed {found.nothing * 1000:.0f} ms  ({'; '.join(kinds)})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--retention", default="")
+    parser.add_argument("--target", default="clickhouse", choices=["clickhouse", "lance"])
+    parser.add_argument("--documents-only", action="store_true", help="without tables, and so without Spark")
+    given = parser.parse_args()
+    tables = () if given.documents_only else _NAMES
+    at = [1, *(each for each in (10, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000) if each < given.runs), given.runs]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        retention = f"retention: {given.retention}\n" if given.retention else ""
+        text = _PROJECT.format(retention=retention, target=given.target)
+        (root / "instep.yaml").write_text(text + "".join(_TABLE.format(name=each) for each in tables))
+        all_found = []
+        for found in measured(root, given.runs, at, tables):
+            all_found.append(found)
+            print(shown(found), flush=True)
+    before = next((each for each in all_found if each.runs == 100), None)
+    if before is None or found is before:
+        return 0
+    ratios = {
+        "files": (found.files.total() / before.files.total(), GOAL_SIZE),
+        "bytes": (found.size.total() / before.size.total(), GOAL_SIZE),
+        "nothing changed": (found.nothing / before.nothing, GOAL_TIME),
+    }
+    for name, (ratio, goal) in ratios.items():
+        print(f"{name}: {ratio:.2f} times those after 100 runs, goal {goal}: {'met' if ratio <= goal else 'MISSED'}")
+    return 0 if all(ratio <= goal for ratio, goal in ratios.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

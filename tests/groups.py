@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 #: A test of some other group that needs one of these works as well; its process starts another.
 GROUPS: Final = {
     "spark": (
+        "sources/tables/test_database_probe.py",
         "sources/tables/test_spark_files.py",
         "sources/tables/test_spark_jdbc.py",
         "sources/tables/test_spark_parquet.py",

@@ -72,6 +72,10 @@ class ArrowTable:
     def text(self) -> str:
         return self.inner.text
 
+    @property
+    def missing_extra(self) -> None:
+        pass
+
     def columns(self, spark: Any) -> tuple[Column, ...]:
         return self.inner.columns(spark)
 

@@ -170,7 +170,11 @@ class TableSetup(TableAdapters):
         return {"source": self._check_source, "tables": self._check_tables}
 
     def _check_source(self) -> str:
-        return f"{amount(len(self.columns()), 'column')} in {self.source_text}"
+        found = f"{amount(len(self.columns()), 'column')} in {self.source_text}"
+        extra = self.source.missing_extra if self.rows.watermark else None
+        if extra is None:
+            return found
+        return f"{found}; with pip install 'instep[{extra}]' a run that finds nothing new would not start Java"
 
     def _check_tables(self) -> str:
         """Compare the served tables with the declaration."""

@@ -88,6 +88,10 @@ class ClickHouseTable:
         relation = f"(\n{self.sql.strip().rstrip(';')}\n)" if self.sql else "source"
         return replace(self, sql=f"SELECT {', '.join(map(quoted, names))} FROM {relation}")
 
+    @property
+    def missing_extra(self) -> None:
+        """Changes are asked without Spark."""
+
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         with self._place.session() as session:
             columns = tuple(each.column for each in self._described(session).values())

@@ -21,6 +21,7 @@ from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
 from instep.sources.tables.predicates import (
     Dialect,
+    above,
     in_keys,
     in_order,
     in_range,
@@ -43,7 +44,7 @@ _MOST_GROUPS = 64
 #: PostgreSQL's driver would hold all rows at once.
 _FETCH = "10000"
 #: A server of MySQL or MariaDB may cut every answer off after so many rows.
-_ALL_ROWS = "SET SESSION sql_select_limit = 18446744073709551615"
+ALL_ROWS = "SET SESSION sql_select_limit = 18446744073709551615"
 #: What has a driver or a database leave out the rest of an answer, without an error.
 _IN_PART = re.compile(r"\b(maxRows)\s*=\s*[1-9]|\b(sql_select_limit)\b|\bSET\s+(ROWCOUNT)\s+[1-9]", re.IGNORECASE)
 #: Java finds the driver of a jar that is named in the settings only when it is told the class.
@@ -63,7 +64,7 @@ class NotExact(Exception):
     """The database would not compare this as we do."""
 
 
-class _Flavour(Dialect, Protocol):
+class Flavour(Dialect, Protocol):
     #: A number from 0 on and below 1, another one for each row.
     random: str
 
@@ -90,7 +91,7 @@ class JdbcTable:
         own = {key: value for key, value in own.items() if key.lower() not in {each.lower() for each in others}}
         demand_whole([*options.values(), sql or ""])
         if _server(given["url"]) in ("mysql", "mariadb") and "sessioninitstatement" not in given:
-            own["sessionInitStatement"] = _ALL_ROWS
+            own["sessionInitStatement"] = ALL_ROWS
         source = named[0]
         if sql is not None:
             source = (
@@ -121,28 +122,46 @@ class JdbcTable:
         query = f"(SELECT {count} FROM {self.table} WHERE {where}) AS instep_count"
         return JdbcTable(self.url, query, self.options).frame(session)
 
-    def asked(self, session: SparkSession, schema: StructType, rows: RowColumns, selection: Selection) -> Asked:
-        dialect = self._dialect(session, schema, {*rows.named, *selection.cut_by})
-        return Asked.of(dialect, rows, selection)
+    @property
+    def server(self) -> str:
+        """The kind of database: that of MariaDB is `mysql`."""
+        return _server(self.url)
 
-    def _dialect(self, session: SparkSession, schema: StructType, names: set[str]) -> _Flavour | None:
-        server = _server(self.url)
-        if server == "postgresql":
+    def asked(
+        self,
+        session: SparkSession,
+        schema: StructType,
+        rows: RowColumns,
+        selection: Selection,
+        *,
+        floor: int | None = None,
+    ) -> Asked:
+        return Asked.of(self._dialect(session, schema, {*rows.named, *selection.cut_by}), rows, selection, floor=floor)
+
+    def _dialect(self, session: SparkSession, schema: StructType, names: set[str]) -> Flavour | None:
+        if self.server == "postgresql":
             return self._postgres(session, [each for each in schema.names if each in names])
-        if server == "mysql":
-            return _MySql({field.name: field.dataType.simpleString() for field in schema.fields if not field.metadata})
+        if self.server == "mysql":
+            return MySql({field.name: field.dataType.simpleString() for field in schema.fields if not field.metadata})
         return None
 
-    def _postgres(self, session: SparkSession, names: Sequence[str]) -> _Postgres:
-        """The database says of which types the columns really are: many that it has are text to Spark."""
+    def _postgres(self, session: SparkSession, names: Sequence[str]) -> Postgres:
+        row = JdbcTable(self.url, self.postgres_types(names), self.options).frame(session).collect()[0]
+        return self.postgres_dialect(names, row.asDict())
+
+    def postgres_types(self, names: Sequence[str]) -> str:
+        """A query in brackets: the database says of which types the columns really are, many of which are text to
+        Spark.
+        """
         types = "".join(f"pg_typeof(x.{_doubled(name)})::text AS c{at}, " for at, name in enumerate(names))
-        query = (
+        return (
             f"(SELECT {types}current_setting('server_encoding') AS encoding FROM (SELECT 1) AS one "
             f"LEFT JOIN LATERAL (SELECT * FROM {self.table} LIMIT 0) AS x ON true) AS instep_types"
         )
-        row = JdbcTable(self.url, query, self.options).frame(session).collect()[0]
-        found = {name: str(row[f"c{at}"]) for at, name in enumerate(names)}
-        return _Postgres(found, row["encoding"] == "UTF8")
+
+    def postgres_dialect(self, names: Sequence[str], types: Mapping[str, object]) -> Postgres:
+        found = {name: str(types[f"c{at}"]) for at, name in enumerate(names)}
+        return Postgres(found, types["encoding"] == "UTF8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +173,18 @@ class Asked:
     conditions: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     exact: bool = False
-    dialect: _Flavour | None = None
+    dialect: Flavour | None = None
 
     @classmethod
-    def of(cls, dialect: _Flavour | None, rows: RowColumns, selection: Selection) -> Asked:
+    def of(cls, dialect: Flavour | None, rows: RowColumns, selection: Selection, *, floor: int | None = None) -> Asked:
+        """With a floor: those of the selected rows that have a watermark above it."""
         if dialect is None:
             return cls()
         asked: list[Sequence[str] | None] = [
             _tried(lambda: in_scope(dialect, rows, selection)),
             _tried(lambda: in_window(dialect, rows, selection)),
             _tried(lambda: undeleted(dialect, rows, selection)),
+            _tried(lambda: [] if floor is None or not rows.watermark else [above(dialect, rows.watermark, floor)]),
         ]
         conditions = tuple(each for some in asked for each in some or ())
         # Neighbours stay apart: each range is one partition, which one connection reads.
@@ -229,7 +250,7 @@ def _wall(value: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Postgres:
+class Postgres:
     """PostgreSQL's SQL, by the database's own names of the types. A `char(n)` is not among them: its spaces count in
     some places only.
     """
@@ -282,7 +303,7 @@ class _Postgres:
 
 
 @dataclass(frozen=True, slots=True)
-class _MySql:
+class MySql:
     """MySQL and MariaDB, by Spark's names of the types. Bytes of text are compared, not text: the collation that would
     do is called otherwise by each of them.
     """

@@ -13,7 +13,7 @@ from instep.domain.keys import Key
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.errors import UserError
-from instep.sources.tables import parquet, samples
+from instep.sources.tables import database_probe, parquet, samples
 from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
 from instep.sources.tables.predicates import above, conditions, in_ranges
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -57,6 +57,10 @@ class SparkTable:
             return f"{where} {self.table}" if self.table else where
         return self.table or ", ".join(map(shown, self.path)) or self.format
 
+    @property
+    def missing_extra(self) -> str | None:
+        return database_probe.missing_extra(self._jdbc) if self._in_database else None
+
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         # What the options change is for Spark to say.
         plain = None if self.transform else self._plain()
@@ -83,7 +87,12 @@ class SparkTable:
                 known = self._later_outside(*found, rows, (scope, *others), floor)
             if known is not None:
                 return known
-        return self._changed(spark(), rows, rows.watermark, Selection(scope, others=others), floor)
+        selection = Selection(scope, others=others)
+        if self._in_database:
+            known = database_probe.changed(self._jdbc, rows, selection, floor)
+            if known is not None:
+                return known
+        return self._changed(spark(), rows, rows.watermark, selection, floor)
 
     def _later_outside(
         self,
@@ -182,6 +191,10 @@ class SparkTable:
     def _in_database(self) -> bool:
         return self.format.lower() == "jdbc"
 
+    @property
+    def _jdbc(self) -> JdbcTable:
+        return JdbcTable.of(self.options, self.table, self.sql)
+
     def _rows(
         self,
         session: SparkSession,
@@ -190,15 +203,18 @@ class SparkTable:
         columns: Sequence[str] = (),
         *,
         share: float = 1,
+        floor: int | None = None,
     ) -> DataFrame:
-        """The selected rows, or a share of them, before the transform. `columns` are needed beside those of `rows`."""
+        """The selected rows, or a share of them, before the transform. `columns` are needed beside those of `rows`. A
+        database leaves out those that are not above the `floor`, if it can.
+        """
         if self._in_database:
-            table = JdbcTable.of(self.options, self.table, self.sql)
+            table = self._jdbc
             read = _by_bytes(table.frame(session))
             if rows is None:
                 return read
             self._demand(read, rows, columns)
-            asked = table.asked(session, read.schema, rows, selection)
+            asked = table.asked(session, read.schema, rows, selection, floor=floor)
             read = _by_bytes(table.frame(session, asked.parts(share)))
             share = 1 if asked.exact else share
         else:
@@ -221,7 +237,7 @@ class SparkTable:
         """The number of selected rows, and of those with a value in all of the columns."""
         found = None
         if self._in_database:
-            table = JdbcTable.of(self.options, self.table, self.sql)
+            table = self._jdbc
             found = table.counted(session, table.asked(session, read.schema, rows, selection), columns)
         if found is None:
             found = read.selectExpr("count(*) AS number", f"count_if({_keyed(columns)}) AS keyed")
@@ -274,7 +290,7 @@ class SparkTable:
         self, session: SparkSession, rows: RowColumns, watermark: str, selection: Selection, floor: int
     ) -> bool:
         with told(self.text, self.options):
-            read = self._rows(session, rows, selection)
+            read = self._rows(session, rows, selection, floor=floor)
             return not read.where(above(SparkDialect(read.schema), watermark, floor)).limit(1).isEmpty()
 
     # -- what must be there -------------------------------------------------------------------------

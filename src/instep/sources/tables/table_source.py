@@ -40,6 +40,10 @@ class TableSource(Protocol):
     def text(self) -> str:
         """The place of the table, for people; without secrets."""
 
+    @property
+    def missing_extra(self) -> str | None:
+        """The extra of Instep without which Spark has to be asked whether anything has changed; None: there is none."""
+
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         """The columns, mapped to our types. Raises `UserError` naming a column that has no type of ours."""
 

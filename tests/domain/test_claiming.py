@@ -144,7 +144,7 @@ def test_the_bound_by_hand() -> None:
 def test_the_pace_follows_the_measured_speed() -> None:
     pace = Pace(1.0, 1_000)
     assert pace.seconds(5_000) == 6.0
-    assert wave_work(pace, 10) == 10_000
+    assert wave_work(pace) == 10_000
     assert learned_pace(pace, 3_000, 1.0).work_per_second == 2_000
     assert learned_pace(pace, 0, 1.0) == pace
 

@@ -1,16 +1,21 @@
 """A key that is pending is offered, whatever ClickHouse merged or dropped of its rows, in whatever order they came."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.domain.pending_queue import covers, pending, register
-from instep.queues.engines.clickhouse.tables import is_offered, is_spent
+from instep.queues.engines.clickhouse.tables import offered, spent
 
 COVERS = 2
 #: An offer and the registers of covers.
 Row = tuple[int, ...]
+Numbers = npt.NDArray[np.uint64]
 NOTHING: Row = (0,) * (1 + COVERS)
 
 
@@ -20,6 +25,12 @@ def row(offer: int = 0, **registers: int) -> Row:
 
 def together(rows: list[Row]) -> Row:
     return tuple(map(max, *rows, NOTHING)) if rows else NOTHING
+
+
+def holds(rule: Callable[[Numbers, list[Numbers]], Any], merged: Row) -> bool:
+    """Whether a rule of many merged rows holds of this one."""
+    offer, *registers = (np.array([each], np.uint64) for each in merged)
+    return bool(rule(offer, registers)[0])
 
 
 @dataclass
@@ -52,7 +63,7 @@ class Key:
 
     def merge(self, some: slice) -> None:
         """Neighbouring parts become one; a merge drops what is spent."""
-        self.offers[some] = [each for each in [together(self.offers[some])] if not is_spent(each[0], each[1:])]
+        self.offers[some] = [each for each in [together(self.offers[some])] if not holds(spent, each)]
 
     @property
     def pending(self) -> bool:
@@ -61,7 +72,7 @@ class Key:
     @property
     def offered(self) -> bool:
         merged = together(self.offers)
-        return is_offered(merged[0], merged[1:])
+        return holds(offered, merged)
 
 
 #: The last number says how many later events an event is older than: its insert took long.

@@ -23,6 +23,8 @@ SHORTEST_PREFIX = 4
 
 #: Among how many jobs, the newest, a beginning is looked up. A whole id finds any job.
 SEARCHED_JOBS = 200
+#: So many of those that are meant are named.
+_NAMED = 5
 
 #: Poll interval of a caller that waits for a job to stop.
 STOP_POLL_SECONDS = 0.5
@@ -362,6 +364,6 @@ def _duration(job: jobs.Job, now: int) -> float | None:
     return max(0, (job.finished_at or now) - job.started_at) / 1000
 
 
-def _candidates(found: Sequence[jobs.Job], most: int = 5) -> str:
-    shown = ", ".join(f"{job.id} ({', '.join(str(part.part.ref) for part in job.parts)})" for job in found[:most])
-    return f"{shown}, …" if len(found) > most else f"{shown}."
+def _candidates(found: Sequence[jobs.Job]) -> str:
+    shown = ", ".join(f"{job.id} ({', '.join(str(part.part.ref) for part in job.parts)})" for job in found[:_NAMED])
+    return f"{shown}, …" if len(found) > _NAMED else f"{shown}."

@@ -38,14 +38,14 @@ class Snippet:
     marks: tuple[tuple[int, int], ...]
 
 
-def snippet(text: str, query: str, *, chars: int = SNIPPET_CHARS) -> Snippet:
-    """The window of about `chars` characters that holds most different query words (first one wins)."""
+def snippet(text: str, query: str) -> Snippet:
+    """The window of about `SNIPPET_CHARS` characters that holds most different query words (first one wins)."""
     flat = " ".join(text.split())
     words = _WORD.findall(query.lower())
     stems = {_stem(word) for word in words if word not in _STOP} or set(map(_stem, words))
     hits = [match for match in _WORD.finditer(flat) if _stem(match.group().lower()) in stems]
-    start = _best_start(flat, hits, chars)
-    end = min(len(flat), start + chars)
+    start = _best_start(flat, hits)
+    end = min(len(flat), start + SNIPPET_CHARS)
     if end < len(flat):
         end = flat.rfind(" ", start, end + 1) if flat.rfind(" ", start, end + 1) > start else end
     before, after = ("… " if start else ""), (" …" if end < len(flat) else "")
@@ -54,16 +54,16 @@ def snippet(text: str, query: str, *, chars: int = SNIPPET_CHARS) -> Snippet:
     return Snippet(before + flat[start:end] + after, marks)
 
 
-def _best_start(flat: str, hits: list[re.Match[str]], chars: int) -> int:
-    if not hits or len(flat) <= chars:
+def _best_start(flat: str, hits: list[re.Match[str]]) -> int:
+    if not hits or len(flat) <= SNIPPET_CHARS:
         return 0
     best, best_words = hits[0], 0
     for first in hits:
-        reach = first.start() + chars * 3 // 4
+        reach = first.start() + SNIPPET_CHARS * 3 // 4
         words = len({_stem(hit.group().lower()) for hit in hits if first.start() <= hit.start() < reach})
         if words > best_words:
             best, best_words = first, words
-    start = max(0, best.start() - chars // 4)
+    start = max(0, best.start() - SNIPPET_CHARS // 4)
     if start == 0:
         return 0
     space = flat.find(" ", start, best.start())

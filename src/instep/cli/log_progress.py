@@ -13,9 +13,10 @@ from instep.cli.output import pace_text, seconds_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, hushed
 from instep.telemetry.context import here
+from instep.telemetry.progress import Silent
 
 
-class LogProgress:
+class LogProgress(Silent):
     """A line for each thing that happens, and every ten seconds one for what was done since the last."""
 
     EVERY_SECONDS = 10.0
@@ -33,10 +34,6 @@ class LogProgress:
         self._shown = monotonic()
         self._lock = threading.Lock()
 
-    def listing(self, entity: str, found: int) -> None: ...
-
-    def begin(self, entity: str, total: int | None, unit: str) -> None: ...
-
     def advance(self, entity: str, units: int) -> None:
         with self._lock:
             self._done[entity] = self._done.get(entity, 0) + units
@@ -47,8 +44,6 @@ class LogProgress:
         with self._lock:
             self._tell_done()
             self._print(entity, message)
-
-    def end(self, entity: str, *, well: bool = True) -> None: ...
 
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
@@ -61,7 +56,7 @@ class LogProgress:
         self._stream.flush()
 
 
-class JsonLogProgress:
+class JsonLogProgress(Silent):
     """A line of JSON for each thing that happens: `at` (milliseconds), `event`, `entity`, and what it is about: where
     they apply, `worker`, `job`, `ref`, `instance`, `wave`, its number of `slices` or its one `slice`, and `trace`.
     """
@@ -71,17 +66,11 @@ class JsonLogProgress:
         self._now = now
         self._lock = threading.Lock()
 
-    def listing(self, entity: str, found: int) -> None: ...
-
-    def begin(self, entity: str, total: int | None, unit: str) -> None: ...
-
     def advance(self, entity: str, units: int) -> None:
         self._write("done", entity, units=units)
 
     def say(self, entity: str, message: str) -> None:
         self._write("say", entity, message=hushed(message))
-
-    def end(self, entity: str, *, well: bool = True) -> None: ...
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
         place = here()
@@ -105,7 +94,7 @@ class _Count:
         return self.meter.done
 
 
-class Lines:
+class Lines(Silent):
     """A line at the start, every ten seconds, and at the end of each entity."""
 
     EVERY_SECONDS = 10.0
@@ -115,8 +104,6 @@ class Lines:
         self._monotonic = monotonic
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()
-
-    def listing(self, entity: str, found: int) -> None: ...
 
     def begin(self, entity: str, total: int | None, unit: str) -> None:
         now = self._monotonic()

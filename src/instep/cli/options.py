@@ -42,10 +42,6 @@ RefArgument = Annotated[
     str,
     typer.Argument(metavar="REF", help="A partition: Document, which is Document@global.", show_default=False),
 ]
-RefsArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="REF...", help="Partitions: Document, which is Document@global.", show_default=False),
-]
 GenerationOption = Annotated[
     str | None,
     typer.Option(

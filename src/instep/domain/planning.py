@@ -211,9 +211,9 @@ class Pace:
         return self.start_seconds + work / self.work_per_second
 
 
-def wave_work(pace: Pace, goal: float = WAVE_SECONDS) -> int:
-    """The work one wave should hold to take about `goal` seconds."""
-    return max(1, round(pace.work_per_second * goal))
+def wave_work(pace: Pace) -> int:
+    """The work that takes one wave about its goal of seconds."""
+    return max(1, round(pace.work_per_second * WAVE_SECONDS))
 
 
 def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from instep.domain.clock import Clock
-from instep.domain.pending_queue import KeyRange
+from instep.domain.pending_queue import KeyRange, stretches
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import Comparison, PendingStore
 from instep.queues.key_ranges import MeasuredRange, Part, Parts, key_ranges
@@ -197,11 +197,5 @@ class _Looking:
 
 
 def clusters(keys: Iterable[int], most: int) -> list[KeyRange]:
-    """A few ranges that hold all these keys, and little else: cut where the gaps are wide."""
-    ordered = sorted(keys)
-    if not ordered:
-        return []
-    wide = (ordered[-1] - ordered[0]) // most
-    cuts = [index for index in range(1, len(ordered)) if ordered[index] - ordered[index - 1] > wide]
-    starts, ends = [0, *cuts], [*cuts, len(ordered)]
-    return [KeyRange(ordered[start], ordered[end - 1] + 1) for start, end in zip(starts, ends, strict=True)]
+    """A few ranges that hold all these keys, and little else."""
+    return [KeyRange(first, last + 1) for first, last in stretches(sorted(keys), most)]

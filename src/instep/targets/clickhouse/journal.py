@@ -20,6 +20,7 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.layout import journal, stored_specs
+from instep.targets.requests import portions
 from instep.targets.table_target import OWN, TableSpec
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Journal:
 
     def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
-        for some in _chunks(slice_ids):
+        for some in portions(slice_ids, _MARKS_AT_ONCE):
             rows = records(
                 self.session,
                 f"SELECT slice, max(fence) AS fence FROM {self._table} WHERE seq > {{since:UInt64}} "
@@ -105,7 +106,7 @@ class Journal:
     def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
         """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""
         found: dict[str, bytes] = {}
-        for some in _chunks(sorted(set(slice_ids))):
+        for some in portions(sorted(set(slice_ids)), _MARKS_AT_ONCE):
             rows = records(
                 self.session,
                 f"SELECT slice, hex(argMax(outcome, (fence, seq))) AS outcome FROM {self._table} "
@@ -173,10 +174,6 @@ def _rows(said: Mapping[str, Any], marks: Sequence[Mark]) -> pa.Table:
         ("outcome", pa.binary()),
     ]
     return pa.Table.from_pylist(rows, schema=pa.schema(columns))
-
-
-def _chunks(slice_ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (slice_ids[at : at + _MARKS_AT_ONCE] for at in range(0, len(slice_ids), _MARKS_AT_ONCE))
 
 
 _ALIASES = "instep_aliases"

@@ -10,11 +10,12 @@ was found that is not listed. Such an index is searched by a filter, as it is on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing
+from instep.targets.requests import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +31,6 @@ _MANY = ""
 
 #: chunk_ids by document_id. None: any may be there.
 Listed = Mapping[str, frozenset[str] | None]
-
-_Each = TypeVar("_Each")
 
 
 def create(place: Location, physical: str) -> None:
@@ -53,7 +52,7 @@ def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed 
     if place.remote:
         return None
     found: dict[str, frozenset[str] | None] = {}
-    for some in _portions(document_ids):
+    for some in portions(document_ids, _AT_ONCE):
         try:
             records = place.call(
                 "query",
@@ -79,7 +78,7 @@ def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
         return
     grown = {name: before | fresh[name] for name, before in listed.items() if before is not None}
     records = [_record(name, chunks) for name, chunks in grown.items() if chunks != listed[name]]
-    for some in _portions(records):
+    for some in portions(records, _AT_ONCE):
         place.call("upsert", location.directory(physical), list(some))
 
 
@@ -87,12 +86,12 @@ def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
     """Remove documents that were deleted, by one writer at a time. Who has rows again, since another writer was
     quicker, keeps its list.
     """
-    for some in _portions(document_ids):
+    for some in portions(document_ids, _AT_ONCE):
         listed = read(place, physical, some)
         if listed is None:
             return
         chunks = sorted(frozenset().union(*(each for each in listed.values() if each)))
-        left = {chunk for portion in _portions(chunks) for chunk in _there(place, physical, portion)}
+        left = {chunk for portion in portions(chunks, _AT_ONCE) for chunk in _there(place, physical, portion)}
         gone = [document for document, each in listed.items() if each is not None and not each & left]
         if gone:
             place.call("delete", location.directory(physical), filter=f"document_id in {location.texts(gone)}")
@@ -114,7 +113,7 @@ def check(place: Location, physical: str, rows: pa.RecordBatch) -> None:
         pairs = zip(documents, chunks, strict=True)
         odd = [chunk for document, chunk in pairs if listed is not None and not _lists(listed[document], chunk)]
         # It may have gone since it was read, with its document.
-        if any(_there(place, physical, some) for some in _portions(odd)):
+        if any(_there(place, physical, some) for some in portions(odd, _AT_ONCE)):
             forget(place, physical)
 
 
@@ -128,10 +127,6 @@ def _there(place: Location, physical: str, chunks: Sequence[str]) -> list[str]:
     collection = location.collection(physical)
     found = place.call("query", collection, filter=where, output_fields=["chunk_id"], consistency_level="Strong")
     return [str(each["chunk_id"]) for each in found]
-
-
-def _portions(of: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
-    return (of[at : at + _AT_ONCE] for at in range(0, len(of), _AT_ONCE))
 
 
 def _record(document_id: str, chunks: Iterable[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing, Refused
+from instep.targets.requests import portions
 
 #: Bytes of an outcome in one record: as text they are a third more, and have to fit into it.
 _PART_BYTES = 48_000
@@ -43,13 +44,12 @@ def read(place: Location, where: str, fields: Sequence[str]) -> list[Record]:
 
 def write(place: Location, records: Sequence[Record]) -> None:
     """Write records, one request after the other, in order. A record of the same id is replaced."""
-    for at in range(0, len(records), _RECORDS):
-        some = list(records[at : at + _RECORDS])
+    for some in portions(records, _RECORDS):
         try:
-            place.call("upsert", location.STATE, some)
+            place.call("upsert", location.STATE, list(some))
         except Missing:
             layout.create_state(place)
-            place.call("upsert", location.STATE, some)
+            place.call("upsert", location.STATE, list(some))
 
 
 def remove(place: Location, where: str) -> None:
@@ -163,7 +163,7 @@ class Journal:
         commits = f'entry == "commit" and seq > {since:d}'
         done = {each["attempt"] for each in self._read(f"{commits} and {_HEAD}", ["attempt"])}
         found: dict[str, bytes] = {}
-        for some in _chunks(sorted(set(slice_ids))):
+        for some in portions(sorted(set(slice_ids)), _SLICES):
             fields = ["slice", "fence", "seq", "attempt", "part", "outcome"]
             marks = self._read(f"{commits} and slice in {location.texts(some)}", fields)
             found |= _outcomes([each for each in marks if each["attempt"] in done])
@@ -192,7 +192,7 @@ class Journal:
 
     def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
-        for some in _chunks(slice_ids):
+        for some in portions(slice_ids, _SLICES):
             where = f"{_EVENTS} and part == 0 and seq > {since:d} and slice in {location.texts(some)}"
             for each in self._read(where, ["slice", "fence"]):
                 found[each["slice"]] = max(found.get(each["slice"], each["fence"]), each["fence"])
@@ -238,10 +238,6 @@ def _outcomes(marks: Sequence[Record]) -> Mapping[str, bytes]:
         whole = sorted(commits[max(commits)], key=lambda each: each["part"])
         found[slice_id] = b"".join(base64.b64decode(each["outcome"]) for each in whole)
     return found
-
-
-def _chunks(slice_ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (slice_ids[at : at + _SLICES] for at in range(0, len(slice_ids), _SLICES))
 
 
 def promote(place: Location, alias: str, physical: str | None, epoch: int) -> None:

@@ -10,6 +10,7 @@ from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow
 from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.requests import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,8 +94,8 @@ def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.T
 
     schema = written_schema()
     found = []
-    for at in range(0, len(document_ids), _DOCUMENTS):
-        where = f"document_id in {location.texts(document_ids[at : at + _DOCUMENTS])}"
+    for some in portions(document_ids, _DOCUMENTS):
+        where = f"document_id in {location.texts(some)}"
         for page in _pages(place, physical, schema.names, _WRITTEN_ROWS, filter=where):
             found += [{name: each[name] for name in schema.names} for each in page]
     return pa.Table.from_pylist(found, schema=schema)

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
+from instep.targets import requests as shared
 from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.ranking import SEARCHED, searched
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+from instep.targets.requests import portions, row_sizes
 
 #: What goes into one request at most. A server takes 64 MB, unless it is told otherwise.
 REQUEST_ROWS = 2_000
@@ -88,7 +85,7 @@ class MilvusChunkWriter:
         return rows.filter(mine)
 
     def _where(self, field: str, values: Sequence[str]) -> Iterator[pa.Table]:
-        return (self._rows(field, values[at : at + _FILTER_IDS]) for at in range(0, len(values), _FILTER_IDS))
+        return (self._rows(field, some) for some in portions(values, _FILTER_IDS))
 
     def _rows(self, field: str, values: Sequence[str]) -> pa.Table:
         fields = ["document_id", "chunk_id", "chunk_hash", "_version"]
@@ -190,31 +187,8 @@ class MilvusChunkWriter:
 
 
 def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts that one request may hold. A row that is too large by itself is a part of its own."""
-    import numpy as np
-
-    ends = np.cumsum(_sizes(rows))
-    start = 0
-    while start < rows.num_rows:
-        before = ends[start - 1] if start else 0
-        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES, side="right")) - start
-        count = max(1, min(fitting, REQUEST_ROWS))
-        yield rows.slice(start, count)
-        start += count
-
-
-def _sizes(rows: pa.RecordBatch) -> Array:
-    """About how many bytes of a request each row is."""
-    import numpy as np
-
-    sizes = np.full(rows.num_rows, _ROW + 4 * rows.schema.field("vector").type.list_size, np.int64)
-    for name in rows.schema.names:
-        if pa.types.is_string(rows.schema.field(name).type):
-            column: Any = rows[name]
-            lengths: Any = pc.fill_null(pc.binary_length(column), 0)
-            of_column = lengths.to_numpy(zero_copy_only=False)
-            sizes += 2 * of_column if name in ("title", "text") else of_column
-    return sizes
+    sizes = partial(row_sizes, row=_ROW, number=4)
+    return shared.requests(rows, sizes, most_rows=REQUEST_ROWS, most_bytes=REQUEST_BYTES)
 
 
 def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from instep.targets import journal
 from instep.targets.journal import Entry, now
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX
+from instep.targets.requests import portions
 
 #: Slices in one question, and entries in one answer.
 _SLICES_AT_ONCE = 200
@@ -77,8 +78,8 @@ class Log:
         if slice_ids is None:
             yield from self._pages(self._having(above))
             return
-        for at in range(0, len(slice_ids), _SLICES_AT_ONCE):
-            some = {"terms": {"slices": list(slice_ids[at : at + _SLICES_AT_ONCE])}}
+        for slices in portions(slice_ids, _SLICES_AT_ONCE):
+            some = {"terms": {"slices": list(slices)}}
             yield from self._pages(self._having(above, some))
 
     def _pages(self, query: Mapping[str, Any]) -> Iterator[Entry]:

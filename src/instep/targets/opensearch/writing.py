@@ -19,6 +19,7 @@ from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS, coded
 from instep.targets.opensearch.log import Log
 from instep.targets.opensearch.searching import columns_of, values
+from instep.targets.requests import portions
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500
@@ -45,8 +46,8 @@ class OpenSearchChunkWriter:
         found: list[Mapping[str, Any]] = []
         if wanted:
             self._indexes.refresh(coded(self._physical))
-        for at in range(0, len(wanted), _LOOKUP):
-            body = columns_of(_FIELDS, {"terms": {"document_id": wanted[at : at + _LOOKUP]}})
+        for some in portions(wanted, _LOOKUP):
+            body = columns_of(_FIELDS, {"terms": {"document_id": some}})
             for hits in self._indexes.pages(coded(self._physical), body, _PAGE):
                 found += map(values, hits)
         columns: dict[str, Any] = {name: [each[name] for each in found] for name in _FIELDS}

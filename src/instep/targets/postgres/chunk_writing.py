@@ -23,6 +23,7 @@ from instep.targets.postgres.encoding import encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
 from instep.targets.postgres.staging import TASK, Output, StagedRows
+from instep.targets.requests import portions
 from instep.targets.table_target import OWN
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ class PostgresChunkWriter:
         with session.transaction():
             # Rows of a document lie side by side. The server does not know, and would rather read the whole table.
             session.run("SELECT set_config('enable_seqscan', 'off', true)")
-            rows = [_rows(session, self.index, portion, but=later) for portion in _portions(compared, _LOOKUP)]
-            return rows + [_counted(session, self.index, some, but=later) for some in _portions(counted, _LOOKUP)]
+            rows = [_rows(session, self.index, portion, but=later) for portion in portions(compared, _LOOKUP)]
+            return rows + [_counted(session, self.index, some, but=later) for some in portions(counted, _LOOKUP)]
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}
@@ -202,10 +203,6 @@ def _later(session: Session, index: DocumentIndex, base: int) -> list[int]:
     return [number_of(each) for each in Journal(session, index).attempts(since=base)]
 
 
-def _portions(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (values[at : at + size] for at in range(0, len(values), size))
-
-
 def _strings(data: bytes, lengths: bytes) -> pa.Array[Any]:
     """Texts that follow each other, by how many bytes each has."""
     import numpy as np
@@ -239,7 +236,7 @@ def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attemp
 
 
 def _delete(session: Session, index: DocumentIndex, rows: Sequence[int]) -> None:
-    for portion in _portions(rows, _DELETION):
+    for portion in portions(rows, _DELETION):
         ((found,),) = session.run(
             "WITH gone AS (DELETE FROM {table} WHERE {row} = ANY(%s::bigint[]) RETURNING 1) SELECT count(*) FROM gone",
             "{" + ",".join(map(str, portion)) + "}",  # made in a tenth of the time that the driver takes for a list
@@ -255,7 +252,7 @@ def _remove(session: Session, index: DocumentIndex, documents: Mapping[str, int]
     if not documents:
         return
     later, found = _later(session, index, base), 0
-    for portion in _portions(sorted(documents), _LOOKUP):
+    for portion in portions(sorted(documents), _LOOKUP):
         ((gone,),) = session.run(
             "WITH gone AS (DELETE FROM {table} WHERE {those} RETURNING 1) SELECT count(*) FROM gone",
             *_bound(portion, later),

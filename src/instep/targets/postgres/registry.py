@@ -41,12 +41,12 @@ class Record(NamedTuple):
     declared: str
 
 
-def fitting(name: str, limit: int = MAX_NAME) -> str:
+def fitting(name: str) -> str:
     """The name of an index or alias, if it can have tables here."""
     checked_name(name)
-    if len(name) > limit:
+    if len(name) > MAX_NAME:
         raise UserError(
-            f"{name!r} is too long for PostgreSQL: a name has at most {limit} characters",
+            f"{name!r} is too long for PostgreSQL: a name has at most {MAX_NAME} characters",
             hint="Shorten the entity's name, or that of its kind of edge.",
         )
     if name.lower().startswith(OURS):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from instep.errors import InstepError, UserError
+from instep.targets import requests as shared
 from instep.targets.ranking import SEARCHED, searched
 
 if TYPE_CHECKING:
@@ -70,40 +72,11 @@ def points_of(rows: pa.RecordBatch) -> Points:
 
 
 def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts that one request may hold. A row that is too large by itself is a part of its own."""
-    import numpy as np
-
-    if not rows.num_rows:
-        return
-    ends = np.cumsum(sizes(rows))
-    start = 0
-    while start < rows.num_rows:
-        before = ends[start - 1] if start else 0
-        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES, side="right")) - start
-        count = max(1, min(fitting, REQUEST_ROWS))
-        yield rows.slice(start, count)
-        start += count
+    return shared.requests(rows, sizes, most_rows=REQUEST_ROWS, most_bytes=REQUEST_BYTES)
 
 
-def sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """About how many bytes of JSON each row is; it may be without its vector yet."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    total = np.full(rows.num_rows, _ROW + _NUMBER * _width(rows), np.int64)
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if pa.types.is_string(rows.schema.field(name).type):
-            texts: Any = column
-            lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
-            of_column = lengths.to_numpy(zero_copy_only=False)
-            total += 2 * of_column if name in ("title", "text") else of_column
-    return total
-
-
-def _width(rows: pa.RecordBatch) -> int:
-    place = rows.schema.get_field_index("vector")
-    return int(rows.schema.field(place).type.list_size) if place >= 0 else 0
+#: About how many bytes of JSON each row is.
+sizes = partial(shared.row_sizes, row=_ROW, number=_NUMBER)
 
 
 #: How a field of the payload is indexed: `text` for words, ranked by BM25.
@@ -192,3 +165,16 @@ class Collections(Protocol):
 
     def point(self, alias: str, name: str | None) -> None:
         """Let readers find a collection by this name, in one step; None: no longer any."""
+
+
+def pages(
+    collections: Collections, name: str, where: Where, *, fields: Sequence[str], limit: int
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """The payloads of all points that meet the condition, page by page."""
+    after = None
+    while True:
+        page = collections.page(name, where, fields=fields, limit=limit, after=after)
+        yield page.payloads
+        after = page.next
+        if after is None:
+            return

@@ -13,7 +13,8 @@ from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets import journal
 from instep.targets.journal import Entry, now
-from instep.targets.qdrant.collections import NAMESPACE, Collections, FieldIndex, Missing, Points, Where
+from instep.targets.qdrant.collections import NAMESPACE, Collections, FieldIndex, Missing, Points, Where, pages
+from instep.targets.requests import portions
 
 #: No entity has a name that begins so.
 STATE = "_instep"
@@ -81,20 +82,13 @@ class Log:
         if slice_ids is None:
             yield from self._pages(Where(any_of={"log": [self.name]}, above={"seq": since}))
             return
-        for at in range(0, len(slice_ids), _SLICES_AT_ONCE):
-            some = slice_ids[at : at + _SLICES_AT_ONCE]
+        for some in portions(slice_ids, _SLICES_AT_ONCE):
             yield from self._pages(Where(any_of={"log": [self.name], "slices": some}, above={"seq": since}))
 
     def _pages(self, where: Where) -> Iterator[Entry]:
-        after = None
-        while True:
-            page = self.collections.page(
-                STATE, where, fields=["seq", "entry", "epoch", "attempt", "marks"], limit=_PAGE, after=after
-            )
-            yield from page.payloads
-            after = page.next
-            if after is None:
-                return
+        fields = ["seq", "entry", "epoch", "attempt", "marks"]
+        for page in pages(self.collections, STATE, where, fields=fields, limit=_PAGE):
+            yield from page
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         about = {"log": self.name, "epoch": epoch, "at": now()}

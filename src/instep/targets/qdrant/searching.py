@@ -14,8 +14,9 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
-from instep.targets.qdrant.collections import Collections, Scored, Where, point_id
+from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
 from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
+from instep.targets.requests import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,28 +69,19 @@ def row(collections: Collections, physical: str, id: str) -> StoredRow | None:
 
 
 def _rows(collections: Collections, physical: str, where: Where, fields: Sequence[str]) -> Iterator[Any]:
-    after = None
-    while True:
-        page = collections.page(physical, where, fields=fields, limit=_PAGE, after=after)
-        yield from page.payloads
-        after = page.next
-        if after is None:
-            return
+    for page in pages(collections, physical, where, fields=fields, limit=_PAGE):
+        yield from page
 
 
 def contents(collections: Collections, physical: str) -> Iterator[pa.RecordBatch]:
     """See `DocumentTarget.contents`."""
     import pyarrow as pa
 
-    schema, after = contents_schema(), None
+    schema = contents_schema()
     demanded(collections, physical)
-    while True:
-        page = collections.page(physical, Where(), fields=schema.names, limit=CONTENTS_ROWS, after=after)
-        if page.payloads:
-            yield pa.RecordBatch.from_pylist(list(page.payloads), schema=schema)
-        after = page.next
-        if after is None:
-            return
+    for page in pages(collections, physical, Where(), fields=schema.names, limit=CONTENTS_ROWS):
+        if page:
+            yield pa.RecordBatch.from_pylist(list(page), schema=schema)
 
 
 def written(collections: Collections, physical: str, document_ids: Sequence[str]) -> pa.Table:
@@ -99,8 +91,8 @@ def written(collections: Collections, physical: str, document_ids: Sequence[str]
     schema = written_schema()
     fields = [name for name in schema.names if name != "vector"]
     rows = [dict(each) for each in _rows(collections, physical, Where(any_of={"document_id": document_ids}), fields)]
-    for at in range(0, len(rows), _PAGE):
-        some = {point_id(each["chunk_id"]): each for each in rows[at : at + _PAGE]}
+    for portion in portions(rows, _PAGE):
+        some = {point_id(each["chunk_id"]): each for each in portion}
         for id, vector in collections.vectors(physical, list(some)).items():
             some[id]["vector"] = list(vector)
     return pa.Table.from_pylist(rows, schema=schema)

@@ -21,12 +21,14 @@ from instep.targets.qdrant.collections import (
     Collections,
     TooLarge,
     Where,
+    pages,
     point_id,
     points_of,
     requests,
     sizes,
 )
 from instep.targets.qdrant.journal import Log
+from instep.targets.requests import portions
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500
@@ -63,14 +65,10 @@ class QdrantChunkWriter:
         return pa.table(columns, schema=existing_schema())
 
     def _found(self, document_ids: Sequence[str], fields: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        for portion in _portions(document_ids, _LOOKUP):
-            where, after = Where(any_of={"document_id": portion}), None
-            while True:
-                page = self._collections.page(self._physical, where, fields=fields, limit=_PAGE, after=after)
-                yield from page.payloads
-                after = page.next
-                if after is None:
-                    break
+        for portion in portions(document_ids, _LOOKUP):
+            where = Where(any_of={"document_id": portion})
+            for page in pages(self._collections, self._physical, where, fields=fields, limit=_PAGE):
+                yield from page
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         import numpy as np
@@ -103,9 +101,9 @@ class QdrantChunkWriter:
         written: Any = pc.is_in(stale["chunk_id"], value_set=change.rows["chunk_id"])
         rest = stale["chunk_id"].filter(pc.invert(pc.or_(whole, written))).to_pylist()
         documents: Any = pc.unique(stale["document_id"].filter(whole))
-        for portion in _portions(documents.to_pylist(), _LOOKUP):
+        for portion in portions(documents.to_pylist(), _LOOKUP):
             self._remove(Where(any_of={"document_id": portion}))
-        for portion in _portions([point_id(str(each)) for each in rest], _REMOVED_AT_ONCE):
+        for portion in portions([point_id(str(each)) for each in rest], _REMOVED_AT_ONCE):
             self._remove(Where(ids=portion))
         return len(rest) + (pc.sum(whole).as_py() or 0)
 
@@ -124,7 +122,3 @@ class QdrantChunkWriter:
     def _remove(self, where: Where) -> None:
         """Whatever of it is not newer."""
         self._collections.delete(self._physical, replace(where, at_most={VERSION: self._epoch}))
-
-
-def _portions(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (values[at : at + size] for at in range(0, len(values), size))

@@ -72,7 +72,7 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
     A cover's register is lower than that of any event, and that of a key that was offered since is above it: both
     arrive in any order and any number of times.
     """
-    return _backfill(tables, tables.within(keys), _range("key", tables, keys))
+    return _backfill(tables, tables.within(keys), _range(tables, keys))
 
 
 def backfill_keys_sql(tables: Tables) -> list[str]:
@@ -181,7 +181,7 @@ def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
     """Counts of the keys of a range that were seen or are finally covered, and of those pending. Those are few, and
     their latest event uncovers, or there was none: only such rows are merged to find them.
     """
-    truth, within = quoted(tables.truth), _range("key", tables, keys)
+    truth, within = quoted(tables.truth), _range(tables, keys)
     known = blocks_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
     uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd({greatest(tables.registers)}, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
@@ -255,7 +255,7 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     sides += [
         f"SELECT instep_key AS key, 2 AS side FROM ({distinct_sql(tables, cover, within)})" for cover in tables.covers
     ]
-    truth = truth_sql(tables, _range("key", tables, keys))
+    truth = truth_sql(tables, _range(tables, keys))
     sides.append(f"SELECT key, if(is_pending, 12, 8) AS side FROM ({truth}) WHERE was_seen")
     sides.append(f"SELECT key, 16 AS side FROM ({_offered_keys(tables, keys)})")
     wanted, read, found = "bitAnd(sides, 3) = 1", "bitAnd(sides, 20) = 20", "bitAnd(sides, 24) = 24"
@@ -289,7 +289,7 @@ def counted_sql(tables: Tables) -> str:
 def _offered_keys(tables: Tables, keys: KeyRange) -> str:
     merged = [f"max({name})" for name in tables.registers]
     return (
-        f"SELECT key FROM {quoted(tables.offers)} WHERE {_range('key', tables, keys)}"
+        f"SELECT key FROM {quoted(tables.offers)} WHERE {_range(tables, keys)}"
         f" GROUP BY key HAVING {offered_sql('max(offer)', merged)}"
     )
 
@@ -299,6 +299,6 @@ def _flags(tables: Tables, covered: str | None) -> str:
     return ", ".join(f"toUInt8({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
 
 
-def _range(key: str, tables: Tables, keys: KeyRange) -> str:
+def _range(tables: Tables, keys: KeyRange) -> str:
     spec = tables.spec.keys
-    return f"{key} >= {max(keys.lowest, spec.lowest):d} AND {key} < {min(keys.below, spec.below):d}"
+    return f"key >= {max(keys.lowest, spec.lowest):d} AND key < {min(keys.below, spec.below):d}"

@@ -180,23 +180,13 @@ def greatest(names: Sequence[str]) -> str:
     return f"greatest({', '.join(names)})" if len(names) > 1 else names[0]
 
 
-def is_offered(offer: int, covers: Sequence[int]) -> bool:
-    """A key, by its merged row."""
-    return offer > 0 and not offer & 1 and not any(each & 1 for each in covers)
-
-
-def is_spent(offer: int, covers: Sequence[int]) -> bool:
-    """A row: it offers nothing, and it stands above nothing that would hide an offer."""
-    return not is_offered(offer, covers) and all(each & 1 or not each for each in covers)
-
-
 def offered(offers: npt.NDArray[np.uint64], covers: Sequence[npt.NDArray[np.uint64]]) -> Any:
-    """`is_offered`, of many merged rows."""
+    """Merged rows that offer their keys."""
     return (offers > 0) & (reduce(or_, covers, offers) & 1 == 0)
 
 
 def spent(offers: npt.NDArray[np.uint64], covers: Sequence[npt.NDArray[np.uint64]]) -> Any:
-    """`is_spent`, of many merged rows."""
+    """Merged rows that offer nothing, and stand above nothing that would hide an offer."""
     none_even = reduce(and_, ((each == 0) | (each & 1 == 1) for each in covers))
     return ~offered(offers, covers) & none_even
 

@@ -91,6 +91,25 @@ def test_a_want_that_a_job_works_on_is_not_failed_by_whoever_could_not_plan_it()
     assert want(book).state is WantState.BUILDING
 
 
+def test_an_error_that_stops_its_job_spends_an_attempt_of_a_want() -> None:
+    book = Book()
+    book.want("once")
+    book.want("w", retries=TWICE)
+    book.make()
+    book.build()
+    assert book.refused(e.WantFailed(want="w", error="no column", job="another")) == "not-allowed"
+    for id in ("once", "w"):
+        book.do(e.WantFailed(want=id, error="no column", job="job"))
+    assert want(book, "once").state is WantState.FAILED
+    assert (want(book).state, want(book).attempts, want(book).error) == (WantState.BUILDING, 1, "no column")
+    assert book.refused(e.WantFailed(want="w", error="no column", job="job")) == "not-allowed", "it pauses"
+    for number in range(5):  # Until the pause is over.
+        book.want(f"another {number}", UP)
+    book.do(e.WantFailed(want="w", error="no column", job="job"))
+    assert want(book).given_up
+    assert book.refused(e.WantFailed(want="w", error="no column", job="job")) == "not-allowed"
+
+
 def test_a_want_that_fails_by_its_upstream_is_tried_again() -> None:
     book = Book()
     book.want("w", retries=TWICE)

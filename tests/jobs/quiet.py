@@ -10,7 +10,7 @@ from instep.domain.events import DependencyMissed, InstanceTainted, WantCanceled
 from instep.domain.instances import Instance
 from instep.domain.jobs import PartStatus
 from instep.domain.refs import PartitionRef
-from instep.domain.wants import Want
+from instep.domain.wants import Retries, Want
 from instep.entities.plan_request import PlanOptions
 from instep.jobs.run import EntityResult
 from instep.jobs.serve import serve
@@ -77,8 +77,14 @@ class Quiet(Simulation):
     def taint(self) -> None:
         self.ledger.events.append([InstanceTainted(instance=self.current.uuid)])
 
-    def want(self, id: str) -> None:
-        self.ledger.events.append([WantCreated(want=id, refs=(str(REF),))])
+    def want(self, id: str, retries: Retries | None = None) -> None:
+        self.ledger.events.append([WantCreated(want=id, refs=(str(REF),), retries=retries)])
+
+    def rest(self, seconds: float) -> None:
+        """Let this time pass."""
+        process = self.process("run", [])
+        process.start(lambda: self.context(process).clock.sleep(seconds))
+        self.to_the_end(process)
 
     def upstream_fails(self) -> None:
         """What the job needs, which is at work just now, cannot be had."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from instep.domain.events import WantCreated
+from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.domain.wants import Retries, Want, WantState
@@ -20,6 +21,7 @@ from instep.ledger.open import open_ledger
 from instep.planning.planner import Planner
 from instep.requests.wants import fail_undeclared
 from tests.doubles.clock import VirtualClock
+from tests.jobs.quiet import Quiet
 from tests.jobs.told import Told, context
 
 ISSUE = PartitionRef.parse("Issue@42/9970")
@@ -100,3 +102,35 @@ def test_a_want_on_what_is_not_declared_ends_with_its_reason(ledger: Ledger, clo
     fail_undeclared(ledger, {"Issue": Kind.GLOBAL}, after=600_000)
     assert found(ledger, "w").state is WantState.FAILED
     assert found(ledger, "w").error == "the project declares no partition Issue@42/9970"
+
+
+def test_an_error_that_stops_the_job_again_and_again_spends_the_attempts() -> None:
+    """What was done of the job stays, and the next want goes on with it."""
+    world = Quiet()
+    world.want("message", Retries(max_attempts=2, backoff=(1_000,)))
+    world.want("person")
+    wrong = [True]
+
+    def refuse() -> None:
+        if wrong:
+            raise UserError("no such column")
+
+    world.before(world.target, "commit", refuse, times=99)
+    world.work()
+    person, message = world.wanted("person"), world.wanted("message")
+    assert (person.state, person.error) == (WantState.FAILED, "no such column")
+    assert (message.state, message.attempts, message.error) == (WantState.BUILDING, 1, "no such column")
+    world.rest(900)
+    world.work()
+    assert world.wanted("message").given_up
+    assert world.wanted("message").error == "no such column"
+    (job,) = world.ledger.jobs.newest()
+    assert job.state is JobState.STOPPED
+    world.rest(900)
+    wrong.clear()
+    world.work()
+    assert job.id == world.current.worked_on_by, "a job that no want waits for stays as it is"
+    world.want("again")
+    world.work()
+    assert world.wanted("again").state is WantState.SUCCESSFUL
+    assert [each.id for each in world.ledger.jobs.newest()] == [job.id]

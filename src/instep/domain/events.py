@@ -213,13 +213,16 @@ class WantCreated(Event, frozen=True, kw_only=True):
 
 
 class WantFailed(Event, frozen=True, kw_only=True):
-    """No job could be made for a want: one attempt is spent, or (`final`) it can never be done."""
+    """An attempt of a want is spent: no job could be made for it, or an error has stopped the one that works on it
+    (`job`). `final`: it can never be done.
+    """
 
     KIND: ClassVar[str] = "want.failed"
 
     want: Text
     error: str
     final: bool = False
+    job: Text = ""
 
 
 class WantCanceled(Event, frozen=True, kw_only=True):

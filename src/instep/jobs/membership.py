@@ -213,9 +213,9 @@ class Membership:
         self.waiting.forget(key)
         self.heartbeat.drop(key[1])
 
-    def set_aside(self, key: PartKey, why: str) -> None:
+    def set_aside(self, key: PartKey, why: str) -> bool:
         """Leave a job until the next sweep, because of an error with the part. Others may go on; without other workers
-        it stops, with the error.
+        it stops, with the error. Whether it has.
         """
         job_id, _ = key
         self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
@@ -223,7 +223,8 @@ class Membership:
             self.forget(other)
         self._jobs.discard(job_id)
         with suppress(Transient, Unknown):
-            self._context.ledger.jobs.leave(job_id, self.id, stop=cleaned(why))
+            return self._context.ledger.jobs.leave(job_id, self.id, stop=cleaned(why)) is JobState.STOPPED
+        return False
 
     def settle(self, job_id: str) -> None:
         """Release the reservations of a stopped job; if that fails now, they expire."""

@@ -103,6 +103,16 @@ def fail_wants(ledger: Ledger, refs: Iterable[PartitionRef], error: str, generat
     return found
 
 
+def fail_wants_of(job_id: str, ref: PartitionRef, error: str, ledger: Ledger) -> None:
+    """Spend an attempt of the wants on a partition whose job was stopped by an error with it, not by a user."""
+    job = ledger.jobs.get(job_id)
+    if job is None or job.stopped_by_people:
+        return
+    for want in ledger.wants.newest(ref=ref, open_only=True):
+        with suppress(Conflict):  # It pauses, or waits for another job.
+            ledger.events.append([WantFailed(want=want.id, error=cleaned(error), job=job_id)])
+
+
 def _waiting(ledger: Ledger, refs: Iterable[PartitionRef]) -> Iterable[Want]:
     """The newest wants on each, and the one to begin first, however old."""
     found: dict[str, Want] = {}

@@ -19,6 +19,7 @@ from instep.jobs.other_jobs import OtherJobs
 from instep.jobs.recovery import fail_orphans, recover
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
+from instep.jobs.want_scheduler import fail_wants_of
 from instep.jobs.wave import Outage, WaveRunner
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -198,7 +199,7 @@ class Worker:
             with about(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
                 done = self._advance(each)
         except Fenced as error:
-            self._fenced(key, error)
+            self._fenced(each, error)
             return True
         except (Conflict, Unknown, Transient) as error:
             if isinstance(error, Unknown):
@@ -214,7 +215,7 @@ class Worker:
             elif isinstance(error, Away):
                 self._outage(each, error)
             else:
-                self._set_aside(key, error)
+                self._set_aside(each, error)
             return False
         if done:
             self._fenced_in_a_row = 0
@@ -311,10 +312,10 @@ class Worker:
 
     # Errors.
 
-    def _fenced(self, key: PartKey, error: Fenced) -> None:
+    def _fenced(self, each: OpenPart, error: Fenced) -> None:
         self.refused += 1
         self._fenced_in_a_row += 1
-        _, ref = key
+        key, ref = each.key, each.part.ref
         self._context.counters.refused(ref.entity)
         self._context.progress.say(ref.label, f"lease lost to another worker; dropping this part: {error}")
         self.membership.forget(key)
@@ -328,7 +329,7 @@ class Worker:
             if self._kind == "run":
                 self._give_up(key, problem)
             else:
-                self._set_aside(key, problem)
+                self._set_aside(each, problem)
 
     def _is_over(self, key: PartKey) -> bool:
         """Whether other workers have ended the part: then data missing in the target is no error."""
@@ -368,15 +369,17 @@ class Worker:
             self.membership.forget(each)
         self.membership.forget(key)
 
-    def _set_aside(self, key: PartKey, error: UserError) -> None:
+    def _set_aside(self, each: OpenPart, error: UserError) -> None:
         """Leave a job for a while because of an error; others may go on. Without other workers it stops, with the
-        error.
+        error, which spends an attempt of the wants on the part.
         """
-        _, ref = key
+        ref = each.part.ref
         if self._reported.get(ref) != str(error):
             self._reported[ref] = str(error)
             self._context.progress.say(ref.label, str(error))
-        self.membership.set_aside(key, str(error))
+        if self.membership.set_aside(each.key, str(error)):
+            with suppress(Transient, Unknown):  # The next stop of the job spends it.
+                fail_wants_of(each.job_id, ref, str(error), self._context.ledger)
 
     # Housekeeping and reports.
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, exists, func, select, true
+from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, exists, func, or_, select, true
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.retries import SUSPECT_ATTEMPTS
+from instep.ledger import event_log
 from instep.ledger import jobs as job_rows
 from instep.ledger.dialects.dialect import may_be_claimed
 from instep.ledger.slice_rows import PENDING, PROCESSING
-from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices, want_refs
+from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices, want_refs, wants
 from instep.ledger.transaction import Store, Transaction, batches, reads
 
 _ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, JobState.STOPPING)]
@@ -68,6 +69,8 @@ _WANTED_STOPPED = (
             want_refs.c.ref == job_parts.c.ref,
             want_refs.c.open == true(),
             want_refs.c.generation == job_parts.c.generation,
+            want_refs.c.want_id == wants.c.id,
+            or_(wants.c.needed.is_(None), wants.c.needed <= bindparam("b_now")),
         ),
     )
 )
@@ -103,11 +106,12 @@ class OpenParts(Store):
     @reads
     def wanted_stopped(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
         """Find those of these partitions, with the generation, that a want waits for while the job on them is STOPPED;
-        by name. (Such a want is Building still.)
+        by name. (Such a want is Building still.) Not those of which all wants pause after a failed attempt.
         """
+        now = event_log.present(tx)
         found = {
             (PartitionRef.parse(row.ref), row.generation)
             for some in batches(sorted(map(str, set(refs))))
-            for row in tx.connection.execute(_WANTED_STOPPED, {"b_refs": some})
+            for row in tx.connection.execute(_WANTED_STOPPED, {"b_refs": some, "b_now": now})
         }
         return sorted(found)

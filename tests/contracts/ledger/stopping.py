@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.events import WantCanceled, WantCreated
+from instep.domain.events import WantCanceled, WantCreated, WantFailed
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.wants import Retries
 from instep.errors import Conflict
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
@@ -157,6 +158,21 @@ class Stopping(Fixtures):
         assert ledger.open_parts.wanted_stopped([REF, OTHER]) == sorted([(REF, ""), (OTHER, "")])
         ledger.jobs.start("job")
         assert ledger.open_parts.wanted_stopped([REF, OTHER]) == []
+
+    def test_a_part_of_a_stopped_job_is_not_found_while_its_want_pauses(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        running(ledger, plans(1))
+        retries = Retries(max_attempts=2, backoff=(1_000,))
+        ledger.events.append([WantCreated(want="want", refs=(str(REF),), retries=retries)])
+        ledger.jobs.request_stop("job", "no such column")
+        ledger.events.append([WantFailed(want="want", error="no such column", job="job")])
+        assert ledger.open_parts.wanted_stopped([REF]) == []
+        clock.sleep(1)
+        assert ledger.open_parts.wanted_stopped([REF]) == [(REF, "")]
+        ledger.events.append([WantFailed(want="want", error="no such column", job="job")])
+        assert ledger.open_parts.wanted_stopped([REF]) == []
+        assert [(each.id, each.attempts) for each in ledger.wants.given_up()] == [("want", 2)]
 
     @pytest.mark.parametrize("how", ["completed", "failed"])
     def test_ends_are_final(self, ledger: Ledger, how: str) -> None:

@@ -192,4 +192,9 @@ def wanted_stopped(tables: Tables, refs: Collection[PartitionRef]) -> list[tuple
         for job in tables.open_parts.get(ref, {}).values()
         if job.state is JobState.STOPPED
     }
-    return sorted((ref, generation) for ref, generation in stopped if tables.state.open.get((str(ref), generation)))
+    now = log.present(tables)
+    return sorted(
+        (ref, generation)
+        for ref, generation in stopped
+        if any(each.due is None or each.due <= now for each in tables.state.open_wants(str(ref), generation))
+    )

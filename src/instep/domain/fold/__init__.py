@@ -21,7 +21,8 @@ The rules, beside which moves are allowed (`INSTANCE_MOVES`):
 * A want fails when a build or refresh of one of its partitions does that it waits for, unless the event says that it
   will be retried: who appends it counts the tries. The next instance is made in any case, so that a later want finds
   one that is Missing and not one that has failed. A want with `retries` has several attempts: it is Idle again until
-  the last one has failed. What fails while it pauses spends none.
+  the last one has failed; or still Building, if an error has only stopped its job. What fails while it pauses spends
+  none.
 * A derivative want that ends badly (failed, canceled) takes along what waits for it, in the same step: instances that
   are Building fail, those Refreshing are Live as before, the wants on them become UpstreamFailed with the chain in
   words, and so on. When it succeeds, they wait no more, and are made from what it succeeded by: the job can go on.

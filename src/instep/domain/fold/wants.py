@@ -40,11 +40,22 @@ def _failed(step: Step, event: e.WantFailed) -> None:
     if event.final:
         step.end(replace(want, state=WantState.FAILED, ended_at=step.at, error=event.error, upstream=()))
         return
-    if want.state is not _IDLE:
+    if event.job:
+        _demand_job(step, want, event.job)
+    elif want.state is not _IDLE:
         raise Refused("not-allowed", f"want {want.id} is {want.state}: a job is there for it")
     if want.rests(step.at):
         raise Refused("not-allowed", f"want {want.id} pauses after its last attempt")
-    step.attempted(want.failed(WantState.FAILED, step.at, event.error))
+    failed = want.failed(WantState.FAILED, step.at, event.error)
+    # The job that was stopped is still there, to be resumed after the pause.
+    step.attempted(failed if failed.ended_at is not None else replace(failed, state=want.state))
+
+
+def _demand_job(step: Step, want: Want, job: str) -> None:
+    """Check that the want is Building by this job."""
+    instances = (step.state.current(ref, want.generation) for ref in want.refs)
+    if want.state is not WantState.BUILDING or not any(each and each.worked_on_by == job for each in instances):
+        raise Refused("not-allowed", f"want {want.id} is {want.state}, and not by job {job}")
 
 
 def _open(step: Step, id: str) -> Want:

@@ -17,7 +17,7 @@ from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.wiring import document_setup
 from instep.entities.ownership import owner_in
-from instep.entities.partitions import all_refs, all_upstream_refs, declared_refs, demanded_refs
+from instep.entities.partitions import all_refs, all_upstream_refs, apart, declared_refs, demanded_refs
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError, UserError
 from instep.ledger.liveness import LockFiles
@@ -144,7 +144,9 @@ class Container:
         partitions, and `MergeRequest@42/9970` for one of them.
         """
         named = list(entities or ())
-        return self.setups_of(declared_refs(named, self.project) if named else demanded_refs(self.project))
+        return self.setups_of(
+            apart(declared_refs(named, self.project), self.project) if named else demanded_refs(self.project)
+        )
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
         """The setups of partitions by priority, then in this order. What their tables look like is asked again, and of

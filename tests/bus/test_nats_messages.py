@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def messages(bus: NatsBus, ledger: Ledger) -> Messages:
-    return Messages(lambda: bus, ledger, ENTITIES, Silent())
+    return Messages(lambda: bus, ledger, ENTITIES, Silent(), namespaces=[Scope.parse("8/1")])
 
 
 def publish(bus: NatsBus, subject: str, data: bytes) -> None:
@@ -150,6 +150,19 @@ def test_an_invalid_message_is_a_dead_letter_with_the_reason(
     assert [each.ref for each in found] == [PartitionRef.parse("Issue@42/9970"), PartitionRef.parse("Note@42/9970")]
     assert all(reason in each.reason for each in found)
     assert open_wants(ledger) == [(("User@global",), AT)], "it blocks nothing"
+    assert unacknowledged(bus) == 0
+
+
+@pytest.mark.parametrize(("path", "reason"), [("8/", "8/1 lies in namespace 8,"), ("8/1/2/", "8/1/2 lies in")])
+def test_a_namespace_that_shares_rows_with_a_declared_one_is_a_dead_letter(
+    bus: NatsBus, ledger: Ledger, path: str, reason: str
+) -> None:
+    ask(bus, NamespaceRequest(path, AT * 1_000))
+    ask(bus, NamespaceRequest("8/1/", AT * 1_000))
+    assert messages(bus, ledger).take()
+    assert all(reason in each.reason for each in letters(ledger))
+    assert len(letters(ledger)) == 2
+    assert {refs for refs, _ in open_wants(ledger)} == {("Issue@8/1",), ("Note@8/1",)}
     assert unacknowledged(bus) == 0
 
 

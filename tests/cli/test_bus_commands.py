@@ -81,6 +81,10 @@ def test_a_namespace_is_wanted_whether_it_is_declared_or_not(folder: Path, capsy
     ("arguments", "why"),
     [
         (["--namespace", "42", "--namespace", "42/9970"], "namespace 42/9970 lies in namespace 42"),
+        (["--namespace", "42"], "namespace 42/9970 lies in namespace 42"),
+        (["Issue", "--namespace", "42/9970/1"], "namespace 42/9970/1 lies in namespace 42/9970"),
+        (["Issue@7/1"], "namespace 7/1 lies in namespace 7: their rows would be the same"),
+        (["Issue@5", "Issue@5/1"], "namespace 5/1 lies in namespace 5"),
         (["--namespace", "global"], "global is not a namespace"),
         (["User", "--namespace", "7"], "User has no `scope`"),
         (["Issue@7", "--namespace", "7"], "names a namespace itself"),

@@ -235,7 +235,12 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
             look_for_undeclared()
             ends = [every(timing.sweep / 1_000, look_for_undeclared, "undeclared")]
             messages = Messages(
-                lambda: container.bus(ledger), ledger, kinds, watching, partial(retries_of, self.project)
+                lambda: container.bus(ledger),
+                ledger,
+                kinds,
+                watching,
+                partial(retries_of, self.project),
+                namespaces=self.project.scopes,
             )
             if self.project.bus is not None:
                 if until_idle:

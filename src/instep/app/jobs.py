@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings
-from instep.entities.partitions import all_refs, declared_refs
+from instep.entities.partitions import all_refs, apart, declared_refs
 from instep.project import Project
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Jobs:
         from instep.requests.job_requests import ask
 
         named = list(entities or ())
-        refs = declared_refs(named, self.project) if named else all_refs(self.project)
+        refs = apart(declared_refs(named, self.project), self.project) if named else all_refs(self.project)
         container = Container(self.project)
         with closing(container.ledger()) as ledger:
             return ask(

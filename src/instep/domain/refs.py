@@ -19,6 +19,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 _ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
@@ -69,6 +70,13 @@ class Scope:
 
 
 GLOBAL = Scope()
+
+
+def nested(scopes: Iterable[Scope]) -> tuple[Scope, Scope] | None:
+    """A namespace and one that lies in it, if there are such among these: their rows would be the same."""
+    by_path = sorted({each for each in scopes if not each.is_global})
+    # What lies in a namespace follows it at once.
+    return next(((outer, inner) for outer, inner in pairwise(by_path) if inner.within(outer)), None)
 
 
 def outside(scopes: Iterable[Scope]) -> list[tuple[str, str | None]]:

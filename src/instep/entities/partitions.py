@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope
+from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, nested
 from instep.errors import Missing, UserError
 from instep.project import Project
 
@@ -24,6 +24,20 @@ def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
     all that are declared; one with several targets means its partitions in all of them.
     """
     return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
+
+
+def apart(refs: Sequence[PartitionRef], project: Project) -> Sequence[PartitionRef]:
+    """The references themselves. Raises `UserError` if the namespace of one contains that of another or a declared one,
+    or lies in it: rows would be shared.
+    """
+    if found := nested([*(ref.scope for ref in refs), *project.scopes]):
+        outer, inner = found
+        declared = [each for each in found if each in project.scopes]
+        raise UserError(
+            f"namespace {inner} lies in namespace {outer}: their rows would be the same",
+            hint=f"The project declares {declared[0]}: name that." if declared else "Name either, not both.",
+        )
+    return refs
 
 
 class QueuesAlone(UserError):
@@ -55,6 +69,10 @@ def wanted_refs(texts: Sequence[str], namespaces: Sequence[Scope], project: Proj
     """The partitions that a want names: those of `texts`, or of all entities if there are none. With `namespaces`, the
     partitions of these entities there, whether the namespaces are declared or not; entities without a scope are none.
     """
+    return list(apart(_wanted(texts, namespaces, project), project))
+
+
+def _wanted(texts: Sequence[str], namespaces: Sequence[Scope], project: Project) -> list[PartitionRef]:
     if not namespaces:
         found = declared_refs(texts, project) if texts else demanded_refs(project)
         if not found:

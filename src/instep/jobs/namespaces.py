@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from instep.bus.bus import Bus
 from instep.domain.events import WantCanceled
-from instep.domain.refs import PartitionRef, RefError, Scope
+from instep.domain.refs import PartitionRef, RefError, Scope, nested
 from instep.domain.status import StatusKey, StatusKeyTextError
 from instep.domain.wants import Want
 from instep.errors import Conflict, UserError
@@ -36,10 +35,9 @@ def namespace_of(text: str) -> Scope:
 def namespaces_of(texts: Iterable[str]) -> list[Scope]:
     """Parse paths, each once, in the order given. Raises `UserError` if one contains another: rows would be shared."""
     scopes = list(dict.fromkeys(map(namespace_of, texts)))
-    by_path = sorted(scopes)
-    for outer, inner in pairwise(by_path):
-        if inner.path.startswith(outer.path):
-            raise UserError(f"namespace {inner} lies in namespace {outer}", hint="Name either, not both.")
+    if found := nested(scopes):
+        outer, inner = found
+        raise UserError(f"namespace {inner} lies in namespace {outer}", hint="Name either, not both.")
     return scopes
 
 

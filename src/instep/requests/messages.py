@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from instep.bus.bus import Bus, Inbox, Message
 from instep.domain.events import WantCanceled, WantCreated, WantFailed
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, Scope, nested
 from instep.domain.requests import Kind, Request, RequestError, decode
 from instep.domain.texts import clause, cleaned
 from instep.domain.wants import Retries
@@ -28,8 +28,8 @@ _BY: Final = "message"
 
 
 class Messages:
-    """Takes the messages of a bus, if it has any. `entities` are those that a project declares, with their kind;
-    `retries` says how often what is asked of a partition is tried.
+    """Takes the messages of a bus, if it has any. `entities` are those that a project declares, with their kind,
+    and `namespaces` those that it declares; `retries` says how often what is asked of a partition is tried.
     """
 
     def __init__(
@@ -39,12 +39,15 @@ class Messages:
         entities: Mapping[str, Kind],
         progress: Progress,
         retries: Callable[[PartitionRef], Retries] = lambda _: Retries(),
+        *,
+        namespaces: Sequence[Scope] = (),
     ) -> None:
         self._bus = bus
         self._ledger = ledger
         self._entities = entities
         self._progress = progress
         self._retries = retries
+        self._namespaces = namespaces
         self._inbox: Inbox | None = None
         self._said = ""
         self._stopped = False
@@ -84,7 +87,7 @@ class Messages:
             as_of = self._request(message).watermark // 1_000
             wanted = [self._want(message, ref, as_of) for ref in refs]
         except RequestError as error:
-            reason = cleaned(f"the request cannot be read: {error}")
+            reason = cleaned(f"the request is not valid: {error}")
             wanted = [self._want(message, ref, self._ledger.present(), refused=reason) for ref in refs]
             self._progress.say("bus", f"message {message.id} was refused: {reason}")
         # A namespace that was deleted since the message was taken: its wants were canceled before these were made.
@@ -102,6 +105,9 @@ class Messages:
             raise RequestError(f"it is for {request.scope}, its subject for {message.scope}")
         if request.watermark // 1_000 > self._ledger.now() + _AHEAD:
             raise RequestError("watermark: is more than a day ahead")
+        if found := nested([message.scope, *self._namespaces]):
+            outer, inner = found
+            raise RequestError(f"namespace {inner} lies in namespace {outer}, and their rows would be the same")
         return request
 
     def _want(self, message: Message, ref: PartitionRef, as_of: int, *, refused: str = "") -> str:

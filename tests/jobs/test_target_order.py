@@ -123,7 +123,7 @@ def test_a_worker_continues_with_the_target_that_is_there(tmp_path: Path, away: 
     assert contents(place, "main") == contents(place, "other")
 
 
-def test_an_entity_in_one_target_has_a_turn_of_its_own(tmp_path: Path) -> None:
+def test_each_target_has_its_turn_upstream_first(tmp_path: Path) -> None:
     files = {"source": {"type": "files", "path": str(tmp_path)}}
     places = {name: {"type": "lance", "uri": f".instep/{name}"} for name in ("main", "other")}
     entities = {
@@ -139,11 +139,16 @@ def test_an_entity_in_one_target_has_a_turn_of_its_own(tmp_path: Path) -> None:
         with closing(Container(project)) as container:
             return [[setup.ref.entity for setup in turn] for turn in in_target_order(container.setups())]
 
-    main, other = ["Document__main"], ["Document__other", "Note__other"]
-    assert named(**entities) == [["After", "Before"], main, other], "a circle of turns is none of entities"
-    del entities["Document"]["depends_on"]
-    assert named(**entities) == [main, other, ["After", "Before"]]
-    assert named(Before=entities["Before"], After={**files, "target": "main"}) == [["Before", "After"]]
+    main, other = ["After", "Document__main"], ["Document__other", "Note__other", "Before"]
+    assert named(**entities) == [other, main]
+    del entities["Document"]["depends_on"], entities["After"]["depends_on"]
+    assert named(**entities) == [main, other]
+    circle = {
+        "A": {**files, "target": "main", "depends_on": ["B"]},
+        "B": {**files, "target": "other"},
+        "C": {**files, "target": "other", "depends_on": ["A"]},
+    }
+    assert named(**circle) == [["A"], ["B", "C"]], "a circle of turns is none of entities"
 
 
 def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:

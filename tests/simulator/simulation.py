@@ -206,7 +206,7 @@ class Simulation:
             priority=40 + priority,
             guard=DeleteGuard(),
             needs_spark=False,
-            fingerprint=dict(self._fingerprint),
+            fingerprints=partial(dict, dict(self._fingerprint)),
             embedder=_no_embedder,
             programs=program,
             ttl=None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
 from instep.bus.bus import StatusEntry, StatusKeys
 from instep.domain import status
 from instep.domain.fingerprint import changed_parts
-from instep.domain.jobs import Job, JobState, PartStatus
+from instep.domain.jobs import Job, JobState, PartStatus, error_of
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
 from instep.domain.texts import amount, cleaned
@@ -65,17 +65,17 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     rows: int | None = 0
     size = Size(0, 0, 0)
     known = True
+    made_of, unknown = _fingerprint(setup)
     if checkpoint:
         size = setup.size(ledger, checkpoint)
         rows = _rows(setup, checkpoint, size.rows, notes)
         if promoted == generation and rows is not None and not (job and not job.state.ended):
             known = _is_served(setup, checkpoint, notes)
-        changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
-        if changed:
+        if made_of is not None and (changed := changed_parts(made_of, checkpoint.fingerprint)):
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
         notes += _left(ledger, setup, generation, checkpoint.instance)
-    if problem := setup.source_problem():
+    if problem := setup.source_problem() or unknown:
         notes.append(f"the next run will fail: {problem}")
     if problem := ledger.losses.listing_problem(setup.ref):
         notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
@@ -84,7 +84,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes.append(f"{amount(failures, setup.unit)} failed; see `instep failures`")
     if skipped:
         notes.append(f"{amount(skipped, setup.unit)} skipped as too large; see `instep failures`")
-    error = part.error or job.error if job and part else None
+    error = error_of(job, part) if job and part else None
     if job and job.state is JobState.STOPPED and job.stopped_by_people:
         notes.append(stays_stopped(job))
     elif error:
@@ -107,13 +107,21 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     )
 
 
+def _fingerprint(setup: EntitySetup) -> tuple[Mapping[str, str] | None, str | None]:
+    """The fingerprint, or why it cannot be told."""
+    try:
+        return setup.fingerprint, None
+    except InstepError as error:
+        return None, cleaned(str(error))
+
+
 def _latest(job: Job, part: PartStatus) -> LatestJob:
     return LatestJob(
         id=job.id,
         state=part.state or job.state,
         created_at=job.created_at,
         finished_at=part.finished_at,
-        error=part.error or job.error,
+        error=error_of(job, part),
         counts=Counts.model_validate(part.counts),
         slices={str(state): number for state, number in part.slices.items()},
     )

@@ -314,6 +314,11 @@ def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
     return JobState.FAILED if ends == {JobState.FAILED} else JobState.COMPLETED_WITH_ERRORS
 
 
+def error_of(job: Job, part: PartStatus) -> str | None:
+    """The error of a part: its own, or that with which the job stopped before the part had ended."""
+    return part.error or (None if part.state is not None else job.error)
+
+
 def rest(times: int, timing: Timing) -> int:
     """Milliseconds to pause after so many failures in a row (from 1)."""
     return min(timing.rest << min(times - 1, 30), timing.longest_rest)

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from instep.domain.counts import Counts
@@ -19,6 +20,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.provenance import Provenance
+from instep.errors import InstepError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
@@ -108,7 +110,9 @@ class EntitySetup(ABC):
     buckets: int
     priority: int
     needs_spark: bool
-    fingerprint: Mapping[str, str]
+    #: Of all that decides what its rows are. Raises an `InstepError` when that cannot be told now: its transform cannot
+    #: be imported, say.
+    fingerprints: Callable[[], Mapping[str, str]]
     ttl: int | None
     revision: Callable[[], str]
     depends_on: tuple[PartitionRef, ...] = ()
@@ -121,6 +125,10 @@ class EntitySetup(ABC):
     def alias(self) -> str:
         """The entity's name for readers of the target: the same in each target, if it has several."""
         return own_name(self.ref.entity)
+
+    @cached_property
+    def fingerprint(self) -> Mapping[str, str]:
+        return self.fingerprints()
 
     @property
     def owner(self) -> Owner:
@@ -152,6 +160,13 @@ class EntitySetup(ABC):
             return f"it was planned for {part.buckets} buckets, now there are {self.buckets}"
         changed = changed_parts(self.fingerprint, part.fingerprint)
         return f"{', '.join(changed)} changed since it was planned" if changed else None
+
+    def fits(self, part: JobPart) -> bool:
+        """Whether a worker can go on with the part. It cannot as long as the fingerprint cannot be told, either."""
+        try:
+            return self.misfit(part) is None
+        except InstepError:
+            return False
 
     def outgrown(self, part: JobPart) -> str | None:
         """Why a started part cannot be continued though the declaration is the same, or None."""

@@ -46,7 +46,7 @@ class Backoff:
         job = self._context.ledger.jobs.latest(setup.ref, generation)
         status = job.part(setup.ref) if job else None
         reason = ended_badly(job, status) if job and status else None
-        if job is None or status is None or reason is None or setup.misfit(status.part):
+        if job is None or status is None or reason is None or not setup.fits(status.part):
             self._rests.pop(key, None)
             return None
         found = self._rests.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -163,7 +164,7 @@ class Membership:
         self.forget(key)
         if self._aside.get(key, 0.0) > self._context.clock.monotonic():
             return None
-        if self._setups[each.part.ref].misfit(each.part):
+        if not self._setups[each.part.ref].fits(each.part):
             return None
         if each.held and not self.join(each.job_id, each.part):
             self._unsure.add(key)  # If this is still so at the next look, the holder of the new lease has died.
@@ -248,9 +249,9 @@ class Membership:
         self._registration.bury()
         self._register()
 
-    def end(self, *, stop: str | None = None) -> None:
+    def end(self, *, stop: Callable[[str], str] | None = None) -> None:
         """End in good order: slices go back without losing an attempt. With `stop`, jobs without any other worker are
-        STOPPED. The order matters: another worker must find a lease free, or its holder alive.
+        STOPPED; it gives the reason, by the job's id. The order matters: another worker must find a lease free, or its holder alive.
         """
         self._registration.silence()
         try:
@@ -258,8 +259,8 @@ class Membership:
                 jobs = sorted(self._jobs)
                 self.forget_what_ended()
                 for job_id in jobs:
-                    ended = job_id not in self._jobs
-                    if ended or self._context.ledger.jobs.leave(job_id, self.id, stop=stop) is JobState.STOPPED:
+                    ended, why = job_id not in self._jobs, stop(job_id) if stop else None
+                    if ended or self._context.ledger.jobs.leave(job_id, self.id, stop=why) is JobState.STOPPED:
                         self.settle(job_id)
                 self._registration.retire()
         finally:

@@ -9,6 +9,7 @@ from instep.domain.jobs import OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
 from instep.entities.setup import EntitySetup
+from instep.errors import InstepError
 from instep.jobs.finish import give_up
 from instep.ledger.leases import Lease
 from instep.planning.context import Context
@@ -44,7 +45,10 @@ def fail_orphans(
     ledger = context.ledger
     for each in parts:
         ref = each.part.ref
-        why = setups[ref].misfit(each.part)
+        try:
+            why = setups[ref].misfit(each.part)
+        except InstepError:
+            continue  # Its transform cannot be imported now, say: whether it fits is known once it can.
         job = ledger.jobs.get(each.job_id) if why and not each.held else None
         if why is None or job is None or ledger.now() - job.updated_at < context.timing.orphan:
             continue

@@ -169,6 +169,8 @@ class _Run:
         self._wait = wait_seconds
         self._prerequisites = Prerequisites(planner)
         self._left: dict[PartitionRef, int] = {}
+        #: The last job that each partition was worked on in.
+        self._taken: dict[PartitionRef, str] = {}
         self.results: dict[PartitionRef, EntityResult] = {}
         self.problems: dict[PartitionRef, InstepError] = {}
 
@@ -227,12 +229,17 @@ class _Run:
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:
-            worker.end(stop="its run was interrupted" if isinstance(error, KeyboardInterrupt) else cleaned(str(error)))
+            why = "its run was interrupted" if isinstance(error, KeyboardInterrupt) else cleaned(str(error))
+            worker.end(stop=lambda _: why)
             if isinstance(error, (Transient, Unknown)):
                 raise Away(str(error), hint=RESUMES) from error
             raise
-        why = next((str(each) for each in self.problems.values()), "its other entities were not asked for")
-        worker.end(stop=cleaned(why))
+        worker.end(stop=self._why_stopped)
+
+    def _why_stopped(self, job_id: str) -> str:
+        """Why the run leaves a job that has not ended: an error of one of its own partitions."""
+        left = (error for ref, error in self.problems.items() if self._taken.get(ref) == job_id)
+        return cleaned(str(next(left, "its other entities were not asked for")))
 
     def _rehearsed(self, plan: EntityPlan) -> bool:
         try:
@@ -252,6 +259,7 @@ class _Run:
                 raise
             return self._plan_after_loss(todo)
         self.problems |= start.refused
+        self._taken |= start.taken
         self._work(start, worker)
         self.problems |= worker.problems
         # A resumed or joined job keeps its old plan: later changes get a second job.

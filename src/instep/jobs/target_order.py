@@ -1,7 +1,7 @@
-"""Order of targets: an entity with several targets is brought up to date in one after the other.
+"""Order of targets: what goes into one of them is brought up to date, then what goes into the next.
 
-Each turn has its own jobs. So a target that is down delays only itself, and later targets find the embeddings of the
-first in the cache.
+Each turn has its own jobs. So a target that is down delays only itself, and later targets of an entity find the
+embeddings of the first in the cache.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ Turn = Sequence[EntitySetup]
 
 
 def in_target_order(setups: Iterable[EntitySetup]) -> list[Turn]:
-    """Group setups into turns: entities with one target together; of entities with several, one turn per target.
-    Upstream entities come before those that depend on them, else the order stays.
+    """Group setups into turns, one for each target. Upstream entities come before those that depend on them, else the
+    order stays.
     """
     found: dict[str, list[EntitySetup]] = {}
     for setup in setups:
-        one_of_several = setup.ref.entity != setup.alias
-        found.setdefault(setup.target_name if one_of_several else "", []).append(setup)
+        found.setdefault(setup.target_name, []).append(setup)
     waiting: list[Turn] = list(found.values())
     ordered: list[Turn] = []
     while waiting:

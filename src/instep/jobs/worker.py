@@ -65,7 +65,7 @@ class Worker:
         """The parts that wait for other partitions."""
         return self.membership.waiting
 
-    def end(self, *, stop: str | None = None) -> None:
+    def end(self, *, stop: Callable[[str], str] | None = None) -> None:
         """See `Membership.end`."""
         self.membership.end(stop=stop)
 

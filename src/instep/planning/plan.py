@@ -86,6 +86,7 @@ def plan_entity(
     """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's method, or a
     cache of it.
     """
+    made_of = setup.fingerprint  # First: what cannot be built is not read, for which Spark might have to start.
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
     unfinished = ledger.jobs.unfinished(setup.ref, generation)
     if not (options.full_refresh or options.reroute):
@@ -126,7 +127,7 @@ def plan_entity(
         checkpoint=checkpoint,
         current=current,
         unfinished=unfinished,
-        fingerprint=setup.fingerprint,
+        fingerprint=made_of,
         digest=_digest(setup, generation, checkpoint, found),
         settings=NO_SETTINGS if found.kind in (Kind.NOTHING, Kind.RESUME) else settings(),
     )
@@ -149,7 +150,7 @@ def unplanned(
         None,
         None,
         None,
-        setup.fingerprint,
+        {},
         "",
         problem=problem,
     )

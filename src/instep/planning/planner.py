@@ -54,8 +54,9 @@ class Planner:
         self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None
     ) -> EntityPlan:
         setup, context = self.setups[ref], self.context
-        if context.ledger.checkpoints.get(ref, generation) is None:
-            context.prepare(setup)  # A first build has work: Spark may start during listing and planning.
+        # A first build has work: Spark may start during listing and planning. Not for what cannot be built.
+        if context.ledger.checkpoints.get(ref, generation) is None and setup.fingerprint:
+            context.prepare(setup)
         plan = plan_entity(
             setup,
             context.ledger,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
@@ -35,15 +35,21 @@ _LATE_SECONDS: Final = 5.0
 
 
 def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
-    """The entity's setup. Imports no heavy library; raises `UserError` for a transform that does not exist."""
+    """The entity's setup. Imports neither a heavy library nor its transform."""
     entity = project.entities[name]
     assert isinstance(entity, DocumentEntity), "asked for documents"
     source = document_source(project, name, spark)
     kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
     chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
-    transform = load_transform(entity.transform) if entity.transform else None
     limits = limits_of(entity)
-    cache = str(project.state_dir / "embeddings")
+    embeddings = str(project.state_dir / "embeddings")
+
+    def transform() -> Any:
+        return load_transform(entity.transform) if entity.transform else None
+
+    def fingerprints() -> Mapping[str, str]:
+        made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform())
+        return {**made, **source_fingerprint(entity)}
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(
@@ -57,8 +63,8 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
             instance=part.instance,
             version=part.epoch,
             limits=limits,
-            cache=cache,
-            transform=transform,
+            cache=embeddings,
+            transform=transform(),
         )
 
     return DocumentSetup(
@@ -76,26 +82,24 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         needs_spark=entity.needs_spark,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),
-        fingerprint={
-            **fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
-            **source_fingerprint(entity),
-        },
+        fingerprints=cache(fingerprints),
         embedder=lambda: embedder_of(entity.embed),
-        trial=partial(_try, entity.embed, cache) if isinstance(entity.embed, OpenAIEmbed) else None,
+        trial=partial(_try, entity.embed, embeddings) if isinstance(entity.embed, OpenAIEmbed) else None,
         programs=program,
         limits=limits,
-        rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
+        rehearsal=_rehearsal(entity.transform, spark) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         in_process=in_process(project.targets[project.target_of(name)]),
         needed=project.promotion_ratio,
     )
 
 
-def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
+def _rehearsal(name: str, spark: Sessions) -> Callable[[], str]:
     @cache
     def rehearse() -> str:
         from instep.pipeline.engine.transforming import rehearsed
 
+        transform = load_transform(name)
         try:
             added = rehearsed(spark(), transform)
         except UserError as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cache, partial
 
 from instep.domain.columns import TIMESTAMP, Column, TypeName
 from instep.domain.fingerprint import digest
@@ -23,13 +22,9 @@ from instep.project import Project
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.opening import open_queue
-from instep.sources.tables.table_source import Sessions, TableSource
+from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
 from instep.sources.urls import is_url
 from instep.targets.table_target import TableTarget
-
-if TYPE_CHECKING:
-    from instep.sources.tables.table_source import Transform
-
 
 #: Types that a flag may be stored as.
 _FLAGS = (TypeName.BOOL, TypeName.INT32, TypeName.INT64)
@@ -121,7 +116,7 @@ class TableEntities:
             buckets=1,
             priority=entity.priority,
             needs_spark=True,
-            fingerprint=_fingerprint(entity, source),
+            fingerprints=cache(partial(_fingerprint, entity, source)),
             ttl=entity.ttl,
             revision=lambda: revision_of(self.project.root),
             depends_on=upstream_refs(self.project, PartitionRef(name, scope)),
@@ -154,7 +149,7 @@ def table_source(project: Project, name: str) -> TableSource:
     entity = project.entities[name]
     assert isinstance(entity, TableEntity), "only tables have table sources"
     declared = project.resolved_source(name)
-    transform: Transform | None = load_transform(entity.transform) if entity.transform else None
+    transform = NamedTransform(partial(load_transform, entity.transform)) if entity.transform else None
     if isinstance(declared, SparkSource):
         from instep.sources.tables.spark_tables import SparkTable
 

@@ -7,6 +7,7 @@ only where there is no other way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -90,6 +91,17 @@ class TableSource(Protocol):
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
+
+@dataclass(frozen=True, slots=True)
+class NamedTransform:
+    """A transform that is imported when it is used: if it cannot be, that is an error of its entity alone."""
+
+    load: Callable[[], Transform]
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        return self.load()(frame)
+
+
 _LONGEST = 500
 _SHOWN = 30
 
@@ -110,6 +122,8 @@ def demand(names: Iterable[str], there: Sequence[str], where: str, *, after: str
 def transformed(frame: DataFrame, transform: Transform, name: str, where: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
+    if isinstance(transform, NamedTransform):
+        transform = transform.load()
     send(frame.sparkSession, transform)
     try:
         found = transform(frame)

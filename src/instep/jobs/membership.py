@@ -250,8 +250,9 @@ class Membership:
         self._register()
 
     def end(self, *, stop: Callable[[str], str] | None = None) -> None:
-        """End in good order: slices go back without losing an attempt. With `stop`, jobs without any other worker are
-        STOPPED; it gives the reason, by the job's id. The order matters: another worker must find a lease free, or its holder alive.
+        """End in good order: slices go back without losing an attempt. With `stop`, which gives the reason by the job's
+        id, jobs without any other worker are STOPPED. The order matters: another worker must find a lease free, or its
+        holder alive.
         """
         self._registration.silence()
         try:

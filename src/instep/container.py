@@ -126,7 +126,7 @@ class Container:
             timing=self.timing,
             liveness=LockFiles(self.project.state_dir / "workers"),
             progress=progress,
-            status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress),
+            status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress, self.stop_waiting),
             choose=partial(self.choose, ledger=ledger),
             engine=self.engine,
             prepare=self.prepare,
@@ -231,6 +231,11 @@ class Container:
         """Start Spark in the background where no estimate can speak against it."""
         if self._setting == "spark" or setup.needs_spark:
             self.engine(self.choose(setup, 0))
+
+    def stop_waiting(self) -> None:
+        """Have the bus wait for no server that is away, since this process stops."""
+        if self._bus is not None:
+            self._bus.stop_waiting()
 
     def close_bus(self) -> None:
         with self._opening:

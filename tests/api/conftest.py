@@ -18,7 +18,7 @@ from instep.cli.serve import listen
 
 TOKEN = "the-token-of-these-tests"
 #: Seconds: a busy machine may take long, and none of these tests is about that.
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 PROJECT = """\
 name: small
 targets:
@@ -74,6 +74,6 @@ def client(instep: Instep) -> Iterator[httpx.Client]:
     app = create_app(instep, token=TOKEN, loopback=True)
     with (
         served(app) as address,
-        httpx.Client(base_url=address, headers=bearer(), timeout=PATIENCE, verify=False) as found,
+        httpx.Client(base_url=address, headers=bearer(), timeout=TIMEOUT_SECONDS, verify=False) as found,
     ):
         yield found

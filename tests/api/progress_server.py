@@ -26,7 +26,7 @@ from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 from tests.waiting import until
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 class CountingLedger(MemoryLedger):
@@ -56,7 +56,7 @@ class _CountingJobs(Jobs):
 
     def marks(self, newest: int) -> list[JobMark]:
         self._ledger.asked["marks"] += 1
-        assert self._ledger.answers.wait(PATIENCE)
+        assert self._ledger.answers.wait(TIMEOUT_SECONDS)
         if self._ledger.away:
             raise Transient("db.example.org: the server is away")
         return super().marks(newest)
@@ -77,7 +77,7 @@ class Channel:
     @contextmanager
     def client(self, **options: Any) -> Iterator[ClientConnection]:
         """A client that has said nothing yet. It takes all that comes, unless told otherwise."""
-        options = {"open_timeout": PATIENCE, "ping_interval": None, "max_queue": None, **options}
+        options = {"open_timeout": TIMEOUT_SECONDS, "ping_interval": None, "max_queue": None, **options}
         with connect(f"ws://127.0.0.1:{self.port}/ws", **options) as client:
             yield client
 
@@ -93,7 +93,7 @@ class Ear:
     client: ClientConnection
 
     def text(self) -> str:
-        text = self.client.recv(timeout=PATIENCE)
+        text = self.client.recv(timeout=TIMEOUT_SECONDS)
         assert isinstance(text, str)
         return text
 
@@ -139,5 +139,5 @@ def served(app: ASGIApp, *, send_buffer: int | None = None, **options: Any) -> I
             yield listening.getsockname()[1], server
         finally:
             server.should_exit = True
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_SECONDS)
     assert not thread.is_alive(), "the server does not end"

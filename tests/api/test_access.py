@@ -12,7 +12,7 @@ from instep.api.application import create_app
 from instep.api.guard import MAX_BODY, Access, Asked
 from instep.api.problems import MEDIA_TYPE
 from instep.app import Instep
-from tests.api.conftest import PATIENCE, TOKEN, bearer, served
+from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 
 HOST = "127.0.0.1:8321"
 
@@ -100,7 +100,7 @@ def elsewhere(instep: Instep) -> Iterator[httpx.Client]:
     """Bound to an address that others reach."""
     with (
         served(create_app(instep, token=TOKEN, loopback=False)) as address,
-        httpx.Client(base_url=address, timeout=PATIENCE) as found,
+        httpx.Client(base_url=address, timeout=TIMEOUT_SECONDS) as found,
     ):
         yield found
 

@@ -19,7 +19,7 @@ from instep.api.connections import Connection
 from instep.cli.serve import listen
 from tests.waiting import until
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 HALVES = {
     "nothing": b"",
     "half of the headers": b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le",
@@ -54,12 +54,12 @@ def served(protocol: type[Connection] = Hasty) -> Iterator[int]:
         yield listening.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_SECONDS)
         listening.close()
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), PATIENCE)
+    return socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
 
 
 def read_to_end(connection: socket.socket) -> bytes:
@@ -89,7 +89,7 @@ def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(port: int, ha
 def test_a_client_that_sends_single_bytes_is_closed_too(port: int) -> None:
     with connect(port) as connection:
         connection.settimeout(0.05)
-        for _ in range(round(PATIENCE / 0.05)):
+        for _ in range(round(TIMEOUT_SECONDS / 0.05)):
             try:
                 connection.sendall(b"x")
                 if not connection.recv(1):
@@ -102,7 +102,7 @@ def test_a_client_that_sends_single_bytes_is_closed_too(port: int) -> None:
 
 
 def test_whole_requests_keep_their_connection(port: int) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_SECONDS) as client:
         for number in range(3):
             assert client.post("/", content=str(number)).text == str(number)
 
@@ -112,7 +112,7 @@ def test_connections_over_the_limit_are_closed_and_later_ones_are_served() -> No
         many = [stack.enter_context(connect(port)) for _ in range(2 * Hasty.most)]
         for each in many:
             assert read_to_end(each) == b""
-        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=TIMEOUT_SECONDS).status_code == 200
 
 
 def test_one_more_is_closed_without_a_word_while_the_others_are_open() -> None:

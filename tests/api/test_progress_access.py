@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 import instep
 from instep.api.application import create_app
-from tests.api.progress_server import PATIENCE, served
+from tests.api.progress_server import TIMEOUT_SECONDS, served
 
 TOKEN = "a-token-that-nobody-guesses"
 
@@ -46,9 +46,9 @@ def open_to_all(project: instep.Instep) -> Iterator[int]:
 def first_message(port: int, *, host: str | None = None, **options: Any) -> tuple[str | None, dict[str, Any]]:
     """The protocol that was chosen, and what was said first."""
     address = f"ws://{host or '127.0.0.1'}:{port}/ws"
-    with connect(address, sock=_connected(port), open_timeout=PATIENCE, **options) as client:
+    with connect(address, sock=_connected(port), open_timeout=TIMEOUT_SECONDS, **options) as client:
         client.send('{"subscribe": "searchIndexJobStatus"}')
-        return client.subprotocol, json.loads(client.recv(timeout=PATIENCE))
+        return client.subprotocol, json.loads(client.recv(timeout=TIMEOUT_SECONDS))
 
 
 def _connected(port: int) -> socket.socket:

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from instep.api import connections, progress, progress_feed
-from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel
+from tests.api.progress_server import TIMEOUT_SECONDS, Channel, Ear, served_channel
 from tests.cli import ledgers
 from tests.waiting import until
 
@@ -52,9 +52,9 @@ def _hear_until(ear: Ear, seq: int) -> None:
 
 @pytest.mark.usefixtures("room")
 def test_a_slow_client_is_dropped_and_told_why_while_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
-    monkeypatch.setattr(progress, "CLOSE_SECONDS", PATIENCE)
-    monkeypatch.setattr(connections, "_LINGER_SECONDS", PATIENCE)
+    monkeypatch.setattr(progress, "SEND_SECONDS", TIMEOUT_SECONDS)
+    monkeypatch.setattr(progress, "CLOSE_SECONDS", TIMEOUT_SECONDS)
+    monkeypatch.setattr(connections, "_LINGER_SECONDS", TIMEOUT_SECONDS)
     with _busy_channel() as channel, channel.listening() as quick, _connected(channel, _deaf()) as deaf:
         first = quick.message()["seq"]
         with channel.listening(sock=deaf, max_queue=1) as slow:
@@ -74,7 +74,7 @@ def test_a_connection_whose_client_never_reads_again_is_cut(monkeypatch: pytest.
             _subscribe(channel, deaf)
             until(lambda: not channel.server.server_state.connections)
         # The next client may take its time: on a busy machine every client is slow now and then.
-        monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
+        monkeypatch.setattr(progress, "SEND_SECONDS", TIMEOUT_SECONDS)
         with channel.listening() as quick:
             _hear_until(quick, quick.message()["seq"] + 3)
 

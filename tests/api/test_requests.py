@@ -138,12 +138,12 @@ def planned(instep: Instep) -> str:
     """A job that has begun, without any work done: its worker was asked to stop."""
     from instep.telemetry.progress import Silent
 
-    class Impatient(Silent):
+    class Stopper(Silent):
         def begin(self, entity: str, total: int | None, unit: str) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        instep.run(progress=Impatient())
+        instep.run(progress=Stopper())
     job = instep.jobs()[0].id
     instep.resume_job(job)
     return job

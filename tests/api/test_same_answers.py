@@ -19,7 +19,7 @@ from instep.app import Instep, load
 from instep.cli import main
 from instep.ledger.open import open_ledger
 from instep.system import SystemClock
-from tests.api.conftest import PATIENCE, PROJECT, TOKEN, bearer, served, write
+from tests.api.conftest import PROJECT, TIMEOUT_SECONDS, TOKEN, bearer, served, write
 from tests.api.test_contract import MORE
 from tests.cli import ledgers
 
@@ -59,7 +59,7 @@ def client(project: Instep) -> Iterator[httpx.Client]:
     app = create_app(project, token=TOKEN, loopback=True)
     with (
         served(app) as address,
-        httpx.Client(base_url=address, headers=bearer(), timeout=PATIENCE, verify=False) as found,
+        httpx.Client(base_url=address, headers=bearer(), timeout=TIMEOUT_SECONDS, verify=False) as found,
     ):
         yield found
 

@@ -15,7 +15,7 @@ import pytest
 
 from instep.cli import main
 from instep.errors import UserError
-from tests.api.conftest import PATIENCE, bearer, write
+from tests.api.conftest import TIMEOUT_SECONDS, bearer, write
 from tests.waiting import until
 
 GIVEN = "a-token-that-was-given"
@@ -43,7 +43,7 @@ def test_a_job_is_done_by_a_worker_of_the_server_which_ctrl_c_ends(folder: Path)
     write(folder, 3)
     with (
         serving(folder) as (process, address, token),
-        httpx.Client(base_url=address, headers=bearer(token), timeout=PATIENCE) as client,
+        httpx.Client(base_url=address, headers=bearer(token), timeout=TIMEOUT_SECONDS) as client,
     ):
         asked = client.post("/api/jobs", json={"entities": ["Document"], "batchSize": 100, "consumerThreads": 1})
         assert (asked.status_code, asked.json()["worker"]) == (202, True)
@@ -68,7 +68,7 @@ def test_a_token_that_is_given_is_not_printed(folder: Path, monkeypatch: pytest.
     monkeypatch.setenv("INSTEP_TOKEN", "another-that-is-passed-over")
     with serving(folder, "--token-file", str(folder / "token")) as (process, address, token):
         assert token == ""
-        with httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        with httpx.Client(base_url=address, timeout=TIMEOUT_SECONDS) as client:
             want = {"refs": ["Document"]}
             assert client.post("/api/wants", json=want).status_code == 401
             assert client.post("/api/wants", json=want, headers=bearer(GIVEN)).status_code == 202

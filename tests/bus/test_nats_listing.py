@@ -14,7 +14,7 @@ from instep.bus.nats.entry import Found
 from instep.bus.nats.listing import _Answer, _end_of, find
 from instep.bus.nats.nats_bus import NatsBus, open_nats
 from instep.servers.address import nats_address
-from tests.contracts.bus.fixtures import PATIENCE
+from tests.contracts.bus.fixtures import TIMEOUT_SECONDS
 from tests.servers.nats import running_nats
 
 
@@ -51,7 +51,7 @@ def test_the_librarys_own_way_finds_the_same(bus: NatsBus, monkeypatch: pytest.M
     monkeypatch.setattr(bus._connection.client, "taking", lambda *_: nullcontext())
     assert listed(bus) == quickly
     assert listed(bus, "status.2.>") == {}
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while consumers(bus):  # The server is told to forget them, and not waited for.
         assert time.monotonic() < deadline
 

@@ -27,7 +27,7 @@ from instep.requests.messages import Messages
 from instep.servers.address import nats_address
 from instep.system import SystemClock
 from instep.telemetry.progress import Silent
-from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE
+from tests.contracts.bus.fixtures import NAMESPACE, TIMEOUT_SECONDS
 from tests.servers.nats import running_nats
 
 ENTITIES = {"User": Kind.GLOBAL, "Issue": Kind.NAMESPACE, "Note": Kind.NAMESPACE}
@@ -194,7 +194,7 @@ NONSENSE = [
 
 
 def taken(inbox: Inbox) -> Message:
-    found = inbox.next(PATIENCE)
+    found = inbox.next(TIMEOUT_SECONDS)
     assert found is not None
     inbox.ack(found)
     return found
@@ -228,7 +228,7 @@ def test_no_message_fails_for_its_headers_nor_the_next_one(bus: NatsBus) -> None
 def test_a_purged_namespace_is_withdrawn_and_its_messages_are_not_delivered(bus: NatsBus, ledger: Ledger) -> None:
     inbox = bus.inbox()
     ask(bus, NamespaceRequest("42/9970/", 1))
-    before = inbox.next(PATIENCE)
+    before = inbox.next(TIMEOUT_SECONDS)
     assert before is not None
     assert not inbox.withdrawn(before)
     ask(bus, NamespaceRequest("42/7/", 1), NamespaceRequest("421/", 1))
@@ -270,8 +270,8 @@ def test_a_waiting_worker_learns_that_the_bus_is_closed() -> None:
 
     inbox._pull = noted  # type: ignore[method-assign]  # to know when it waits
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(inbox.next, PATIENCE)
-        assert waiting.wait(PATIENCE)
+        asked = pool.submit(inbox.next, TIMEOUT_SECONDS)
+        assert waiting.wait(TIMEOUT_SECONDS)
         bus.close()
         with pytest.raises(RuntimeError, match="closed"):
             asked.result()

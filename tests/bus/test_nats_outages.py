@@ -17,16 +17,19 @@ from instep.bus.bus import Bus, Message
 from instep.bus.nats.inbox import NatsInbox
 from instep.bus.nats.nats_bus import NatsBus, open_nats
 from instep.bus.open import open_bus
-from instep.domain.refs import Scope
+from instep.bus.status_reporter import StatusReporter
+from instep.domain.refs import PartitionRef, Scope
 from instep.domain.requests import Kind, NamespaceRequest, encode, subject_of
+from instep.domain.status import IndexState
 from instep.errors import Away, Transient, Unknown, UserError
 from instep.requests.messages import Messages
 from instep.servers.address import nats_address
 from instep.system import SystemClock
 from instep.telemetry.progress import Silent
-from tests.contracts.bus.fixtures import PATIENCE
+from tests.contracts.bus.fixtures import TIMEOUT_SECONDS
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
+from tests.jobs.told import Told
 from tests.servers.nats import NatsServer
 from tests.waiting import until
 
@@ -111,7 +114,7 @@ def test_messages_answered_while_nats_is_down_are_answered_when_it_is_up(any_ser
     publish(bus, 1, "1/")
     inbox = bus.inbox()
     assert inbox is not None
-    message = inbox.next(PATIENCE)
+    message = inbox.next(TIMEOUT_SECONDS)
     assert message is not None
     any_server.kill()
     with ThreadPoolExecutor(2) as pool:
@@ -120,7 +123,7 @@ def test_messages_answered_while_nats_is_down_are_answered_when_it_is_up(any_ser
         any_server.restart()
         asked.result()
         answered.result()
-    after = inbox.next(PATIENCE)
+    after = inbox.next(TIMEOUT_SECONDS)
     assert after is not None
     assert after.data == encode(NamespaceRequest("1/", 2))
     bus.close()
@@ -130,13 +133,13 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
     bus = _open(server.url())
     server.kill()
     with socket.create_server(("127.0.0.1", server.port)) as impostor:
-        impostor.settimeout(PATIENCE)
+        impostor.settimeout(TIMEOUT_SECONDS)
         first, _ = impostor.accept()
         with first:
             first.sendall(b"-ERR 'nobody is at home'\r\n")
             second, _ = impostor.accept()
             with second:
-                first.settimeout(PATIENCE)
+                first.settimeout(TIMEOUT_SECONDS)
                 assert first.recv(1) == b""
                 bus.close()
 
@@ -144,7 +147,7 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
 def test_one_that_stays_away_is_reported_without_secrets(server: NatsServer) -> None:
     address = nats_address(server.url())
     # Asks nothing while the server is up: it may be late, too.
-    bus = open_nats(address, patience=0.2)
+    bus = open_nats(address, outage=0.2)
     inbox = bus.inbox()
     message = Message("1", None, b"", "messages", token="$JS.ACK.none")
     server.kill()
@@ -163,7 +166,7 @@ def test_one_that_stays_away_is_reported_without_secrets(server: NatsServer) -> 
 
 
 def test_a_worker_that_stops_does_not_wait_for_a_bus_that_is_away(server: NatsServer) -> None:
-    bus = open_nats(nats_address(server.url()), patience=3_600.0)
+    bus = open_nats(nats_address(server.url()), outage=3_600.0)
     with closing(MemoryLedger(SystemClock())) as ledger:
         messages = Messages(lambda: bus, ledger, {"Issue": Kind.NAMESPACE}, Silent())
         messages.take()
@@ -179,11 +182,28 @@ def test_a_worker_that_stops_does_not_wait_for_a_bus_that_is_away(server: NatsSe
         server.kill()
         waiting = threading.Thread(target=messages.take, daemon=True)
         waiting.start()
-        assert asked.wait(PATIENCE)
+        assert asked.wait(TIMEOUT_SECONDS)
         messages.stop()
         bus.close()
-        waiting.join(PATIENCE)
+        waiting.join(TIMEOUT_SECONDS)
         assert not waiting.is_alive()
+
+
+def test_a_status_key_is_not_waited_for_by_a_worker_that_stops(server: NatsServer) -> None:
+    bus = open_nats(nats_address(server.url()), outage=3_600.0)
+    told = Told()
+    reporter = StatusReporter(lambda: bus.status, told)
+    ref = PartitionRef.parse("Issue@1")
+    assert reporter.tell(ref, IndexState.INDEXING, epoch=1) is None
+    server.kill()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reporter.tell, ref, IndexState.INDEXED, epoch=2)
+        bus.stop_waiting()
+        note = waiting.result(TIMEOUT_SECONDS)
+    assert note is not None
+    assert "status.1.Issue could not be written" in note
+    assert reporter.unsent == {ref}
+    bus.close()
 
 
 def test_a_wrong_password_or_token_is_reported(any_server: NatsServer) -> None:

@@ -34,7 +34,7 @@ from tests.doubles.ledger import MemoryLedger
 from tests.e2e import corpus
 
 OTHER = "2f0c9999-bbbb-4000-8000-000000000002"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 class CountingLedger(MemoryLedger):
@@ -146,7 +146,7 @@ def test_on_a_terminal_it_continues_until_ctrl_c(folder: Path) -> None:
             _read_until(ours, "initializing")
             process.send_signal(signal.SIGINT)
             assert "\x1b[?1049l" in _read_until(ours, "\x1b[?1049l"), "and given back"
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
         finally:
             process.kill()
             os.close(ours)
@@ -157,7 +157,7 @@ def _ledger(folder: Path) -> Ledger:
 
 
 def _read_until(terminal: int, wanted: str) -> str:
-    said, deadline = b"", time.monotonic() + PATIENCE
+    said, deadline = b"", time.monotonic() + TIMEOUT_SECONDS
     while wanted.encode() not in said:
         assert time.monotonic() < deadline, said
         said += os.read(terminal, 65_536)  # Which may end within a character.

@@ -44,7 +44,7 @@ ENTITY = GraphEntity(
 TABLES = graph_tables(ENTITY, node_keys([ENTITY]))
 ROWS = RowColumns(("id",))
 #: How long a test waits for something that has to happen, in seconds.
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 #: Slices of which the last has no rows.
 BOUNDS = (None, 100, 600, 1_000_000, None)
@@ -143,7 +143,7 @@ class Meeting:
         begun.write_text(str(os.getpid()))
         begun.rename(self.folder / self.own)
         # Longer than the test: it must not end by itself what the test wants to see ended.
-        until((self.folder / self.other).exists, seconds=3 * PATIENCE)
+        until((self.folder / self.other).exists, seconds=3 * TIMEOUT_SECONDS)
         yield from self.writer.write(batches)
 
 

@@ -46,7 +46,7 @@ LanceTarget.commit = held
 instep.load(".").run()
 """
 #: Nothing waits this long unless it is broken.
-PATIENCE = 240.0
+TIMEOUT_SECONDS = 240.0
 
 
 def start(place: Location, code: str = RUN, *arguments: str) -> subprocess.Popen[bytes]:
@@ -143,7 +143,7 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Location) -> No
     process = start_held(large)
     process.send_signal(signal.SIGINT)
     release(large)
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT_SECONDS)
     assert process.returncode != 0
     (status,) = large.open().status()
     assert status.job is not None
@@ -168,7 +168,7 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     first = start_held(large)
     monkeypatch.setattr(Jobs, "join", joined)
     second = large.run(wait=0)
-    assert first.wait(PATIENCE) == 0
+    assert first.wait(TIMEOUT_SECONDS) == 0
     assert second.state is JobState.COMPLETED
     assert second.counts.read == second.counts.written == DOCUMENTS
     assert len(large.open().jobs()) == 1
@@ -180,8 +180,8 @@ def test_a_run_that_cannot_join_names_the_holder_or_waits(large: Location) -> No
     with pytest.raises(UserError, match=f"process {first.pid}"):
         large.run(wait=0, full_refresh=True)
     release(large)
-    second = large.run(wait=PATIENCE, full_refresh=True)
-    assert first.wait(PATIENCE) == 0
+    second = large.run(wait=TIMEOUT_SECONDS, full_refresh=True)
+    assert first.wait(TIMEOUT_SECONDS) == 0
     assert second.state is JobState.COMPLETED
     assert len(large.open().jobs()) == 2
     assert large.wrong() == ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from instep.system import Threads
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 def test_an_unexpected_error_ends_no_thread_and_is_reported_once() -> None:
@@ -26,7 +26,7 @@ def test_an_unexpected_error_ends_no_thread_and_is_reported_once() -> None:
         return True
 
     stop = Threads(lambda name, what: said.append((name, what))).every(0.001, task, "heartbeat-1")
-    assert again.wait(PATIENCE)
+    assert again.wait(TIMEOUT_SECONDS)
     stop()
     assert said == [
         ("heartbeat-1", "unexpected RuntimeError: WSREP; going on"),
@@ -48,5 +48,5 @@ def test_a_report_that_fails_ends_no_thread_either() -> None:
         raise RuntimeError("no luck")
 
     stop = Threads(report).every(0.001, task, "heartbeat-1")
-    assert again.wait(PATIENCE)
+    assert again.wait(TIMEOUT_SECONDS)
     stop()

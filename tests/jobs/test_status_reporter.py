@@ -14,8 +14,11 @@ from instep.bus.status_reporter import StatusReporter
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState
 from instep.errors import Conflict, InstepError, Transient, Unknown
+from instep.jobs.missing_status import MissingStatus
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
+from tests.jobs.quiet import REF as REF_OF_WORLD
+from tests.jobs.quiet import Quiet
 from tests.jobs.told import Told
 
 REF = PartitionRef.parse("MergeRequest@42/9970")
@@ -176,3 +179,42 @@ def test_keys_of_the_old_format_stand_for_entities_without_their_own(keys: Keys)
     (seen,) = matrix.namespaces
     assert seen.entities == {"MergeRequest": IndexState.INDEXED, "Issue": IndexState.INDEXING}
     assert matrix.notes == ("status.42.9970 has the old format: it stands for 1 of its entities",)
+
+
+def test_a_key_that_could_not_be_written_is_written_by_the_next_worker() -> None:
+    """By what the ledger says: the worker that could not has ended."""
+    world = Quiet()
+
+    def away() -> None:
+        raise Transient("the bus does not answer")
+
+    world.before(world._status, "put", away, times=99)
+    world.run_once()
+    assert world._status.under("status") == []
+    del world._status.put
+    missing = MissingStatus([REF_OF_WORLD.entity], world.context(world.process("worker", [])))
+    assert missing.write()
+    (part,) = world.parts()
+    assert (world.reported_status["state"], world.reported_status["epoch"]) == ("Indexed", part.part.epoch)
+    (entry,) = world._status.under("status")
+    assert missing.write()
+    assert world._status.under("status") == [entry], "once"
+    missing.stop()
+    assert not missing.write()
+
+
+def test_a_key_that_this_worker_could_not_write_is_written_later() -> None:
+    world = Quiet()
+    world.run_once()
+    context = world.context(world.process("worker", []))
+    missing = MissingStatus([REF_OF_WORLD.entity], context)
+    missing.write()
+    world.edit()
+    world.run_once()
+    (entry,) = world._status.under("status")
+    world._status.put(entry.key, {"state": "Indexing", "epoch": 1})
+    missing.write()
+    assert world.reported_status["state"] == "Indexing", "it is looked at once"
+    context.status_reporter.unsent.add(REF_OF_WORLD)
+    missing.write()
+    assert (world.reported_status["state"], context.status_reporter.unsent) == ("Indexed", set())

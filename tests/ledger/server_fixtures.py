@@ -26,7 +26,7 @@ class ServerFixtures:
     #: A claim is one statement by itself here: when the connection is lost, it is unknown whether it was done.
     claims_alone: ClassVar[bool]
     #: How a session is told to wait for a lock as briefly as possible.
-    be_impatient: ClassVar[str]
+    shorten_lock_wait: ClassVar[str]
     #: How texts are compared, and which type a long one has.
     collation: ClassVar[str]
     long_text: ClassVar[str]
@@ -71,6 +71,6 @@ class ServerFixtures:
         yield Ledger(engine, server.dialect(None)), engine
         engine.dispose()
 
-    def impatient(self, database: LedgerDatabase) -> LedgerServer:
+    def short_lock_wait(self, database: LedgerDatabase) -> LedgerServer:
         """A server whose silence is not borne for long."""
         raise NotImplementedError

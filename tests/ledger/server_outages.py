@@ -107,7 +107,7 @@ class ServerOutages(ServerFixtures):
         end(ledger, part)
 
     def test_a_server_that_hangs_is_given_up(self, server: Server, database: LedgerDatabase) -> None:
-        ledger = database.open(server=self.impatient(database))
+        ledger = database.open(server=self.short_lock_wait(database))
         part = running(ledger, plans(2))
         server.pause()
         with pytest.raises(Transient):

@@ -199,7 +199,7 @@ class ServerSharing(ServerFixtures):
 
         @event.listens_for(engine, "begin")
         def hurry(connection: Connection) -> None:
-            connection.exec_driver_sql(self.be_impatient)
+            connection.exec_driver_sql(self.shorten_lock_wait)
 
         other = server_at(database.address).engine(read_only=False)
         with other.connect().execution_options(**IN_TRANSACTION) as connection:

@@ -67,7 +67,7 @@ class TestMariadbLedgerInShort(MariadbFixtures, ContractInShort):
 class TestMariadbServer(ServerLedger):
     make_guest = ("CREATE USER guest IDENTIFIED BY 'guest-s3cret'",)
     claims_alone = False
-    be_impatient = "SET SESSION innodb_lock_wait_timeout = 0"
+    shorten_lock_wait = "SET SESSION innodb_lock_wait_timeout = 0"
     collation = "utf8mb4_nopad_bin"
     long_text = "longtext"
     schema = "DATABASE()"
@@ -76,7 +76,7 @@ class TestMariadbServer(ServerLedger):
     def database(self, mariadb: LedgerDatabase) -> LedgerDatabase:
         return mariadb
 
-    def impatient(self, database: LedgerDatabase) -> Mysql:
+    def short_lock_wait(self, database: LedgerDatabase) -> Mysql:
         return Mysql(database.address, answer_seconds=2)
 
     def test_a_creation_that_was_interrupted_is_started_again(
@@ -182,7 +182,7 @@ if PROGRAM in os.environ:
             return mysql
 
     class TestMysqlServer(TestMariadbServer):
-        be_impatient = "SET SESSION innodb_lock_wait_timeout = 1"
+        shorten_lock_wait = "SET SESSION innodb_lock_wait_timeout = 1"
         collation = "utf8mb4_0900_bin"
 
         @pytest.fixture

@@ -54,7 +54,7 @@ class TestPostgresLedger(PostgresFixtures, LedgerContract):
 class TestPostgresServer(ServerLedger):
     make_guest = ("CREATE ROLE guest LOGIN PASSWORD 'guest-s3cret'",)
     claims_alone = True
-    be_impatient = "SET LOCAL lock_timeout = '10ms'"
+    shorten_lock_wait = "SET LOCAL lock_timeout = '10ms'"
     collation = "C"
     long_text = "text"
     schema = "current_schema()"
@@ -63,7 +63,7 @@ class TestPostgresServer(ServerLedger):
     def database(self, postgres: LedgerDatabase) -> LedgerDatabase:
         return postgres
 
-    def impatient(self, database: LedgerDatabase) -> Postgres:
+    def short_lock_wait(self, database: LedgerDatabase) -> Postgres:
         return Postgres(database.address, answer_seconds=2)
 
     def test_a_claim_reads_the_pending_index_and_sorts_nothing_else(

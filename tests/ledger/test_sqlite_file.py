@@ -232,17 +232,17 @@ def test_a_ledger_locked_by_another_program_cannot_be_opened(path: Path) -> None
 
 def test_a_lock_in_mid_run_is_transient_and_changes_nothing(path: Path, ledger: Ledger) -> None:
     part = running(ledger, plans(2))
-    impatient = _open(path, timeout="0.05")
+    short_lock_wait = _open(path, timeout="0.05")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    before = state_of_everything(impatient, part)
+    before = state_of_everything(short_lock_wait, part)
     with pytest.raises(Transient):
-        claim_all(impatient)
-    assert state_of_everything(impatient, part) == before
+        claim_all(short_lock_wait)
+    assert state_of_everything(short_lock_wait, part) == before
     other.execute("ROLLBACK")
-    assert len(claim_all(impatient)) == 2
+    assert len(claim_all(short_lock_wait)) == 2
     other.close()
-    impatient.close()
+    short_lock_wait.close()
 
 
 def test_a_full_disk_undoes_the_whole_write_with_a_hint(path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tests.servers.process import Server
-from tests.soak.fleet import PATIENCE, Event, Fleet, ServerProcess, fleet
+from tests.soak.fleet import TIMEOUT_SECONDS, Event, Fleet, ServerProcess, fleet
 from tests.soak.records import Records
 from tests.soak.site import Difference, Site
 from tests.soak.toll import Toll
@@ -153,7 +153,7 @@ class Soak:
             self._look_after()
             self._murder()
             self._ambusher.step(begin=True)
-            if time.monotonic() - began > seconds + PATIENCE:
+            if time.monotonic() - began > seconds + TIMEOUT_SECONDS:
                 raise AssertionError(f"caught only {dict(self._ambusher.sprung)} in {time.monotonic() - began:.0f} s")
             time.sleep(0.02)
         self._peace()
@@ -249,13 +249,13 @@ class Soak:
         self._let_go(float("inf"))
         self._ambusher.leave()
         self._peaceful = True
-        runs, deadline = self._runs, time.monotonic() + PATIENCE
+        runs, deadline = self._runs, time.monotonic() + TIMEOUT_SECONDS
         while self._runs == runs or self._comparison or self._ambusher.at_work or self._remains():
             self._servers.read()
             self._look_after(None if self._runs == runs else "worker")
             self._ambusher.step(begin=False)
             if time.monotonic() > deadline:
-                raise AssertionError(f"no end in {PATIENCE:.0f} s of peace:\n{self._servers.last_words()}")
+                raise AssertionError(f"no end in {TIMEOUT_SECONDS:.0f} s of peace:\n{self._servers.last_words()}")
             time.sleep(0.05)
         self._servers.end()
 

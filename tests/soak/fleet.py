@@ -21,7 +21,7 @@ from tests.soak.witness import Held
 
 REPOSITORY = Path(__file__).parents[2]
 #: Nothing waits this long unless it is broken; a busy machine must not fail a test.
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Fleet:
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Until it holds, and with all read that was written before; no server may fail until then."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             self.read()
             if condition():

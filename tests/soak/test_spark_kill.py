@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from instep.domain.jobs import SliceState
-from tests.soak.fleet import PATIENCE
+from tests.soak.fleet import TIMEOUT_SECONDS
 from tests.soak.records import Records
 from tests.soak.site import Site
 
@@ -48,7 +48,7 @@ def test_a_run_on_spark_that_is_killed_in_mid_wave_is_finished_by_a_worker(tmp_p
     log = tmp_path / "log"
     run = _start(site, log, "run", "--quiet")
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (tmp_path / "in-mid-wave").exists():
             assert run.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

@@ -472,7 +472,7 @@ def test_another_process_gets_its_turn_or_a_clear_error(
     embedded._end()
     with Path(target.uri, "engine.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        monkeypatch.setattr(embedded, "PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr(embedded, "TIMEOUT_SECONDS", 0.05)
         with pytest.raises(Away, match="another process"):
             target.rows("Node__1")
     assert target.rows("Node__1") == 1

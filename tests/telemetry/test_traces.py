@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import instep
 from instep.api.application import create_app
 from instep.telemetry.context import LONGEST, here, is_traceparent, job_traceparent, received, sent, within
-from tests.api.conftest import PATIENCE, TOKEN, bearer, served
+from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 from tests.e2e import corpus
 from tests.servers.nats import running_nats
 from tests.telemetry.collector import Collector, collecting
@@ -73,7 +73,7 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
     # This server traces nothing, and passes on that its caller does.
     with served(create_app(project, token=TOKEN, loopback=True)) as address:
         headers = {"traceparent": CALLER, "tracestate": STATE, **bearer()}
-        answer = httpx.post(f"{address}/api/jobs", json=asked, headers=headers, timeout=PATIENCE)
+        answer = httpx.post(f"{address}/api/jobs", json=asked, headers=headers, timeout=TIMEOUT_SECONDS)
     assert answer.status_code == 202, answer.text
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
     planner = python("-c", PLANNER, folder=folder, **traced)

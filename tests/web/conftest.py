@@ -17,7 +17,7 @@ from tests.web.browsing import chromium, running_browser
 from tests.web.serving import Site
 
 #: How long a page may take on a busy machine. Nothing waits this long unless it is broken.
-PATIENCE_MS: Final = 60_000
+TIMEOUT_MS: Final = 60_000
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
     if chromium() is None:
         assert not os.environ.get("CI"), "no Chromium: .ci/run installs it"
         pytest.skip("no Chromium is installed")
-    expect.set_options(timeout=PATIENCE_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
     with running_browser() as found:
         yield found
 
@@ -72,7 +72,7 @@ class Watched:
 def watched(browser: Browser, site: Site) -> Iterator[Watched]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(TIMEOUT_MS)
     found = Watched(page, site)
     page.on("console", found.on_console)
     page.on("pageerror", lambda error: found.console.append(str(error)))

@@ -17,7 +17,7 @@ from typing import Final
 
 TOKEN: Final = "a-token-for-tests-only"
 #: Nothing waits this long unless it is broken.
-_PATIENCE_SECONDS: Final = 120
+_TIMEOUT_SECONDS: Final = 120
 
 
 def _free_port() -> int:
@@ -53,7 +53,7 @@ class Site:
         with (self.folder / "serve.log").open("ab") as log:
             environment = {**os.environ, "INSTEP_TOKEN": TOKEN}
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + _TIMEOUT_SECONDS
         while not self._answers():
             log_text = (self.folder / "serve.log").read_text()
             assert self._process.poll() is None, log_text
@@ -64,7 +64,7 @@ class Site:
         """Stop at once, without a message to clients."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(_PATIENCE_SECONDS)
+        self._process.wait(_TIMEOUT_SECONDS)
 
     def _answers(self) -> bool:
         with suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(f"{self.address}/api/project"):

@@ -215,6 +215,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
         `run`.
         """
+        from instep.jobs.missing_status import MissingStatus
         from instep.jobs.serve import serve_apart
         from instep.project.models import retries_of
         from instep.requests.messages import Messages
@@ -242,10 +243,13 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 partial(retries_of, self.project),
                 namespaces=self.project.scopes,
             )
+            missing = MissingStatus({setup.ref.entity for setup in setups}, context)
             if self.project.bus is not None:
                 if until_idle:
                     messages.take()
+                    missing.write()
                 ends.append(every(timing.poll / 1_000, messages.take, "messages"))
+                ends.append(every(timing.poll / 1_000, missing.write, "status"))
             try:
                 serve_apart(
                     setups,
@@ -259,6 +263,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 )
             finally:
                 messages.stop()
+                missing.stop()
                 container.close_bus()  # Ends a question that would wait for half a minute when the bus is away.
                 for end in ends:
                     end()

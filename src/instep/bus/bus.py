@@ -79,6 +79,9 @@ class Bus(Protocol):
 
     def close(self) -> None: ...
 
+    def stop_waiting(self) -> None:
+        """From now on wait for no server that is away: this process stops."""
+
     @property
     def status(self) -> StatusKeys: ...
 

@@ -20,6 +20,9 @@ class LedgerBus:
     def close(self) -> None:
         """The ledger is its owner's to close."""
 
+    def stop_waiting(self) -> None:
+        """It waits for nothing but the ledger."""
+
     def inbox(self) -> None:
         """No other program publishes here."""
 

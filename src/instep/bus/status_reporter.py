@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from instep.bus.bus import StatusEntry, StatusKeys
@@ -21,12 +21,15 @@ _ENDS: Final = (IndexState.INDEXED, IndexState.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class StatusReporter:
-    """May be shared by threads. It raises nothing: a run does not fail because its status could not be stored. `keys`
-    opens the bus, if that is not done yet.
+    """Writes status keys; may be shared by threads. It raises nothing: a run does not fail because its status could not
+    be stored. `keys` opens the bus, if that is not done yet; `stop` has it wait for no server that is away. `unsent`
+    are the partitions whose last status could not be written.
     """
 
     keys: Callable[[], StatusKeys]
     progress: Progress
+    stop: Callable[[], None] = lambda: None
+    unsent: set[PartitionRef] = field(default_factory=set)
 
     def tell(self, ref: PartitionRef, state: IndexState, *, epoch: int, **details: Any) -> str | None:
         """Set the partition's key, unless a newer run has; returns a note when that failed.
@@ -38,9 +41,11 @@ class StatusReporter:
         try:
             self._put(key, state, {"state": state.value, "epoch": epoch, **_worded(details)})
         except (InstepError, StatusKeyError) as error:
+            self.unsent.add(ref)
             note = f"{key} could not be written: {cleaned(str(error))}"
             self.progress.say(ref.label, note)
             return note
+        self.unsent.discard(ref)
         return None
 
     def _put(self, key: str, state: IndexState, value: Mapping[str, Any]) -> None:

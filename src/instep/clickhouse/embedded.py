@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: How long to wait for the engine while another process, or another folder in this one, has it.
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 #: The engine stays open so long after its last use: as long as a small wave takes, which reads with Spark in that time.
@@ -177,7 +177,7 @@ def _data(folder: Path) -> Path:
 
 
 def _enter(folder: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     with _ENGINE.turn:
         while _ENGINE.users and _ENGINE.folder != folder:
             if not _ENGINE.turn.wait(max(0.0, deadline - time.monotonic())):

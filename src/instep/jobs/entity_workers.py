@@ -81,6 +81,7 @@ class EntityWorkers:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
+        self._context.status_reporter.stop()  # A thread may be waiting for a bus that is away.
         self._end_looks()
         deadline = self._context.clock.monotonic() + self._context.timing.grace / 1_000
         for thread in list(self._threads.values()):

@@ -27,7 +27,7 @@ from instep.domain.texts import cleaned
 from instep.telemetry.context import Fact, at, here
 
 #: Seconds that an export may take unless the variables say more; and at the end of a process in any case.
-_PATIENCE: Final = 3.0
+_TIMEOUT_SECONDS: Final = 3.0
 _TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 
 #: The span that is being made, when its ids are known already.
@@ -83,7 +83,7 @@ class Sender:
             log.addHandler(_FirstOnly(logging.WARNING))
             log.propagate = False
         given = any(map(os.environ.get, _TIMEOUTS))
-        self._exporter = OTLPSpanExporter(timeout=None if given else _PATIENCE)
+        self._exporter = OTLPSpanExporter(timeout=None if given else _TIMEOUT_SECONDS)
         self._provider = TracerProvider(resource=_resource(), id_generator=_Ids(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("instep", version("instep"))
@@ -91,7 +91,7 @@ class Sender:
 
     def _end(self) -> None:
         """An unreachable collector must not delay the end of a process."""
-        enough = threading.Timer(_PATIENCE, self._exporter.shutdown)
+        enough = threading.Timer(_TIMEOUT_SECONDS, self._exporter.shutdown)
         enough.daemon = True
         enough.start()
         self._provider.shutdown()

@@ -11,7 +11,7 @@ from instep.domain.refs import GLOBAL, Scope
 from instep.domain.requests import GlobalRequest, NamespaceRequest
 
 #: What takes its time takes this long at most (in seconds), or something is broken.
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 NAMESPACE = Scope.parse("42/9970")
 OTHER = Scope.parse("42/9971")
@@ -41,4 +41,4 @@ class Fixtures:
         raise NotImplementedError
 
 
-__all__ = ["GLOBAL", "NAMESPACE", "OTHER", "PATIENCE", "Fixtures", "ask", "ask_global"]
+__all__ = ["GLOBAL", "NAMESPACE", "OTHER", "TIMEOUT_SECONDS", "Fixtures", "ask", "ask_global"]

@@ -32,7 +32,7 @@ from instep.__main__ import main
 sys.argv = ["instep", "run", *sys.argv[1:]]
 sys.exit(main())
 """
-PATIENCE = 240.0
+TIMEOUT_SECONDS = 240.0
 QUICKLY = "-XX:TieredStopAtLevel=1"
 
 
@@ -57,7 +57,7 @@ def run(shop: Shop, *names: str) -> dict[str, EntityResult]:
     container = Container(instep.load(shop.root).project, spark=session())
     with closing(container), closing(container.ledger()) as ledger:
         context = container.context(ledger, Silent())
-        found = run_entities(container.setups(names), context, PlanOptions(), wait_seconds=PATIENCE)
+        found = run_entities(container.setups(names), context, PlanOptions(), wait_seconds=TIMEOUT_SECONDS)
     return {each.plan.ref.label: each for each in found}
 
 
@@ -100,7 +100,7 @@ def test_runs_that_are_killed_or_stopped_in_a_wave_are_resumed_and_nothing_that_
         process = start(shop, "Ticket@1/2")
         wait_for_mid_wave(shop, process, after=len(before_the_kill))
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(TIMEOUT_SECONDS) == 130
         before_the_stop = done(shop)
     result = run(shop, "Ticket")["Ticket@1/2"]
     assert result.state is JobState.COMPLETED
@@ -117,7 +117,7 @@ def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(
     process = start(shop, "Ticket@1/2")
     wait_for_mid_wave(shop, process)
     results = run(shop, "Ticket")
-    assert process.wait(PATIENCE) == 0, (shop.root / "run.log").read_text()
+    assert process.wait(TIMEOUT_SECONDS) == 0, (shop.root / "run.log").read_text()
     assert {each.state for each in results.values()} == {JobState.COMPLETED}
     assert all(each.counts.balanced for each in results.values())
     with closing(shop.container().ledger()) as ledger:

@@ -272,11 +272,11 @@ MUTANTS = [
         ("tests/e2e/test_dependencies.py",),
     ),
     Mutant(
-        "a namespace inside another one may be declared beside it",
-        "jobs/namespaces.py",
-        "if inner.path.startswith(outer.path):",
-        "if inner.path == outer.path:",
-        (f"{_SERVICE}/test_namespaces.py", "tests/project"),
+        "a namespace inside another one may be named beside it",
+        "domain/refs.py",
+        "if inner.within(outer)), None)",
+        "if inner == outer), None)",
+        (f"{_SERVICE}/test_namespaces.py", "tests/cli/test_bus_commands.py"),
     ),
     Mutant(
         "a namespace's partitions are deleted with those of its neighbours",

@@ -144,7 +144,7 @@ def test_a_server_that_goes_and_comes_back(served: MilvusTarget, monkeypatch: py
     put(served, "D", {"a": ["one"]}, epoch=1, attempt="1")
     try:
         server.kill()
-        monkeypatch.setattr(places, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(places, "TIMEOUT_SECONDS", 0.2)
         monkeypatch.setattr(places, "_CONNECT_SECONDS", 0.2)
         for target in (served, MilvusTarget(served.uri, "another-t0ken", "bucket")):
             with pytest.raises(Transient) as caught:

@@ -106,7 +106,7 @@ def test_a_server_that_is_away_for_a_minute_loses_nothing(target: OpenSearchTarg
 def test_a_server_that_stays_away_ends_the_run_and_the_next_one_continues(
     target: OpenSearchTarget, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.0)
     monkeypatch.setattr(wave, "OUTAGE_SECONDS", 0.0)
     with TroubledServer(target.uri, ["fine", "shut"]) as server:
         root = declare(docs, server.url, settings=", max_payload_bytes: 100000, max_requests: 1")

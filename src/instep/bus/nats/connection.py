@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
 #: How long a server may be away in mid-run. Everything is asked in a way that asking twice does no harm.
-PATIENCE_SECONDS: Final = 30.0
+OUTAGE_SECONDS: Final = 30.0
 #: A server may hang up before it has said that it refuses a login.
 _TRIES: Final = 3
 _ANSWER_SECONDS: Final = 2.0
@@ -104,14 +104,15 @@ class _Client(Client):
 class Connection:
     """May be shared by threads. `run` is for these, everything else for the loop."""
 
-    def __init__(self, address: NatsAddress, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, address: NatsAddress, *, outage: float = OUTAGE_SECONDS) -> None:
         self.address = address
         self.client = _Client()
         self.requests = f"{address.prefix}_requests"
         self.status = f"{address.prefix}_status"
         #: How long one answer is waited for.
-        self.timeout = min(_ANSWER_SECONDS, patience)
-        self._patience = patience
+        self.timeout = min(_ANSWER_SECONDS, outage)
+        self._outage = outage
+        self._stopping = False
         self._closing = False
         self._errors: list[Exception] = []
         self._refused = asyncio.Event()
@@ -127,6 +128,10 @@ class Connection:
             return self._loop.run(work)
         except nats.errors.Error as error:
             raise _known(error, self.address.label) from error
+
+    def stop_waiting(self) -> None:
+        """From now on an outage is not waited out: each request is tried once."""
+        self._stopping = True
 
     def close(self) -> None:
         self._closing = True
@@ -218,14 +223,14 @@ class Connection:
 
     async def with_retries(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
         """`ask` again while the server is away. With `writes`, it may have had its effect when it is given up."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._outage
         while True:
             try:
                 return await ask()
             except _OUTAGES as error:
                 if self._closing:
                     raise asyncio.CancelledError from error
-                if time.monotonic() < deadline:
+                if time.monotonic() < deadline and not self._stopping:
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
                 if writes:

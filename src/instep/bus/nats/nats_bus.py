@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from instep.bus.bus import StatusKeys
-from instep.bus.nats.connection import PATIENCE_SECONDS, Connection
+from instep.bus.nats.connection import OUTAGE_SECONDS, Connection
 from instep.bus.nats.inbox import NatsInbox
 from instep.bus.nats.status import NatsStatusKeys
 from instep.domain.refs import Scope
@@ -13,9 +13,9 @@ from instep.domain.requests import subject_of
 from instep.servers.address import NatsAddress
 
 
-def open_nats(address: NatsAddress, *, patience: float = PATIENCE_SECONDS) -> NatsBus:
-    """Raises `UserError` when it cannot be opened. A test may have less patience."""
-    return NatsBus(Connection(address, patience=patience))
+def open_nats(address: NatsAddress, *, outage: float = OUTAGE_SECONDS) -> NatsBus:
+    """Open the bus. `outage`: how many seconds a server may be away. Raises `UserError` when it cannot be opened."""
+    return NatsBus(Connection(address, outage=outage))
 
 
 class NatsBus:
@@ -27,6 +27,9 @@ class NatsBus:
 
     def close(self) -> None:
         self._connection.close()
+
+    def stop_waiting(self) -> None:
+        self._connection.stop_waiting()
 
     @property
     def status(self) -> StatusKeys:

@@ -86,7 +86,7 @@ class Postgres:
 
         @event.listens_for(engine, "do_connect")
         def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> Any:
-            connection = _Impatient.connect(*arguments, **named)
+            connection = _BoundedConnection.connect(*arguments, **named)
             connection.seconds = self._answer_seconds
             return connection
 
@@ -156,7 +156,7 @@ def _rows(connection: Connection, statement: bytes, values: Mapping[str, Any]) -
     as the statement. In binary: as text a payload is twice as long, and is to be decoded.
     """
     driver = connection.connection.driver_connection
-    assert isinstance(driver, _Impatient)
+    assert isinstance(driver, _BoundedConnection)
     try:
         return driver.asked.execute(statement, values).fetchall()
     except psycopg.Error as error:
@@ -165,7 +165,7 @@ def _rows(connection: Connection, statement: bytes, values: Mapping[str, Any]) -
         raise DBAPIError(None, None, error) from error
 
 
-class _Impatient(psycopg.Connection[Any]):
+class _BoundedConnection(psycopg.Connection[Any]):
     """A connection that does not wait for ever for a server that hangs."""
 
     seconds: float = ANSWER_SECONDS

@@ -22,7 +22,7 @@ from instep.errors import Away, InstepError, Transient, UserError
 from instep.targets.ownership import checked_name
 
 #: How long one call may take, its repetitions (by the client) included.
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 #: Loading a collection into memory, say.
 _LONG_SECONDS = 600.0
 _CONNECT_SECONDS = 10.0
@@ -106,7 +106,7 @@ class Location:
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         with self.understood():
             client = _client(self.uri, self.token, os.getpid())
-            timeout = _LONG_SECONDS if method in _LONG else PATIENCE_SECONDS
+            timeout = _LONG_SECONDS if method in _LONG else TIMEOUT_SECONDS
             return getattr(client, method)(*args, timeout=timeout, **kwargs)
 
     @contextlib.contextmanager

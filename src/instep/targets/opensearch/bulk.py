@@ -135,7 +135,7 @@ class Pace:
 
 
 #: Seconds that a server may be away, or busy, without anything getting in.
-_PATIENCE: Final = 120.0
+_TIMEOUT_SECONDS: Final = 120.0
 
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 10.0
@@ -250,7 +250,7 @@ class Bulk:
     def _wait(self, trouble: str) -> None:
         now = self.clock()
         since = self._trouble_since = now if self._trouble_since is None else self._trouble_since
-        if now - since > _PATIENCE:
+        if now - since > _TIMEOUT_SECONDS:
             raise Transient(f"{self.connection.shown}: {trouble}")
         self._tried += 1
         self._breaker = self._breaker.failed(now)

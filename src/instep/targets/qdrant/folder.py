@@ -19,7 +19,7 @@ from typing import IO, Any
 from instep.errors import Away, UserError
 
 #: How long to wait for another process, and how often to look.
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 #: Collections stay open so long after their last use.
@@ -98,7 +98,7 @@ class Folder:
         return self.path / ".wanted"
 
     def _locked(self) -> IO[bytes]:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("ab")

@@ -140,7 +140,7 @@ _NEVER = 0
 _INDEXED_FROM = 20_000
 
 #: Seconds that a new index is waited for before it is served without being complete: searches are right, and slower.
-_PATIENCE = 900.0
+_TIMEOUT_SECONDS = 900.0
 _POLL = 0.5
 
 
@@ -302,7 +302,7 @@ class ServerCollections:
             return
         usual = models.OptimizersConfigDiff(indexing_threshold=_INDEXED_FROM)
         self.connection.call(lambda client: client.update_collection(name, optimizers_config=usual))
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while self.connection.call(lambda client: client.get_collection(name)).status in _AT_WORK:
             if time.monotonic() > deadline:
                 return

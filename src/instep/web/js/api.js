@@ -17,7 +17,7 @@ class Problem extends Error {
 }
 
 /** Longer than this and the server is taken to be away. */
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 export function get(path) {
   return ask("GET", path);
@@ -33,7 +33,7 @@ async function ask(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
     response = await fetch(path, { method, headers, signal, cache: "no-store", body: body && JSON.stringify(body) });
   } catch (error) {
     throw new Problem(

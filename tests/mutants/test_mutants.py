@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -125,3 +126,20 @@ def test_every_layer_has_many_distinct_mutants() -> None:
     assert [name for name, number in Counter(each.breaks for each in ALL).items() if number > 1] == []
     assert len(ALL) >= 100
     assert min(map(len, LAYERS.values())) >= 10
+
+
+def test_those_remembered_are_mutants_and_tests_that_there_are() -> None:
+    """Else remembering them means nothing: `--remember` leaves out what is no mutant any more."""
+    known = json.loads(command.FIRST.read_text(encoding="utf-8"))
+    assert sorted(known.keys() - {each.breaks for each in ALL}) == []
+    defined = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    gone = []
+    for test in known.values():
+        path, *_, name = test.partition("[")[0].split("::")
+        if not (ROOT / path).exists() or name not in defined:
+            gone.append(test)
+    assert gone == []

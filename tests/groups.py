@@ -21,7 +21,6 @@ GROUPS: Final = {
         "sources/tables/test_spark_reading.py",
         "sources/tables/test_clickhouse.py",
         "sources/tables/test_row_documents.py",
-        "e2e/tables/test_handlers.py",
         "e2e/tables/test_main_job.py",
         "e2e/tables/test_processes.py",
         "e2e/tables/test_queued_clickhouse.py",

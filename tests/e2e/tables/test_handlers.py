@@ -36,28 +36,28 @@ from tests.doubles.inbox import MemoryMessages, request_for
 from tests.servers.nats import NatsServer
 
 from .quick import QuickShop
-from .shop import Shop
 
 KINDS = {"Person": Kind.GLOBAL, "Ticket": Kind.NAMESPACE, "Note": Kind.NAMESPACE}
 NAMESPACES = [Scope.parse("1/2"), Scope.parse("1/3")]
 
 
 @contextmanager
-def opened(shop: Shop) -> Iterator[tuple[Container, Ledger, Bus, Context]]:
-    """In real time: workers of entities have threads."""
+def opened(shop: QuickShop) -> Iterator[tuple[Container, Ledger, Bus, Context]]:
+    """In real time: workers of entities have threads. Nothing is waited for that has only to pass."""
     container = shop.container()
     container.clock = SystemClock()
+    container.timing = replace(container.timing, stagger=20)
     with closing(container), closing(container.ledger()) as ledger:
-        context = container.context(ledger, Silent())
-        if isinstance(shop, QuickShop):
-            context = shop.quick_context(context)
+        context = shop.quick_context(container.context(ledger, Silent()))
         yield container, ledger, container.bus(ledger), context
 
 
-def handle(shop: Shop, container: Container, context: Context, names: Sequence[str] = ("Person", "Ticket")) -> None:
+def handle(
+    shop: QuickShop, container: Container, context: Context, names: Sequence[str] = ("Person", "Ticket")
+) -> None:
     """A worker, until nothing is asked for any more. No namespace is declared."""
     quick = replace(context, timing=replace(context.timing, poll=50))
-    setups_of = shop.setups_of(container) if isinstance(shop, QuickShop) else container.setups_of
+    setups_of = shop.setups_of(container)
     serve_apart(
         setups_of([PartitionRef(name) for name in names if KINDS[name] is Kind.GLOBAL]),
         quick,
@@ -92,16 +92,8 @@ def take(bus: Bus, ledger: Ledger, kinds: dict[str, Kind], retries: Retries | No
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    """Its rows are an hour old."""
-    made = Shop(tmp_path / "shop", "type: lance, uri: index", VirtualClock(SystemClock().now() - 3_600_000))
-    made.declare()
-    made.fill(people=10, tickets=100)
-    return made
-
-
-@pytest.fixture
 def quick(tmp_path: Path) -> QuickShop:
+    """Its rows are an hour old."""
     made = QuickShop(tmp_path / "shop", "type: lance, uri: index", VirtualClock(SystemClock().now() - 3_600_000))
     made.declare()
     made.edit("slices: 3", "slices: 1")
@@ -121,7 +113,7 @@ def bus_kind(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def on_bus(kind: str, shop: Shop) -> Iterator[None]:
+def on_bus(kind: str, shop: QuickShop) -> Iterator[None]:
     if kind == "ledger":
         yield
         return
@@ -152,7 +144,8 @@ def test_a_request_is_handled_by_every_entity_of_its_scope_and_shown_in_the_matr
         assert {each.state for each in ledger.wants.newest()} == {WantState.SUCCESSFUL}
 
 
-def test_a_failing_request_is_retried_and_becomes_a_dead_letter(shop: Shop) -> None:
+def test_a_failing_request_is_retried_and_becomes_a_dead_letter(quick: QuickShop) -> None:
+    shop = quick
     right = (shop.root / "instep.yaml").read_text()
     shop.edit("key: id\n    scope: path", "key: idd\n    scope: path")
     with opened(shop) as (container, ledger, bus, context):
@@ -170,7 +163,8 @@ def test_a_failing_request_is_retried_and_becomes_a_dead_letter(shop: Shop) -> N
         assert states(bus)["1/2"] is IndexState.INDEXED
 
 
-def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> None:
+def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(quick: QuickShop) -> None:
+    shop = quick
     with opened(shop) as (container, ledger, bus, context):
         ask(bus, ledger, [GLOBAL, *NAMESPACES])
         handle(shop, container, context)
@@ -289,7 +283,7 @@ def test_many_namespaces_share_the_thread_of_their_entity(quick: QuickShop) -> N
             names.update(each.name for each in threading.enumerate() if each.name.startswith("worker-"))
             return real(setup, work)
 
-        ask(bus, ledger, [*NAMESPACES, *(Scope.parse(str(number)) for number in range(20, 40))])
+        ask(bus, ledger, [*NAMESPACES, *(Scope.parse(str(number)) for number in range(20, 26))])
         handle(quick, container, replace(context, choose=choose), ["Ticket"])
         assert names == {"worker-Ticket"}
         assert {each.state for each in ledger.wants.newest()} == {WantState.SUCCESSFUL}

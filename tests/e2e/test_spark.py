@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from instep.pipeline.engine.class_cache import spark_home
+
 from . import corpus, truth
 from .conftest import Location
 
@@ -34,7 +36,7 @@ from instep.errors import UserError
 from instep.container import Container
 from pyspark.sql import SparkSession
 options = {"spark.ui.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
-options["spark.driver.defaultJavaOptions"] = "-XX:TieredStopAtLevel=1"  # It is there sooner.
+options["spark.driver.defaultJavaOptions"] = "{java}"
 spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 def run(folder, **options):
@@ -48,10 +50,15 @@ print("ANSWERS", json.dumps(answers))
 
 
 def in_a_notebook(folder: Path, body: str) -> list[dict[str, object]]:
-    """Run Python code with a Spark session of its own, in a process of its own."""
-    code = SCRIPT.replace("{body}", textwrap.dedent(body))
+    """Run Python code with a Spark session of its own, in a process of its own.
+
+    Java is there sooner so, and the Python workers compile no zipped PySpark: each of the five kinds takes seconds.
+    """
+    home = spark_home()
+    java = " ".join(["-XX:TieredStopAtLevel=1", *home.java_options()])
+    code = SCRIPT.replace("{java}", java).replace("{body}", textwrap.dedent(body))
     # In an activated environment `python3` is this Python; Spark's workers look for that.
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home.folder)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

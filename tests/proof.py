@@ -62,6 +62,14 @@ ROOMS: Final = {
             *("tests/contracts", "tests/engine", "requirements.lock"),
         ),
     ),
+    # Crashes between any two writes, stories on a second target or bus, and pending queues: of all that there is.
+    "stories": Room(
+        ("tests/e2e", "tests/jobs", "tests/queues"),
+        (
+            *("src/instep", "tests/contracts", "tests/doubles", "tests/e2e", "tests/jobs", "tests/queues"),
+            *("tests/servers", "requirements.lock"),
+        ),
+    ),
 }
 
 

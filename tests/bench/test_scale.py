@@ -11,6 +11,7 @@ from bench import scale
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_small_corpus_is_measured_on_both_sides(tmp_path: Path) -> None:
     found = scale.sides(Path(sys.executable).parent, tmp_path, 500, 1)
     assert {case for case, side in found if side == scale.BARE} == {

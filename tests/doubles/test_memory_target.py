@@ -14,6 +14,7 @@ from tests.contracts.target_rows import Content, commit_slices
 from tests.doubles.memory_target import MemoryTarget
 
 
+@pytest.mark.proof
 class TestMemoryTarget(TargetContract):
     @pytest.fixture
     def target(self) -> MemoryTarget:

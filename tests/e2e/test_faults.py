@@ -138,7 +138,7 @@ def small(tmp_path: Path) -> Location:
         pytest.param("first build", True, None, id="first build, after its effect", marks=pytest.mark.long),
         pytest.param("refresh", False, None, id="refresh, before its effect", marks=pytest.mark.long),
         pytest.param("refresh", True, None, id="refresh, after its effect", marks=pytest.mark.long),
-        pytest.param("refresh", True, WRITES, id="refresh, after each write"),
+        pytest.param("refresh", True, WRITES, id="refresh, after each write", marks=pytest.mark.proof),
     ],
 )
 def test_a_crash_at_any_call_loses_and_doubles_nothing(

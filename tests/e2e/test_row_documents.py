@@ -85,6 +85,7 @@ def test_rows_are_followed_without_spark(tmp_path: Path, kind: str, version: boo
     assert desk.wrong() == ""
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_rows_of_a_database_are_followed_by_spark(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "desk", "postgres", version=False, spark=session())

@@ -218,6 +218,7 @@ def in_memory() -> World:
     return World(ledger, open_bus(None, ledger), clock)
 
 
+@pytest.mark.proof
 def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
     undisturbed = in_memory()
     undisturbed.delete()

@@ -278,6 +278,7 @@ def _parked(store: Any, ledger: Any, given: list[Given]) -> object:
     return parked(store, ledger)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("act", [_take, _acknowledge, _fail, _parked])
 def test_a_crash_at_any_step_loses_nothing(act: Callable[[Any, Any, list[Given]], object], site: Site) -> None:
     """Keys are fresh, in hand for the first or second time, waiting, and due or parked though covered."""

@@ -76,6 +76,7 @@ def tables(folder: Path) -> Iterator[ClickHouseTables]:
     made.drop()
 
 
+@pytest.mark.proof
 class TestClickHouse(PendingContract):
     #: chdb looks for files by the name of a table, and takes braces for a choice of names.
     hostile = replace(HOSTILE, history='his"to`ry%s', players="play ers")

@@ -30,6 +30,7 @@ class TestContract(PendingContract):
     pass
 
 
+@pytest.mark.proof
 class TestContractOfLargeStatements(PendingContract):
     """Whatever the size of a statement, it is captured as one with many rows is."""
 

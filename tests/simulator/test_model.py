@@ -34,6 +34,7 @@ class _Intruder:
         del self._tables.state.instances[instance]
 
 
+@pytest.mark.proof
 class TestModelLedger(LedgerContract):
     @pytest.fixture
     def ledgers(self, clock: VirtualClock) -> Callable[[], Ledger]:

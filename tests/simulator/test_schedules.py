@@ -115,6 +115,7 @@ def test_a_seed_is_always_the_same_schedule() -> None:
     assert [play(seed) for seed in range(8)] == [play(seed) for seed in range(8)]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(3))
 def test_ledgers_give_the_same_schedule(seed: int) -> None:
     """The same history on SQLite as on the model, to the millisecond."""

@@ -118,6 +118,7 @@ def kills_in_rebuilds(scene: Scene, call: str) -> Iterator[None]:
 OFTEN = ("postgres", "clickhouse")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "kind", [pytest.param(each, marks=() if str(each) in OFTEN else pytest.mark.long) for each in KINDS], ids=str
 )

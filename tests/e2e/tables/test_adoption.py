@@ -17,7 +17,7 @@ from .quick import QuickShop
 PARTS = ["Person", "Ticket@1/2", "Ticket@1/3", "Like"]
 
 
-@pytest.fixture(params=["lance", "postgres"])
+@pytest.fixture(params=["lance", pytest.param("postgres", marks=pytest.mark.proof)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> QuickShop:
     target = "type: lance, uri: index"
     if request.param == "postgres":

@@ -88,6 +88,7 @@ JOBS: dict[str, tuple[str, Callable[[QuickShop], None], Callable[[QuickShop], No
 OFTEN = ("rebuild of a namespace", "refresh of a whole")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "job", [each if each in OFTEN else pytest.param(each, marks=pytest.mark.long) for each in JOBS]
 )

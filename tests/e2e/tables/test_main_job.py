@@ -15,7 +15,11 @@ from tests.servers.postgres import running_postgres
 from .shop import Shop
 
 #: What each of them can do, `make test` sees on one; on the others it is the longest of these stories.
-ON_ALL = pytest.mark.parametrize("any_shop", ["lance", "clickhouse", "postgres"], indirect=True)
+ON_ALL = pytest.mark.parametrize(
+    "any_shop",
+    ["lance", *(pytest.param(each, marks=pytest.mark.proof) for each in ("clickhouse", "postgres"))],
+    indirect=True,
+)
 ON_ONE = pytest.mark.parametrize(
     "any_shop",
     ["lance", *(pytest.param(each, marks=pytest.mark.long) for each in ("clickhouse", "postgres"))],

@@ -186,6 +186,7 @@ def test_rows_that_leave_bit_by_bit_are_asked_for_as_at_once(shop: QuickShop) ->
     assert wrong(shop) == {}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", ["target.leaving", "target.commit", "slices.complete", "parts.begin_finish"])
 def test_rows_leave_their_namespace_after_a_crash_in_between(shop: QuickShop, call: str, after: bool) -> None:

@@ -86,6 +86,7 @@ def done(shop: Shop) -> dict[str, tuple[str, int, int | None]]:
     return {key: value for key, value in slices(shop).items() if value[0] == "COMPLETED"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.long)], ids=["killed", "then stopped"])
 def test_runs_that_are_killed_or_stopped_in_a_wave_are_resumed_and_nothing_that_was_done_is_done_again(
     shop: Shop, stopped: bool

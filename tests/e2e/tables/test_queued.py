@@ -244,6 +244,7 @@ WRITES = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("first", [False, True], ids=["refresh", "first build"])
 def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
     shop: QueuedShop, tmp_path: Path, first: bool

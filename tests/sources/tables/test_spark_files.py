@@ -236,7 +236,14 @@ def spoilt(path: Path, groups: Sequence[int]) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("sql", [None, "SELECT * FROM source", "SELECT *, id + 1 AS next FROM source WHERE id >= 0"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        None,
+        pytest.param("SELECT * FROM source", marks=pytest.mark.proof),
+        "SELECT *, id + 1 AS next FROM source WHERE id >= 0",
+    ],
+)
 @pytest.mark.parametrize(
     ("cut_by", "lower", "upper"),
     [

@@ -68,6 +68,7 @@ def arrived(server: PostgresServer, table: str) -> int:
     return int(str(found[0][0]))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("text", ["text", pytest.param("varchar(80)", marks=pytest.mark.long), "char(24)"])
 def test_text_is_compared_by_its_bytes(server: PostgresServer, sessions: Sessions, text: str) -> None:
     table = pa.table({"id": list(range(len(TEXTS + SHARP))), "name": list(TEXTS + SHARP)})
@@ -85,6 +86,7 @@ def test_text_is_compared_by_its_bytes(server: PostgresServer, sessions: Session
     assert sorted(found) == table.column("id").to_pylist()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_uca1400_as_cs"])
 def test_a_database_that_compares_text_otherwise_loses_nothing(sessions: Sessions, collation: str) -> None:
     """One takes 'a' for 'A', 'é' and 'a ', the other sorts by a language."""
@@ -184,6 +186,7 @@ def test_a_query_runs_in_the_database(server: PostgresServer, sessions: Sessions
     assert source.extremes(sessions, RowColumns(("id",)), Selection(), "n") == (key_of(7), key_of(7))
 
 
+@pytest.mark.proof
 def test_types_of_the_database(server: PostgresServer, sessions: Sessions) -> None:
     server.execute(
         "DROP TABLE IF EXISTS kinds; CREATE TABLE kinds "

@@ -221,16 +221,11 @@ class MemoryTarget(OwnedIndexes):
         rows = [row for row in self.stored(physical) if row["document_id"] in wanted]
         return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        now = time.monotonic()
-        return sorted(
-            name
-            for name, index in self._store.indexes.items()
-            if name.startswith(f"{alias}__")
-            and name != self.served(alias)
-            and now - index.written_last >= idle_seconds
-            and self.mine(name)
-        )
+    def _indexes(self, prefix: str) -> list[str]:
+        return sorted(each for each in self._store.indexes if each.startswith(prefix))
+
+    def _idle(self, physical: str) -> float:
+        return time.monotonic() - self._store.indexes[physical].written_last
 
     def drop(self, physical: str) -> None:
         _check_name(physical)

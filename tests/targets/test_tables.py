@@ -7,7 +7,8 @@ import pytest
 from instep.domain.columns import FLOAT64, INT64, STRING, Column
 from instep.domain.graph import Edge, End, GraphEntity, Node, graph_tables, node_keys
 from instep.errors import UserError
-from instep.targets.table_target import TableSpec, alias_owns, decode_specs, encode_specs
+from instep.targets.ownership import alias_owns
+from instep.targets.table_target import TableSpec, decode_specs, encode_specs
 from tests.contracts.table_rows import ODD, SPECS
 
 COLUMNS = (Column("id", INT64), Column("path", STRING), Column("score", FLOAT64))

@@ -61,13 +61,13 @@ def provenance_answer(found: provenance.Provenance) -> Provenance:
         **found.row_dict(),
         target=found.target,
         physical=found.physical,
-        instance=instance_answer(found.instance) if found.instance else None,
+        instance=instance_answer(found.behind.instance) if found.behind.instance else None,
         job=_written_by(found.job, found.part) if found.job and found.part else None,
         window=Window.model_validate(found.window) if found.window else None,
-        wants=tuple(map(_satisfied, found.wants)),
+        wants=tuple(map(_satisfied, found.behind.wants)),
         inputs=tuple(
             Node(uuid=uuid, instance=instance_answer(each) if each else None, state=each.state if each else None)
-            for uuid, each in found.inputs
+            for uuid, each in found.behind.inputs
         ),
     )
 

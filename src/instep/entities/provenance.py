@@ -60,18 +60,6 @@ class Provenance(ABC):
     behind: Background
 
     @property
-    def instance(self) -> Instance | None:
-        return self.behind.instance
-
-    @property
-    def wants(self) -> tuple[Want, ...]:
-        return self.behind.wants
-
-    @property
-    def inputs(self) -> tuple[tuple[str, Instance | None], ...]:
-        return self.behind.inputs
-
-    @property
     @abstractmethod
     def origin(self) -> tuple[str, str]:
         """Partition and instance named in the row itself."""

@@ -214,8 +214,8 @@ class IndexTarget(Ownable, Protocol):
         """Rows that a reader finds now, counted by the target itself."""
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        """Physical indexes made for `alias` (named `<alias>__…`) that it does not serve, and to which
-        nothing was written for so long.
+        """Physical indexes made for `alias` (named `<alias>__…`, without another `__`) that it does not serve, and to
+        which nothing was written for so long.
         """
 
     def drop(self, physical: str) -> None: ...

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
@@ -21,41 +22,92 @@ Entry = Mapping[str, Any]
 #: From the owner of an index or an alias (empty: none) to its next owner. Raises `NotOurs` if it may not be that.
 Owned: TypeAlias = Callable[[str], str]
 
+#: Characters of a piece and of one request, and pieces in one request. Whole groups of four characters: each piece is
+#: base64 by itself.
+_PIECE = 4 * 1024 * 1024
+_AT_ONCE = 1_000
 
-class Log(Protocol):
-    """Entries numbered from 0 without a gap; `name` is the index or alias it is of."""
+
+class Log(ABC):
+    """Entries numbered from 0 without a gap; `name` is the index or alias it is of. Of outcomes, which may be large,
+    there are pieces beside them.
+    """
+
+    name: str
 
     @property
-    def name(self) -> str: ...
-
-    @property
+    @abstractmethod
     def shown(self) -> str:
         """The place of the log, without secrets."""
 
+    @abstractmethod
     def head(self) -> Entry | None:
         """The last entry."""
 
+    @abstractmethod
     def add(self, seq: int, **said: Any) -> bool:
         """Whether it is in under this number: False when another one is."""
 
+    @abstractmethod
     def settle(self) -> None:
         """Make added entries survive a loss of power."""
 
+    @abstractmethod
     def entry(self, seq: int) -> Entry | None: ...
 
+    @abstractmethod
     def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
         """Read the entries after number `since`, of these slices or all; in no order."""
 
-    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
-        """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
-
-    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
-        """An outcome, of so many pieces."""
-
+    @abstractmethod
     def forget(self, epoch: int, keep_seconds: float) -> None:
         """Drop what was said under epochs before this one, once it is old."""
 
+    @abstractmethod
     def drop(self) -> None: ...
+
+    @abstractmethod
+    def _id(self, *what: str) -> str:
+        """The id of an entry (its number), or of a piece of an outcome, in the store."""
+
+    @abstractmethod
+    def _store(self, pieces: Mapping[str, Entry]) -> None:
+        """Add pieces by their ids: those that are in already stay."""
+
+    @abstractmethod
+    def _outcomes(self, ids: Sequence[str]) -> Mapping[str, Entry]:
+        """The `outcome` of these pieces."""
+
+    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
+        """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks:
+        slice, fence and number of pieces.
+        """
+        said: list[list[Any]] = []
+        waiting: dict[str, Entry] = {}
+        length = 0
+        for mark in marks:
+            text = base64.b64encode(mark.outcome).decode()
+            pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+            for number, piece in enumerate(pieces):
+                if length + len(piece) > _PIECE or len(waiting) == _AT_ONCE:
+                    self._store(waiting)
+                    waiting, length = {}, 0
+                id = self._piece(attempt, mark.slice_id, mark.fence, number)
+                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece}
+                length += len(piece)
+            said.append([mark.slice_id, mark.fence, len(pieces)])
+        if waiting:
+            self._store(waiting)
+        return said
+
+    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
+        """An outcome, of so many pieces."""
+        ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
+        found = self._outcomes(ids)
+        return b"".join(base64.b64decode(found[each]["outcome"]) for each in ids)
+
+    def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
+        return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")
 
 
 def now() -> int:
@@ -257,40 +309,3 @@ def _refuse(entries: Iterable[Entry], marks: Sequence[Mark]) -> None:
         for slice_id, fence, _ in entry.get("marks") or ():
             if fence > own.get(slice_id, fence):
                 raise Fenced(f"slice {slice_id}: fence {own[slice_id]} was superseded by {fence}")
-
-
-#: Characters of a piece and of one request, and pieces in one request. Whole groups of four characters: each piece is
-#: base64 by itself.
-_PIECE = 4 * 1024 * 1024
-_AT_ONCE = 1_000
-
-
-def kept(
-    marks: Sequence[Mark],
-    about: Mapping[str, Any],
-    identified: Callable[[str, int, int], str],
-    store: Callable[[Mapping[str, Mapping[str, Any]]], None],
-) -> list[list[Any]]:
-    """Give `store` all pieces by their ids, some at a time: `about` and the text as `outcome`. `identified` makes an id
-    of slice, fence and number. Returns slice, fence and number of pieces of each mark.
-    """
-    said: list[list[Any]] = []
-    waiting: dict[str, Mapping[str, Any]] = {}
-    length = 0
-    for mark in marks:
-        text = base64.b64encode(mark.outcome).decode()
-        pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-        for number, piece in enumerate(pieces):
-            if length + len(piece) > _PIECE or len(waiting) == _AT_ONCE:
-                store(waiting)
-                waiting, length = {}, 0
-            waiting[identified(mark.slice_id, mark.fence, number)] = {**about, "outcome": piece}
-            length += len(piece)
-        said.append([mark.slice_id, mark.fence, len(pieces)])
-    if waiting:
-        store(waiting)
-    return said
-
-
-def joined(pieces: Iterable[str]) -> bytes:
-    return b"".join(map(base64.b64decode, pieces))

@@ -158,16 +158,11 @@ class LoggedTarget(OwnedIndexes):
     def rows(self, physical: str) -> int:
         return self._store.count(checked_name(physical))
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        served = self.served(alias)
-        return [
-            name
-            for name in sorted(self._store.names())
-            if name.startswith(f"{alias}__")
-            and name != served
-            and self.mine(name)
-            and self._journal(name).idle() >= idle_seconds
-        ]
+    def _indexes(self, prefix: str) -> list[str]:
+        return sorted(each for each in self._store.names() if each.startswith(prefix))
+
+    def _idle(self, physical: str) -> float:
+        return self._journal(physical).idle()
 
     def drop(self, physical: str) -> None:
         """Drop an index, and its log last: after a crash it still names the owner."""

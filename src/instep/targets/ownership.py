@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, cast
 
@@ -74,6 +75,20 @@ class OwnedIndexes(ABC):
     @abstractmethod
     def served(self, alias: str) -> str | None: ...
 
+    @abstractmethod
+    def _indexes(self, prefix: str) -> Sequence[str]:
+        """Names of physical indexes that begin so, sorted; maybe those of other tables, too."""
+
+    @abstractmethod
+    def _idle(self, physical: str) -> float:
+        """Seconds since something was written to an index, or since it was made."""
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        """See `IndexTarget.leftovers`."""
+        served = self.served(alias)
+        made = [each for each in self._indexes(f"{alias}__") if alias_owns(alias, each) and each != served]
+        return [each for each in made if self.mine(each) and self._idle(each) >= idle_seconds]
+
     def owned_by(self, owner: Owner) -> Self:
         return cast("Self", replace(cast("Any", self), owner=owner))
 
@@ -115,6 +130,11 @@ def not_ours(name: str, found: str, owner: Owner, *, where: str) -> NotOurs:
         hint=f"If its ledger is lost, or it is to move here: instep adopt {entity}. "
         "Else give the entity another name, or its target another place.",
     )
+
+
+def alias_owns(alias: str, physical: str) -> bool:
+    """Whether a physical index was made for this alias, and not for another whose name begins alike."""
+    return physical.startswith(f"{alias}__") and "__" not in physical[len(alias) + 2 :]
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,199}\Z")

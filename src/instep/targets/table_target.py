@@ -157,10 +157,7 @@ class TableWriter(Protocol):
 
 
 class TableTarget(IndexTarget, Protocol):
-    """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by.
-
-    `leftovers` are named `<alias>__…` without another `__`.
-    """
+    """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by."""
 
     @property
     def scope(self) -> str:
@@ -250,11 +247,6 @@ def checked_prefix(spec: TableSpec, prefix: str) -> str:
     if spec.scope is None:
         raise UserError(f"{spec} has no scope column", hint="Name one, or rebuild the index without this namespace.")
     return spec.scope
-
-
-def alias_owns(alias: str, physical: str) -> bool:
-    """Whether a physical index was made for this alias, and not for another whose name begins alike."""
-    return physical.startswith(f"{alias}__") and "__" not in physical[len(alias) + 2 :]
 
 
 def arrow_schema(spec: TableSpec) -> pa.Schema:

@@ -30,9 +30,7 @@ class Told(Protocol):
         """Add facts that are known by now."""
 
     def drop(self) -> None:
-        """Drop the span: nothing was to be done. Spans inside of it must be dropped too. What was inside of it must be
-        dropped too.
-        """
+        """Drop the span: nothing was to be done. Spans inside of it must be dropped too."""
 
 
 class _Untold:

@@ -1,8 +1,7 @@
 """Compare a target's rows with the recorded documents, or with the rows that a run would write now.
 
-Compare a target's rows with the recorded documents, in one pass, and a second for those that differ.
-
-Memory grows with the number of documents, and with the rows of those that differ; not with the rows of the others.
+The recorded documents take one pass, and a second for those that differ. Memory grows with the number of documents, and
+with the rows of those that differ; not with the rows of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The difference of a document's chunks: digests, which rows to write, which of those stored to remove.
 
-Digests of chunks: which ones a document has, as one number, in whatever order they come.
-
-The ledger keeps a document's digest for as long as it is indexed, so how it is worked out never changes.
+A digest says which chunks a document has, as one number, in whatever order they come. The ledger keeps a document's
+digest for as long as it is indexed, so how it is worked out never changes.
 """
 
 from __future__ import annotations

@@ -171,8 +171,7 @@ def _markdown(text: str) -> tuple[str, str]:
 
 def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:
     """Split a text into its front matter and the rest. Only a mapping is front matter: a document may as well begin
-    with a rule, and the text between it and the next one is content. Only a mapping is any: a document may as well
-    begin with a rule, and what stands between it and the next one is text.
+    with a rule, and the text between it and the next one is content.
     """
     for pattern, read in ((_YAML, _yaml), (_TOML, _toml)):
         found = pattern.match(text[: _FRONT + 1])

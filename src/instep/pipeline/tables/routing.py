@@ -206,9 +206,7 @@ class Tally:
         self._at(place).removed.append(row_id)
 
     def outcomes(self) -> list[bytes]:
-        """The outcomes of the slices that the task met. Rows read, not deleted and not failed are written. What was
-        read, not deleted and did not fail is written.
-        """
+        """The outcomes of the slices that the task met. Rows read, not deleted and not failed are written."""
         return [
             encode_outcome(SliceOutcome(self._ids[place], 0, each.outcome_counts(), (), each.removed, each.failures))
             for place, each in sorted(self._slices.items())

@@ -171,7 +171,7 @@ class _Task:
 
     def _moves(self, rows: _Rows) -> Iterator[TableChange]:
         """Deletions of rows from the namespaces where they were. A row without a key, or with one that cannot be
-        stored, has none. Of one without a key, or one that cannot be held, nothing is there.
+        stored, has none.
         """
         count, marks = len(rows.places), self._writer.rows
         known = [each for each in self._wanted if each.name in (*marks.key, marks.watermark)]

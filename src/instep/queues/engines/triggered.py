@@ -82,6 +82,15 @@ class TriggeredLayout:
         spec = self.spec.declared()
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 
+    def beyond(self, key: str, after: int | None) -> list[str]:
+        """The condition of keys beyond `after` in the order of reading; none without it."""
+        return [] if after is None else [f"{key} {'<' if self.spec.newest_first else '>'} {int(after)}"]
+
+    @property
+    def descending(self) -> str:
+        """Behind each column of ORDER BY, for the order of reading."""
+        return " DESC" if self.spec.newest_first else ""
+
     @property
     def comment(self) -> str:
         return f"/* instep:queue:{self.spec.name} */"

@@ -21,7 +21,7 @@ from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.table_indexes import TableIndexes
-from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, alias_owns, spec_of
+from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -317,39 +317,25 @@ class ClickHouseTarget(TableIndexes):
             for spec in specs:
                 reading.delete(session, self.database, physical, spec, prefix=prefix, but=but)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+    def _indexes(self, prefix: str) -> list[str]:
+        suffix = f"__{JOURNAL}"
         with self.session() as session:
-            served = journal.served(session, self.database, checked_name(alias))
-            suffix = f"__{JOURNAL}"
-            names = [
-                each.removesuffix(suffix)
-                for each in layout.tables(session, self.database, f"{alias}__")
-                if each.endswith(suffix)
-            ]
-            return [
-                each
-                for each in names
-                if alias_owns(alias, each)
-                and each != served
-                and self.mine(each)
-                and self._idle(session, each) >= idle_seconds
-            ]
+            made = layout.tables(session, self.database, prefix)
+        return [each.removesuffix(suffix) for each in made if each.endswith(suffix)]
 
-    def _idle(self, session: Session, physical: str) -> float:
+    def _idle(self, physical: str) -> float:
         """Since something was recorded, or since the journal was made, if nothing was yet."""
         journal = layout.journal(physical)
         made = (
             "SELECT toDateTime64(metadata_modification_time, 6) FROM system.tables "
             "WHERE database = {database:String} AND name = {name:String}"
         )
-        found = records(
-            session,
+        sql = (
             f"SELECT toFloat64(now64(6)) - toFloat64(if(count() = 0, ({made}), max(at))) AS idle "
-            f"FROM {quoted(self.database, journal)}",
-            database=self.database,
-            name=journal,
+            f"FROM {quoted(self.database, journal)}"
         )
-        return float(found[0]["idle"])
+        with self.session() as session:
+            return float(records(session, sql, database=self.database, name=journal)[0]["idle"])
 
     def drop(self, physical: str) -> None:
         checked_name(physical)

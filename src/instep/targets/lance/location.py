@@ -11,6 +11,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -124,6 +125,13 @@ class Location:
         return sorted(
             each.removesuffix(".lance") for each in folders if each.startswith(prefix) and each.endswith(".lance")
         )
+
+    def idle(self, dataset: str) -> float:
+        """Seconds since its newest version was made."""
+        found = self.open(dataset)
+        with self.understood():
+            written: datetime = found.versions()[-1]["timestamp"]
+        return (datetime.now(UTC) - written.astimezone(UTC)).total_seconds()
 
     def files(self) -> list[str]:
         """Names of the small files."""

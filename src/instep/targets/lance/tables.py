@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +17,7 @@ from instep.errors import UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.lance.target import LanceTarget
-from instep.targets.ownership import NO_OWNER, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, Owner
 from instep.targets.table_indexes import TableIndexes, drifted
 from instep.targets.table_target import (
     INSTANCE,
@@ -28,7 +27,6 @@ from instep.targets.table_target import (
     Held,
     TableSpec,
     TableWriter,
-    alias_owns,
     arrow_schema,
     checked_prefix,
     decode_specs,
@@ -316,23 +314,11 @@ class LanceTableTarget(TableIndexes):
                 self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=(), scope=self.scope
             )
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        served = self.served(alias)
-        old = datetime.now(UTC) - timedelta(seconds=idle_seconds)
-        return [
-            physical
-            for physical in self._place.datasets(f"{checked_name(alias)}__")
-            if alias_owns(alias, physical)
-            and physical != served
-            and self.mine(physical)
-            and self._written(physical) < old
-        ]
+    def _indexes(self, prefix: str) -> list[str]:
+        return self._place.datasets(prefix)
 
-    def _written(self, physical: str) -> datetime:
-        dataset = self._place.open(physical)
-        with self._place.understood():
-            written: datetime = dataset.versions()[-1]["timestamp"]
-        return written.astimezone(UTC)
+    def _idle(self, physical: str) -> float:
+        return self._place.idle(physical)
 
     def drop(self, physical: str) -> None:
         self.demand(physical)

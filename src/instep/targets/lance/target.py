@@ -9,7 +9,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +17,7 @@ from instep.errors import InstepError, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
-from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
+from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
@@ -197,18 +196,11 @@ class LanceTarget(OwnedIndexes):
 
         return searching.written(self._place, physical, document_ids)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        served = self.served(alias)
-        old = datetime.now(UTC) - timedelta(seconds=idle_seconds)
-        found = []
-        for physical in self._place.datasets(f"{checked_name(alias)}__"):
-            if physical != served and self.mine(physical):
-                dataset = self._place.open(physical)
-                with self._place.understood():
-                    written = dataset.versions()[-1]["timestamp"]
-                if written.astimezone(UTC) < old:
-                    found.append(physical)
-        return found
+    def _indexes(self, prefix: str) -> list[str]:
+        return self._place.datasets(prefix)
+
+    def _idle(self, physical: str) -> float:
+        return self._place.idle(physical)
 
     def drop(self, physical: str) -> None:
         self.demand(physical)

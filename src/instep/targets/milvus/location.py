@@ -91,7 +91,7 @@ class Location:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """A lock against other writers in this process. A server has nothing like it. A server has nothing like it."""
+        """A lock against other writers in this process. A server has nothing like it."""
         with contextlib.nullcontext() if self.remote else _TURNS.setdefault(self.uri, threading.RLock()):
             yield
 

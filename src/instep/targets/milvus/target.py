@@ -184,11 +184,12 @@ class MilvusTarget(OwnedIndexes):
 
         return searching.written(self._place, physical, document_ids)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        served, old = self.served(alias), time.time() - idle_seconds
-        made = sorted(map(location.index, self._place.call("list_collections")))
-        others = [each for each in made if each.startswith(f"{alias}__") and each != served and self.mine(each)]
-        return [each for each in others if self._journal(each).last_change() <= old]
+    def _indexes(self, prefix: str) -> list[str]:
+        made = map(location.index, self._place.call("list_collections"))
+        return sorted(each for each in made if each.startswith(prefix))
+
+    def _idle(self, physical: str) -> float:
+        return time.time() - self._journal(physical).last_change()
 
     def drop(self, physical: str) -> None:
         """Drop an index: first its records, so that a new one of that name has nothing of them; its owner's record

@@ -9,11 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from instep.domain.identity import content_hash
-from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets import journal
 from instep.targets.journal import Entry, now
@@ -27,7 +25,7 @@ _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Log(journal.Log):
     """See `instep.targets.journal.Log`."""
 
     indexes: Indexes
@@ -92,14 +90,11 @@ class Log:
                 return
             after = {"search_after": found[-1]["sort"]}
 
-    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
-        about = {"log": self.name, "epoch": epoch, "at": now()}
-        return journal.kept(marks, about, partial(self._piece, attempt), partial(self.indexes.add_all, STATE))
+    def _store(self, pieces: Mapping[str, Entry]) -> None:
+        self.indexes.add_all(STATE, pieces)
 
-    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
-        ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
-        found = self.indexes.get(STATE, ids, ["outcome"])
-        return journal.joined(found[each]["outcome"] for each in ids)
+    def _outcomes(self, ids: Sequence[str]) -> Mapping[str, Entry]:
+        return self.indexes.get(STATE, ids, ["outcome"])
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         before = now() - int(keep_seconds * 1000)
@@ -116,6 +111,3 @@ class Log:
 
     def _id(self, *what: str) -> str:
         return content_hash("\0".join((self.name, *what)).encode())
-
-    def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
-        return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")

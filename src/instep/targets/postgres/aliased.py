@@ -60,13 +60,16 @@ class AliasedIndexes(OwnedIndexes):
         with self.place.session() as session:
             return serving.served(session, alias)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+    def _indexes(self, prefix: str) -> list[str]:
         from instep.postgres.connection import Missing
-        from instep.targets.postgres import registry, serving
-        from instep.targets.postgres.registry import fitting
+        from instep.targets.postgres import registry
 
-        fitting(alias)
         with self.place.session() as session, contextlib.suppress(Missing):
-            found = registry.leftovers(session, alias, serving.served(session, alias), idle_seconds)
-            return [each for each in found if self.mine(each)]
+            return registry.named(session, prefix)
         return []
+
+    def _idle(self, physical: str) -> float:
+        from instep.targets.postgres import registry
+
+        with self.place.session() as session:
+            return registry.idle(session, physical)

@@ -13,7 +13,6 @@ from instep.errors import Away, Transient, UserError
 from instep.postgres.connection import Missing, Name, Session
 from instep.postgres.location import MAX_NAME, Location
 from instep.targets.ownership import checked_name
-from instep.targets.table_target import alias_owns
 
 #: What every table of Instep's own begins with, so that no index may.
 OURS: Final = "instep_"
@@ -258,13 +257,14 @@ def _changed(session: Session, table: str) -> bool:
     return bool(found)
 
 
-def leftovers(session: Session, alias: str, served: str | None, idle_seconds: float) -> list[str]:
-    found = session.run(
-        "SELECT name FROM {indexes} WHERE starts_with(name, %s) "
-        "AND at <= clock_timestamp() - make_interval(secs => %s) "
-        'ORDER BY name COLLATE "C"',
-        f"{alias}__",
-        idle_seconds,
-        indexes=session.name(INDEXES),
-    )
-    return [name for (name,) in found if alias_owns(alias, name) and name != served]
+def named(session: Session, prefix: str) -> list[str]:
+    """Names of indexes that begin so."""
+    sql = 'SELECT name FROM {indexes} WHERE starts_with(name, %s) ORDER BY name COLLATE "C"'
+    return [name for (name,) in session.run(sql, prefix, indexes=session.name(INDEXES))]
+
+
+def idle(session: Session, physical: str) -> float:
+    """Seconds since something was committed to an index, or since it was made; 0 if it is not there any more."""
+    sql = "SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM {indexes} WHERE name = %s"
+    found = session.run(sql, physical, indexes=session.name(INDEXES))
+    return float(found[0][0]) if found else 0.0

@@ -6,10 +6,8 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets import journal
 from instep.targets.journal import Entry, now
@@ -32,8 +30,8 @@ _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """Entries numbered from 0 without a gap; `name` is the index or alias it is of."""
+class Log(journal.Log):
+    """See `instep.targets.journal.Log`."""
 
     collections: Collections
     name: str
@@ -43,7 +41,6 @@ class Log:
         return self.collections.shown
 
     def head(self) -> Entry | None:
-        """The last entry."""
         entries = Where(any_of={"log": [self.name]}, above={"seq": -1})
         try:
             return self.collections.last(STATE, entries, "seq")
@@ -55,7 +52,6 @@ class Log:
             return self.collections.last(STATE, entries, "seq")
 
     def add(self, seq: int, **said: Any) -> bool:
-        """Whether it is in under this number: False when another one is."""
         token = uuid.uuid4().hex
         id = self._id(f"{seq:d}")
         entry = {"log": self.name, "seq": seq, "token": token, "at": now(), **said}
@@ -78,7 +74,6 @@ class Log:
         return self.collections.get(STATE, [id], fields=["epoch", "entry"]).get(id)
 
     def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
-        """Read the entries after number `since`, of these slices or all; in no order."""
         if slice_ids is None:
             yield from self._pages(Where(any_of={"log": [self.name]}, above={"seq": since}))
             return
@@ -90,20 +85,13 @@ class Log:
         for page in pages(self.collections, STATE, where, fields=fields, limit=_PAGE):
             yield from page
 
-    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
-        about = {"log": self.name, "epoch": epoch, "at": now()}
-        return journal.kept(marks, about, partial(self._piece, attempt), self._store)
+    def _store(self, pieces: Mapping[str, Entry]) -> None:
+        self.collections.upsert(STATE, Points([*pieces], [*pieces.values()]), only_if=Where(missing="log"))
 
-    def _store(self, some: Mapping[str, Entry]) -> None:
-        self.collections.upsert(STATE, Points([*some], [*some.values()]), only_if=Where(missing="log"))
-
-    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
-        ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
-        found = self.collections.get(STATE, ids, fields=["outcome"])
-        return journal.joined(found[each]["outcome"] for each in ids)
+    def _outcomes(self, ids: Sequence[str]) -> Mapping[str, Entry]:
+        return self.collections.get(STATE, ids, fields=["outcome"])
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
-        """Drop what was said under epochs before this one, once it is old."""
         before = now() - int(keep_seconds * 1000)
         over = Where(any_of={"log": [self.name]}, at_most={"epoch": epoch - 1, "at": before})
         self.collections.delete(STATE, over)
@@ -114,6 +102,3 @@ class Log:
 
     def _id(self, *what: str) -> str:
         return str(uuid.uuid5(NAMESPACE, "\0".join((STATE, self.name, *what))))
-
-    def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
-        return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")

@@ -90,7 +90,7 @@ def as_list(texts: Texts) -> list[str]:
 
 
 def check_vectors(vectors: Vectors) -> dict[int, str]:
-    """Find vectors that are of no use for search, with the reason. Empty when all are good. Empty when all are good."""
+    """Find vectors that are of no use for search, with the reason. Empty when all are good."""
     import numpy as np
 
     # A sum of squares is NaN or infinite if any element is (or would overflow a distance).

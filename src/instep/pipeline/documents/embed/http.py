@@ -40,9 +40,7 @@ class _Unavailable(Exception):
 
 
 class _NoAnswer(Exception):
-    """No answer came in time. Not retried here: that would take minutes without a message. Not tried again here: that
-    would take minutes without a message.
-    """
+    """No answer came in time. Not retried here: that would take minutes without a message."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
     """
     until = ask.settled if settled else None
     time = f"CASE WHEN event_time {_MOMENTS} THEN event_time END" if layout.event_time else "NULL::timestamptz"
-    wanted = [*_beyond(layout, "_offer.key", ask.after)]
+    order = f"key{layout.descending}, version{layout.descending}"
+    wanted = layout.beyond("_offer.key", ask.after)
     if until and layout.event_time:
         wanted.append(f"{layout.settling} <= {moment(until)}")
     if ask.participants and layout.spec.participants:
@@ -41,8 +42,8 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
         "  WHEN absent_since IS NULL THEN 'absent'"
         " WHEN absent_since <= pg_snapshot_xmin(pg_current_snapshot()) THEN 'gone' ELSE 'watched' END\n"
         f"FROM (SELECT key, version, {time} AS event_time, absent_since FROM {layout.offers} AS _offer\n"
-        f"  {_where(wanted)}ORDER BY key{_order(layout)}, version{_order(layout)} LIMIT {int(ask.limit)}) AS _page\n"
-        f"ORDER BY key{_order(layout)}, version{_order(layout)}"
+        f"  {_where(wanted)}ORDER BY {order} LIMIT {int(ask.limit)}) AS _page\n"
+        f"ORDER BY {order}"
     )
 
 
@@ -50,14 +51,14 @@ def anti_join(layout: Layout, ask: Ask) -> str:
     """The anti-join that the queue replaces."""
     source = layout.spec.source
     key = f"{layout.called(source.table)}.{layout.key}"
-    wanted = [held(source.where), layout.between(key), *_beyond(layout, key, ask.after), layout.uncovered(key)]
+    wanted = [held(source.where), layout.between(key), *layout.beyond(key, ask.after), layout.uncovered(key)]
     if ask.participants and layout.spec.participants:
         wanted.append(f"{quoted(layout.spec.participants)} = ANY({numbers(list(ask.participants))})")
     having = f"HAVING {layout.settled(ask.settled)} " if ask.settled and layout.event_time else ""
     return (
         f"SELECT {layout.legacy_comment} {key}::bigint AS key\n"
         f"FROM {layout.table(source.table)} AS {layout.called(source.table)}\n"
-        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
+        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{layout.descending} LIMIT {int(ask.limit)}"
     )
 
 
@@ -115,14 +116,6 @@ def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
     called, keys = layout.called(table), layout.spec.keys
     found = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)} AND {called}.{key}"
     return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
-
-
-def _beyond(layout: Layout, key: str, after: int | None) -> list[str]:
-    return [] if after is None else [f"{key} {'<' if layout.spec.newest_first else '>'} {int(after)}"]
-
-
-def _order(layout: Layout) -> str:
-    return " DESC" if layout.spec.newest_first else ""
 
 
 def _where(conditions: list[str]) -> str:

@@ -12,7 +12,7 @@ from instep.queues.engines.triggered import held, quoted
 
 def offers(layout: Layout, ask: Ask) -> str:
     """Offers in the order of reading: key, version, event time, whether it is false, and whether to give it."""
-    wanted = _beyond(layout, "_offer.key", ask.after)
+    wanted = layout.beyond("_offer.key", ask.after)
     if ask.settled and layout.time:
         wanted.append(_settled("_offer.event_time", ask.settled))
     if ask.participants and layout.spec.participants:
@@ -20,21 +20,21 @@ def offers(layout: Layout, ask: Ask) -> str:
         wanted.append(f"_offer.key IN ({concerned})")
     return (
         f"SELECT {layout.comment} key, version, event_time, NOT ({layout.pending('_offer.key')}) AS false\n"
-        f"FROM {layout.offers} AS _offer {_where(wanted)}ORDER BY key{_order(layout)} LIMIT {int(ask.limit)}"
+        f"FROM {layout.offers} AS _offer {_where(wanted)}ORDER BY key{layout.descending} LIMIT {int(ask.limit)}"
     )
 
 
 def anti_join(layout: Layout, ask: Ask) -> str:
     """The anti-join that the queue replaces."""
     key = f"{layout.source}.{layout.key}"
-    wanted = [held(layout.spec.source.where), layout.between(key), *_beyond(layout, key, ask.after)]
+    wanted = [held(layout.spec.source.where), layout.between(key), *layout.beyond(key, ask.after)]
     wanted.append(layout.uncovered(key))
     if ask.participants and layout.spec.participants:
         wanted.append(f"{quoted(layout.spec.participants)} IN ({_list(ask.participants)})")
     having = f"HAVING {_settled(f'min({layout.time})', ask.settled)} " if ask.settled and layout.time else ""
     return (
         f"SELECT {layout.legacy_comment} {key} AS key FROM {layout.source}\n"
-        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
+        f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{layout.descending} LIMIT {int(ask.limit)}"
     )
 
 
@@ -82,14 +82,6 @@ def _settled(time: str, until: datetime) -> str:
 
 def _list(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, map(int, numbers)))
-
-
-def _beyond(layout: Layout, key: str, after: int | None) -> list[str]:
-    return [] if after is None else [f"{key} {'<' if layout.spec.newest_first else '>'} {int(after)}"]
-
-
-def _order(layout: Layout) -> str:
-    return " DESC" if layout.spec.newest_first else ""
 
 
 def _where(conditions: list[str]) -> str:

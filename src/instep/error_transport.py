@@ -55,7 +55,7 @@ EXTRAS = {
 
 
 def missing(error: ImportError) -> UserError:
-    """What to install, for a library that could not be imported."""
+    """The package to install for a library that could not be imported."""
     name = error.name or ""
     extra = EXTRAS.get(name.partition(".")[0])
     if not isinstance(error, ModuleNotFoundError):
@@ -233,7 +233,7 @@ def _of_spark(error: Exception) -> Exception:
 
 
 def _gone(error: Any, text: str) -> str | None:
-    """Why Spark itself is not there any more, if that is so; what tasks say of themselves is not asked."""
+    """The reason why Spark itself is gone, or None; what tasks say of themselves does not count."""
     asked = getattr(error, "getGrpcStatusCode", None) or getattr(error, "code", None)
     code = getattr(asked() if callable(asked) else None, "name", "")
     if code in _GONE_CODES:

@@ -128,7 +128,9 @@ def _latest(job: Job, part: PartStatus) -> LatestJob:
 
 
 def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
-    """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
+    """The reason why the served instance is no longer canonical, such as a taint; it is served until there is a better
+    one.
+    """
     served, current = ledger.instances.get(uuid), ledger.instances.canonical(setup.ref, generation)
     if served is None or current is None or not served.left or current.usable:
         return []
@@ -201,7 +203,7 @@ class Matrix(Answer):
 def status_matrix(
     keys: Callable[[], StatusKeys], entities: Sequence[str], namespaces: Sequence[Scope], *, only: bool
 ) -> Matrix:
-    """Of these namespaces and, unless `only` they are asked for, of all that have keys of these entities.
+    """The states of these namespaces and, unless `only` they are asked for, of all that have keys of these entities.
 
     What cannot be read is Unknown: also all of it, when the bus is away.
     """

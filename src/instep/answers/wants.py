@@ -80,8 +80,8 @@ def want_answer(want: wants.Want, current: Sequence[instances.Instance | None], 
 
 
 class Letter(Answer):
-    """What another program asked for, and was given up: `want` is the failed want, `watermark` (ms) as of when it was
-    asked.
+    """A dead letter: what another program asked for and was given up. `want` is the failed want, `watermark` (ms) as of
+    when it was asked.
     """
 
     ref: Ref

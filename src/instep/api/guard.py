@@ -31,7 +31,7 @@ TOKEN_PROTOCOL: Final = "instep.token."  # noqa: S105 - what stands before a tok
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered, as an HTTP status."""
+    """The reason why a request is not answered, as an HTTP status."""
 
     status: int
     why: str
@@ -58,7 +58,7 @@ class Access:
     loopback: bool
 
     def refusal(self, asked: Asked) -> Refusal | None:
-        """Why it is refused, or None."""
+        """The reason why it is refused, or None."""
         name = host_name(asked.host)
         if not name:
             return Refusal(400, "the request names no host that could be understood")

@@ -29,7 +29,7 @@ class Fault(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why a request was not done. `kind` names an error of Instep; `hint` says what to do."""
+    """The reason why a request was not done. `kind` names an error of Instep; `hint` says what to do."""
 
     type: str = "about:blank"
     title: str

@@ -32,7 +32,7 @@ class Namespaces:
     # Dead letters.
 
     def letters(self, entities: Iterable[str] | None = None) -> list[Letter]:
-        """What other programs asked for and was given up; of all entities by default."""
+        """List the dead letters: what other programs asked for and was given up; of all entities by default."""
         from instep.requests.letters import letters
 
         asked = list(entities or ())

@@ -17,8 +17,9 @@ from instep.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a program has published. `id` is the publisher's, or the stream's, the same at every delivery; `scope` that
-    of its subject, None if it names none. `trace`: in which it was published, if in one (see `telemetry.context`).
+    """A message that a program has published. `id` is the publisher's, or the stream's, the same at every delivery;
+    `scope` that of its subject, None if it names none. `trace`: in which it was published, if in one (see
+    `telemetry.context`).
     """
 
     id: str
@@ -56,7 +57,7 @@ class Inbox(Protocol):
 
 
 class StatusKeys(Protocol):
-    """Keys `status.…`, each with a revision that grows with every change. Whoever writes one alone needs no lock."""
+    """Keys `status.…`, each with a revision that grows with every change. A single writer needs no lock."""
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
         """Set it and return its new revision. With `revision`, only if it still has that one (0: if there is no

@@ -1,1 +1,1 @@
-"""What is known of documents, in Arrow columns: listings, what is recorded, and the changes between them."""
+"""State of documents in Arrow columns: listings, records, and the changes between them."""

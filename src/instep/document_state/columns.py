@@ -62,12 +62,12 @@ class ChangeColumns(_Rows[DocumentChange]):
         return DocumentChange(Action(values[0]), *values[1:])
 
     def counts(self, name: str) -> Counter[str]:
-        """How often each value of a column is there."""
+        """The number of times that each value of a column is there."""
         found: Any = self.table[name].value_counts()
         return Counter({each["values"]: each["counts"] for each in found.to_pylist()})
 
     def buffers(self, *names: str) -> Iterator[pa.Buffer]:
-        """What these columns hold, in the same bytes however they came to be."""
+        """The content of these columns, in the same bytes however they came to be."""
         import pyarrow as pa
 
         some = self.table.select(names)

@@ -63,7 +63,7 @@ def _rows(table: pa.Table, sizing: SliceSizing) -> Numbers:
 
 
 def _cut(groups: Sequence[tuple[int, int]], ends: Numbers, sizing: SliceSizing) -> list[list[int]]:
-    """Where the runs of each bucket end. They grow until there are few enough, or one for each bucket."""
+    """The ends of the runs of each bucket. They grow until there are few enough, or one for each bucket."""
     most = sizing.rows_per_slice
     while True:
         cut = [list(_runs(start, stop, ends, most)) for start, stop in groups]

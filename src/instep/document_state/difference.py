@@ -66,7 +66,7 @@ _NEW, _TOUCHED, _RESIZED, _ASKED, _UNREAD, _SINCE, *_DELETED = (np.int8(at) for 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is recorded of an instance: the columns `RECORDED` of all documents, and the columns `ENTRY` of those with
+    """The record of an instance: the columns `RECORDED` of all documents, and the columns `ENTRY` of those with
     these URIs, as far as they are still there.
     """
 
@@ -196,7 +196,7 @@ class _Removed:
         self._entries, self._failed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
 
     def add(self, entry: Places, failure: Places, reason: np.int8, reason_of_failures: np.int8) -> None:
-        """Of documents at these places, -1 being none."""
+        """Add deletions of the documents at these places, -1 being none."""
         of_entries, of_failures = entry[entry >= 0], failure[(entry < 0) & (failure >= 0)]
         if len(of_entries):
             rows = self._known.select(["uri", "size", "version"]).take(_indices(of_entries))
@@ -263,7 +263,7 @@ def _completed(ids: Column, uris: Column) -> Column:
 
 
 def _places(values: Column, among: Column) -> Places:
-    """Of each value its first place among others; -1 where it is not there."""
+    """The first place of each value among others; -1 where it is not there."""
     if not len(among) or not len(values):
         return np.full(len(values), -1, np.int64)
     found: Any = pc.index_in(values, value_set=among)

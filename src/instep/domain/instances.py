@@ -38,7 +38,7 @@ _BUILDING, _LIVE, _REFRESHING = InstanceState.BUILDING, InstanceState.LIVE, Inst
 
 
 class Reason(StrEnum):
-    """Why an instance was made."""
+    """The reason why an instance was made."""
 
     FIRST = "first build"
     TAINT = "taint"
@@ -51,7 +51,7 @@ class Reason(StrEnum):
 
 
 def first_reason(generation: str) -> Reason:
-    """Why the first instance of a generation is made."""
+    """The reason why the first instance of a generation is made."""
     return Reason.GENERATION if generation else Reason.FIRST
 
 

@@ -48,7 +48,7 @@ HOLD_MOVES: Final[dict[KeyLeaseState | None, frozenset[KeyLeaseState | None]]] =
 
 
 class Refusal(StrEnum):
-    """Why nothing was changed about a key."""
+    """The reason why nothing was changed about a key."""
 
     LEASED = "another consumer has leased it"
     OVERTAKEN = "its lease ran out, and it was given to others since"

@@ -59,8 +59,8 @@ class QueueSpec:
     """A column of the source with whom the key concerns, for reading the keys of some of them first."""
 
     def declared(self) -> dict[str, Any]:
-        """What live capture is made from, as JSON has it: the same for the same queue of an earlier release, which knew
-        no `version`. How a queue is read may change at any time.
+        """The settings that live capture is made from, as JSON: the same for the same queue of an earlier release,
+        which knew no `version`. How a queue is read may change at any time.
         """
         made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first"}}
         for cover in made["covers"]:

@@ -107,12 +107,12 @@ def _cut(
 
 
 def slices_allowed(buckets: int) -> int:
-    """Of one entity: each bucket with changes needs one."""
+    """The most slices of one entity; more than usual if it has more buckets: each with changes needs one."""
     return max(MAX_SLICES_PER_ENTITY, buckets)
 
 
 def grown(rows_per_slice: int, slices: int) -> int:
-    """How many rows a slice is to have, where so many of them were too many."""
+    """The number of rows of a slice, where so many of them were too many."""
     return math.ceil(rows_per_slice * max(_GROWTH, slices / MAX_SLICES_PER_ENTITY))
 
 
@@ -183,7 +183,7 @@ def fair_share(pending: int, workers: int) -> int:
 
 
 def most_claims(few: int, pace: Pace) -> int:
-    """How many slices one claim may take, if `few` are the most for a machine of up to seven cores."""
+    """The number of slices that one claim may take, if `few` are the most for a machine of up to seven cores."""
     return few * max(1, min(_MOST_OF_CORES, pace.cores // _CORES))
 
 

@@ -28,8 +28,8 @@ EMPTY = "the rebuild is empty; what was served stays. If its source is rightly e
 
 
 def nothing_written(units: int, read: int, written: int, what: str) -> str | None:
-    """Why a first build is not served: it wrote nothing though the source was not empty. `units` were planned, 0 if not
-    counted; `read` are those that came, without later deletes. None if it may be served.
+    """The reason why a first build is not served: it wrote nothing though the source was not empty. `units` were
+    planned, 0 if not counted; `read` are those that came, without later deletes. None if it may be served.
     """
     if written or not (units or read):
         return None

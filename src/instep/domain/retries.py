@@ -109,7 +109,7 @@ TOGETHER = ((0, MAX_ATTEMPTS - 1), (MAX_ATTEMPTS, tries_of(1)))
 
 @dataclass(frozen=True, slots=True)
 class SliceWork:
-    """What is known of a slice without looking into the hot table's state."""
+    """The facts about a slice that need no look into the hot table's state."""
 
     id: str
     units: int
@@ -165,8 +165,8 @@ def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
 def take_apart(
     whole: SliceWork, ref: PartitionRef, attempts: int, error: str | None
 ) -> tuple[SliceWork, SliceWork] | Poisoned | Stuck:
-    """What becomes of a slice that is worn out: two halves, or the end of the line for a single document. `error` says
-    what was wrong the last time.
+    """Divide a slice that is worn out: into two halves, or give up a single document. `error` says what was wrong the
+    last time.
     """
     how = f"ended badly {attempts} times" + (f"; the last time: {error}" if error else "")
     rows = decode_row_slice(whole.payload)

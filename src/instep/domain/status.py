@@ -52,7 +52,7 @@ class StatusKeyTextError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StatusKey:
-    """Whose status a key holds; without an entity it has the old format, for all of a namespace."""
+    """The partition whose status a key holds; without an entity it has the old format, for all of a namespace."""
 
     scope: Scope
     entity: str | None

@@ -78,7 +78,7 @@ _YEAR: Final = 366 * 24 * 3_600_000
 
 
 class Retries(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """How often a want is tried. After the n-th failed attempt the n-th pause (in ms) is made, then always the last."""
+    """The attempts of a want. After the n-th failed attempt the n-th pause (in ms) is made, then always the last."""
 
     max_attempts: Annotated[int, Meta(ge=1)] = 5
     backoff: Annotated[tuple[Annotated[int, Meta(ge=0, le=_YEAR)], ...], Meta(min_length=1)] = (10_000, 60_000, 300_000)
@@ -122,7 +122,9 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def due(self) -> int | None:
-        """When a job may be made for it: a look at the source then can satisfy it, and no pause is made. None: now."""
+        """The time from which a job may be made for it: a look at the source then can satisfy it, and no pause is made.
+        None: now.
+        """
         return self.needed if self.not_before is None else max(self.not_before, self.needed or 0)
 
     @property

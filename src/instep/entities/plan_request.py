@@ -78,7 +78,7 @@ class Planned(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a run refuses a change, and the option by which a user allows it."""
+    """The reason why a run refuses a change, and the option by which a user allows it."""
 
     why: str
     option: str = "--allow-deletes"

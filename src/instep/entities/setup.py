@@ -155,7 +155,7 @@ class EntitySetup(ABC):
         return part.fresh and self.scanned
 
     def misfit(self, part: JobPart) -> str | None:
-        """Why a part planned under another declaration cannot be continued, or None."""
+        """The reason why a part planned under another declaration cannot be continued, or None."""
         if part.buckets != self.buckets:
             return f"it was planned for {part.buckets} buckets, now there are {self.buckets}"
         changed = changed_parts(self.fingerprint, part.fingerprint)
@@ -169,7 +169,7 @@ class EntitySetup(ABC):
             return False
 
     def outgrown(self, part: JobPart) -> str | None:
-        """Why a started part cannot be continued though the declaration is the same, or None."""
+        """The reason why a started part cannot be continued though the declaration is the same, or None."""
         return None
 
     @property
@@ -241,7 +241,9 @@ class EntitySetup(ABC):
         return Counts()
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
-        """Why a part must stop, if the served index would lose so much (`lost`: see `SliceOutcome`), or None."""
+        """The reason why a part must stop, if the served index would lose so much (`lost`: see `SliceOutcome`), or
+        None.
+        """
         return None
 
     def loss(self, lost: int) -> Loss:
@@ -278,7 +280,7 @@ class EntitySetup(ABC):
 
     @abstractmethod
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
-        """Why the result of a part must not be served, or None. `state` is the part's own final state."""
+        """The reason why the result of a part must not be served, or None. `state` is the part's own final state."""
 
     def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
         """The difference of the served index from its record, by numbers; or None."""
@@ -299,8 +301,9 @@ class EntitySetup(ABC):
         allow_deletes: bool,
         allow_empty: bool,
     ) -> str | None:
-        """Why the built index of one generation must not replace the served one of another, or None. `epoch` is that of
-        the partition's lease. `allow_deletes`: however much less it has; `allow_empty`: even if it has nothing.
+        """The reason why the built index of one generation must not replace the served one of another, or None. `epoch`
+        is that of the partition's lease. `allow_deletes`: however much less it has; `allow_empty`: even if it has
+        nothing.
         """
 
     @abstractmethod
@@ -317,7 +320,7 @@ class EntitySetup(ABC):
         """The row with this id, and its origin. It may belong to any partition in this index."""
 
     def source_problem(self) -> str | None:
-        """Why a run cannot read the source, as far as that shows without reading it; or None."""
+        """The reason why a run cannot read the source, as far as that shows without reading it; or None."""
         for path in self.local_sources:
             try:
                 os.stat(path)  # noqa: PTH116 - why not is asked for

@@ -41,7 +41,7 @@ class Backoff:
         self._rests: dict[Key, _Rest] = {}
 
     def why(self, setup: EntitySetup, generation: str) -> str | None:
-        """Why the partition is not started now, or None. A change of its declaration ends the pause."""
+        """The reason why the partition is not started now, or None. A change of its declaration ends the pause."""
         key = setup.ref, generation
         job = self._context.ledger.jobs.latest(setup.ref, generation)
         status = job.part(setup.ref) if job else None

@@ -116,7 +116,7 @@ class EntityWorkers:
         return not self._stopping.is_set()
 
     def _wanted(self) -> set[str]:
-        """The entities that are wanted. Notes in which namespaces that nobody has declared, too."""
+        """The entities that are wanted. Also notes the undeclared namespaces in which they are."""
         ledger, entities = self._context.ledger, set[str]()
         undeclared: dict[str, list[PartitionRef]] = {}
         for ref in ledger.wants.refs_in_hand():

@@ -129,7 +129,7 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbe
 
 
 def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
-    """Why the instance does not accept the job's result, or None: its upstream failed, for example."""
+    """The reason why the instance does not accept the job's result, or None: its upstream failed, for example."""
     instance = ledger.instances.get(part.instance)
     if instance is not None and instance.worked_on_by == job_id:
         return None

@@ -54,7 +54,7 @@ class MissingStatus:
             job = ledger.jobs.latest(ref, generation_of(ledger, ref, None))
             status = job.part(ref) if job else None
             if job is None or status is None or status.state is None:
-                reporter.unsent.discard(ref)  # Whoever works on it says how it ends.
+                reporter.unsent.discard(ref)  # Its worker says how it ends.
                 continue
             epoch, error = status.part.epoch, status.error or ended_badly(job, status)
             state = IndexState.ERROR if error else IndexState.INDEXED

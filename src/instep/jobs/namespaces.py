@@ -122,8 +122,9 @@ class _Deletion:
         hint = "Delete the namespace when that has ended, or stop the job."
         with lease_holder(self._context, {"delete": str(self._scope)}, hint=hint) as holder:
             leases = [holder.hold(ref) for ref in known]
-            # Messages before wants: one taken meanwhile is canceled by who stores it (see `Messages`). A worker that
-            # plans for a want notices when it gets the lease (see `Acquisition`); one with a lease blocks this.
+            # Messages before wants: one taken before that is canceled by the worker that stores it (see `Messages`). A
+            # worker that plans for a want notices when it gets the lease (see `Acquisition`); one with a lease blocks
+            # this.
             self._bus.purge(self._scope)
             asked = [ref for ref in self._cancel_wants() if ref.entity in self._targets]
             leases += [holder.hold(ref) for ref in asked if ref not in known]

@@ -25,8 +25,8 @@ class OtherJobs:
         self._since = 0.0
 
     def look(self, parts: Sequence[OpenPart], worker_id: str) -> Busy | None:
-        """Why to stop waiting for these parts, none of which can be worked on now; None to go on waiting, or if no
-        other worker has them.
+        """The reason to stop waiting for these parts, none of which can be worked on now; None to go on waiting, or if
+        no other worker has them.
         """
         now, ours = self._context.clock.monotonic(), [each for each in parts if not self._on_others(each)]
         seen = None if ours else {(each.key, each.job_state, each.part.epoch, *_open(each)) for each in parts}

@@ -237,7 +237,7 @@ class _Run:
         worker.end(stop=self._why_stopped)
 
     def _why_stopped(self, job_id: str) -> str:
-        """Why the run leaves a job that has not ended: an error of one of its own partitions."""
+        """The reason why the run leaves a job that has not ended: an error of one of its own partitions."""
         left = (error for ref, error in self.problems.items() if self._taken.get(ref) == job_id)
         return cleaned(str(next(left, "its other entities were not asked for")))
 

@@ -102,7 +102,7 @@ class SourcePoller(JobStarter):
         self._next[ref] = ended + max(self._every, REST * (ended - began))
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
-        """What has changed has changed."""
+        """Accept always: a change of a source is never withdrawn."""
 
     def _idle(self, plan: EntityPlan) -> bool:
         """The index is up to date: forget the retries."""

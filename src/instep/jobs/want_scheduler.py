@@ -82,7 +82,9 @@ class WantScheduler(JobStarter):
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
 
     def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
-        """What a user has to mend spends an attempt of the wants, which pause or end; an outage spends none."""
+        """Spend an attempt of the wants on an error that a user has to mend, after which they pause or end. An outage
+        spends none.
+        """
         if not passes(error) and fail_wants(self._context.ledger, [ref], str(error), generation):
             self._context.progress.say(ref.label, str(error))
             self._moved = True

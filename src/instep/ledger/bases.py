@@ -71,7 +71,7 @@ class BaseFiles:
         return name
 
     def remove_all_but(self, names: Collection[str]) -> None:
-        """Remove what is not named, unless somebody may be writing it."""
+        """Remove files that are not named, unless a process may be writing them."""
         with suppress(OSError):
             for file in self.folder.iterdir():
                 ours = _NAME.fullmatch(file.stem) is not None

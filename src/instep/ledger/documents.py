@@ -95,7 +95,7 @@ class Documents(Store):
 
     def compact(self, instance: str) -> None:
         """Write the instance's base file anew, if it has many documents and none, or one that much was written since.
-        Whoever writes documents of it meanwhile is not kept from that; then the file is not named.
+        A worker may write documents of it at the same time; then the file is not named.
         """
         if self._bases is None:
             return
@@ -238,7 +238,7 @@ def _ids(uris: Sequence[Any]) -> Iterator[str]:
 
 
 def entry_schema(names: Sequence[str]) -> pa.Schema:
-    """Of columns of entries, as Arrow has them."""
+    """The Arrow schema of these columns of manifest entries."""
     import pyarrow as pa
 
     kinds = {"size": pa.int64(), "chunks": pa.int64(), "bucket": pa.int32(), "digest": pa.int64()}
@@ -298,8 +298,8 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
 
 
 def _next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:
-    """Of its manifest, which is written now. Its row is locked until that is done, so what is seen of a revision is all
-    of it.
+    """The next revision of an instance's manifest, for a write. Its row is locked until that is done, so a reader of a
+    revision sees all of it.
     """
     values: dict[str, Any] = {"revision": manifests.c.revision + 1}
     if without_base:

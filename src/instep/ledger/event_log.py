@@ -38,7 +38,7 @@ _SOME = _AFTER.limit(bindparam("b_limit"))
 
 
 def unkept(event: Event | Unreadable) -> Rejected | None:
-    """Why an event cannot be: it names what not every ledger could find again."""
+    """The reason why an event is refused: it names what not every ledger could find again."""
     for field_name, longest in _NAMES:
         named = getattr(event, field_name, ())
         for each in (named,) if isinstance(named, str) else named:

@@ -43,7 +43,7 @@ class Losses(Store):
 
     @writes
     def tell_listing(self, tx: Transaction, ref: PartitionRef, problem: str | None) -> None:
-        """Why not all of a partition's source could be seen at the last look, or that it could be again."""
+        """Store the reason why not all of a partition's source could be seen at the last look, or that it could."""
         tx.connection.execute(delete(listing_problems).where(listing_problems.c.ref == str(ref)))
         if problem is not None:
             tx.connection.execute(insert(listing_problems).values(ref=str(ref), problem=storable(problem)))

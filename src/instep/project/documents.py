@@ -69,7 +69,7 @@ DeclaredEmbed: TypeAlias = Annotated[
 
 
 class Chunk(Model):
-    """How documents are cut into chunks."""
+    """The way in which documents are cut into chunks."""
 
     size: Whole = Field(default=800, ge=1, le=1_000_000)
     """Most characters in a chunk."""
@@ -84,7 +84,7 @@ class Chunk(Model):
 
 
 class Limits(Model):
-    """What a document may be at most."""
+    """The limits of a document."""
 
     max_document_bytes: Bytes = 256_000_000
     """Largest document, such as `256MB`."""
@@ -93,12 +93,12 @@ class Limits(Model):
     max_chunks: Whole | None = Field(default=None, ge=1)
     """Most chunks of a document."""
     on_oversize: Literal["warn", "fail", "skip"] = "fail"
-    """What becomes of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
+    """The treatment of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
     four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""
 
 
 class RowDocument(Model):
-    """Which columns of a table make a document of each row."""
+    """The columns of a table that make a document of each row."""
 
     key: Columns
     """Column or columns that tell rows apart, and name the document; never null."""
@@ -123,19 +123,19 @@ class DocumentEntity(EntityBase):
     """Documents: where they come from, how they are cut and embedded, where they land."""
 
     source: DeclaredDocuments
-    """Where the documents are."""
+    """The place of the documents."""
     document: RowDocument | None = None
-    """Of a table: which columns make a document of each row."""
+    """The columns of a table that make a document of each row."""
     chunk: Chunk = Chunk()
-    """How they are cut."""
+    """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
-    """How chunks become vectors."""
+    """The embedder, which makes vectors of chunks."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of chunk rows to another; needs Spark."""
     buckets: Whole = Field(default=16, ge=1, le=MAX_BUCKETS)
     """Number of routes; each document has exactly one, with one writer."""
     limits: Limits = Limits()
-    """What a document may be at most."""
+    """The limits of a document."""
     targets: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of several targets, instead of `target`: each is brought up to date for itself, and holds the same."""
 

@@ -29,7 +29,7 @@ class EntityBase(Model):
     """A kind of thing that is indexed."""
 
     source: Source
-    """Where it comes from."""
+    """The source."""
     target: str | None = None
     """Name of a target; may be left out when the project has one."""
     transform: str | None = None
@@ -37,7 +37,7 @@ class EntityBase(Model):
     slice_rows: Whole = Field(default=SLICE_ROWS_DEFAULT, ge=SLICE_ROWS_MIN, le=SLICE_ROWS_MAX)
     """Rows (of a table, or chunks) in a slice, the unit of claimed work."""
     work_factor: Real = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """How much work one row is; slices of costly entities hold fewer rows."""
+    """The work that one row is; slices of costly entities hold fewer rows."""
     priority: Whole = Field(default=40, ge=0, le=1000)
     """Entities of higher priority go first."""
     depends_on: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class EntityBase(Model):
     ttl: Duration | None = None
     """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
     deletes: Deletes = Deletes()
-    """How much one run may delete unasked."""
+    """The number of documents or rows that one run may delete unasked."""
 
     @property
     def namespaced(self) -> bool:

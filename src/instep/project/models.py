@@ -59,7 +59,7 @@ from instep.servers.address import SERVER_SCHEMES, nats_address, server_address
 
 
 class Spark(Model):
-    """How Spark is reached and set up."""
+    """The way in which Spark is reached and set up."""
 
     master: Text = "local[*]"
     """Spark master: `local[*]`, `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`."""
@@ -95,7 +95,7 @@ _DEFAULT = Retries()
 
 
 class Handler(Model):
-    """How often what a message asks for is tried, and how many partitions are in work at once."""
+    """The attempts of what a message asks for, and the number of partitions in work at once."""
 
     max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
     """Attempts before it is given up as a dead letter."""
@@ -124,7 +124,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
 class Project(Model):
-    """What is indexed, from where, into what."""
+    """A project: its entities, sources, targets and queues."""
 
     name: str
     """Name of the project: letters, digits, dots, dashes and underscores."""
@@ -137,22 +137,22 @@ class Project(Model):
     state: Text = ".instep"
     """Folder for caches and locks, relative to the project folder."""
     engine: Literal["auto", "inline", "spark"] = "auto"
-    """Where waves run: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
+    """The engine of waves: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
     spark: Spark = Spark()
-    """How Spark is reached and set up."""
+    """The way in which Spark is reached and set up."""
     promotion_ratio: Real = Field(default=NEEDED, ge=0, le=1)
     """Share of the documents (or rows) that have to go into a new build before it is served in place of another."""
     namespaces: Namespaces = ()
     """Traversal paths (`42/9970`) that entities with a scope are indexed in, beside those that are asked for; none
     inside another."""
     handlers: dict[Literal["global", "namespace"], Handler] = Field(default={})
-    """How partitions are handled, by their kind of scope: `global`, `namespace`."""
+    """The handling of partitions, by their kind of scope: `global`, `namespace`."""
     queues: dict[str, Queue] = Field(default={})
     """Pending queues, by name: keys that are in a table and in none that should cover them."""
     targets: dict[str, DeclaredTarget] = Field(default={})
-    """Where rows land, by name; required for entities."""
+    """The targets that rows are written to, by name; required for entities."""
     entities: dict[str, DeclaredEntity] = Field(default={})
-    """What is indexed, by name; a project of queues may have none."""
+    """The entities that are indexed, by name; a project of queues may have none."""
     root: SkipJsonSchema[Path] = Field(default_factory=Path.cwd)
     """Folder that relative paths are relative to: that of `instep.yaml`."""
 
@@ -328,7 +328,7 @@ class Project(Model):
 
 
 def retries_of(project: Project, ref: PartitionRef) -> Retries:
-    """How often what other programs ask of a partition is tried."""
+    """The attempts of what other programs ask of a partition."""
     declared = project.handlers.get(Kind.of(ref.scope).value)
     return Retries() if declared is None else Retries(declared.max_attempts, declared.backoff)
 

@@ -39,7 +39,7 @@ def _place(value: str) -> str:
 
 
 class QueueKeys(Model):
-    """Which keys a queue takes; what is outside is garbage: counted, and never offered."""
+    """The range of keys that a queue takes; others are garbage: counted, and never offered."""
 
     start: Whole = Field(default=0, alias="from", ge=-(2**63), le=LARGEST_KEY)
     """The lowest key."""
@@ -59,9 +59,9 @@ class QueueRows(Model):
     table: Text
     """Name of the table, or `schema.table` (`database.table` of ClickHouse)."""
     where: Text | None = None
-    """Which of its rows: a condition in the database's own SQL."""
+    """The rows among its own that count: a condition in the database's own SQL."""
     event_time: Text | None = None
-    """When a row happened: a column, or an expression in the database's own SQL. `settle` counts from it."""
+    """The time of a row: a column, or an expression in the database's own SQL. `settle` counts from it."""
 
 
 class QueueCoverRows(Model):
@@ -70,10 +70,12 @@ class QueueCoverRows(Model):
     table: Text
     """Name of the table, which has the key's column too."""
     where: Text | None = None
-    """Which of its rows cover: a condition in the database's own SQL."""
+    """The rows among its own that cover: a condition in the database's own SQL."""
     uncovered: Text | None = None
-    """Which of its rows take the cover back, where rows are only ever inserted (ClickHouse): a condition beside
-    `where`, which wins where both hold. PostgreSQL and SQLite see by themselves that a row was deleted or changed."""
+    """The rows among its own that take the cover back, where rows are only ever inserted (ClickHouse): a condition
+    beside `where`, which wins where both hold. PostgreSQL and SQLite see by themselves that a row was deleted or
+    changed.
+    """
     version: Text | None = None
     """Beside `uncovered`: the version column of the table, a `ReplacingMergeTree(version)`. Its latest row decides, in
     whatever order rows are written."""
@@ -96,17 +98,18 @@ class Queue(Model):
     (HTTP; `clickhouses://` is encrypted), `chdb:///folder`, `postgresql://user:${PASSWORD}@host/database` or
     `sqlite:///file`. Folders and files are relative to the project; one more slash makes them absolute."""
     schema_: Text = Field(default="public", alias="schema")
-    """Of PostgreSQL: the schema that the queue is in, and tables whose name says none."""
+    """The schema in PostgreSQL that the queue is in, and tables whose name says none."""
     key: Text
     """The column that says what is pending: of integers, with the same name in each table."""
     keys: QueueKeys = QueueKeys()
-    """Which keys there can be."""
+    """The range of keys that there can be."""
     source: QueueRows
-    """What wants to be covered."""
+    """The rows whose keys are to be covered."""
     covered_by: tuple[QueueCoverRows, ...] = Field(min_length=1)
-    """What covers it: one of these is enough."""
+    """The tables that cover it: one of these is enough."""
     settle: Pause = Field(default=0, json_schema_extra={"default": "0s"})
-    """How long after its event a key is first offered, such as `2h`: until then its cover may be on the way."""
+    """The time after its event at which a key is first offered, such as `2h`: until then its cover may be on the way.
+    """
     order: Literal["newest", "oldest"] = "newest"
     """Whether the highest keys are offered first, or the lowest."""
     participants: Text | None = None

@@ -64,7 +64,7 @@ Properties = Annotated[
 
 
 class Node(Model):
-    """What each row of a table becomes in the graph."""
+    """The nodes and edges that each row of a table becomes in the graph."""
 
     label: str
     """Label of the nodes; one entity of the project makes the nodes of a label."""
@@ -125,7 +125,7 @@ class Edge(Model):
 
 
 class Changes(Model):
-    """What says which rows need work, in place of the watermark."""
+    """The source of changes, in place of the watermark."""
 
     queue: Text
     """Name of a pending queue under `queues`: a run indexes the keys that are pending, and acknowledges them."""
@@ -135,7 +135,7 @@ class TableEntity(EntityBase):
     """Rows of a table: where they come from, what tells them apart and when they changed, what they become."""
 
     source: DeclaredTable
-    """Where the rows are."""
+    """The place of the rows."""
     key: Columns
     """Column or columns that tell rows apart; never null."""
     scope: Text | None = None
@@ -144,12 +144,12 @@ class TableEntity(EntityBase):
     watermark: Text | None = None
     """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
     watermark_lag: Pause = Field(default=0, json_schema_extra={"default": "0s"})
-    """How far behind the time of the request a run stays. Where others write while Instep reads, choose more than the
+    """The time that a run stays behind its request. Where others write while Instep reads, choose more than the
     longest transaction lasts and clocks differ, such as `5m`: a row that becomes visible later than that is missed."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
     changes: Changes | None = None
-    """Where it is said which rows need work, if not by the watermark."""
+    """The source of changes, if not the watermark."""
     order: AnyColumns = ()
     """Columns that the source is sorted by; the scope and the key when left out."""
     slices: Slices = "auto"
@@ -161,11 +161,13 @@ class TableEntity(EntityBase):
     transform: str | None = None
     """`package.module:function`, from a DataFrame of the source's rows to another."""
     node: Node | None = None
-    """What a row becomes in the graph. Without node and edges: a node called like the entity, with all columns."""
+    """The nodes and edges that a row becomes in the graph. Without node and edges: a node called like the entity, with
+    all columns.
+    """
     edges: tuple[Edge, ...] = ()
     """Relations that a row has; without a node the table is a join table."""
     deletes: Deletes = Deletes()
-    """How many rows a rebuild may lose unasked."""
+    """The number of rows that a rebuild may lose unasked."""
 
     @property
     def namespaced(self) -> bool:

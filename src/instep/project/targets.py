@@ -118,7 +118,7 @@ class MilvusTarget(Variant):
     """File (relative to the project) that ends in `.db` for Milvus in this process (Milvus Lite), or a server:
     `http://host:19530` (or `https`)."""
     token: SecretStr | None = None
-    """What the server asks for: `${MILVUS_TOKEN}`, which is `user:password` or a key."""
+    """The server's credentials: `${MILVUS_TOKEN}`, which is `user:password` or a key."""
     partition_prefix: str = "bucket"
     """Documents of bucket 3 are in the partition `bucket_3`: its name before the number."""
 

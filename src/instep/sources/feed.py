@@ -40,7 +40,7 @@ class Malformed(ValueError):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a listing has to know of a line. The text is passed over."""
+    """The fields of a line that a listing needs. The text is passed over."""
 
     id: str | int | None = None
     uri: str | None = None
@@ -56,7 +56,7 @@ class Event(msgspec.Struct, frozen=True):
         return _uri(self.id, self.uri, entity)
 
     def version_in(self, line: bytes) -> str:
-        """What it says, or else a hash of all that the line says."""
+        """The version that it names, or else a hash of all that the line says."""
         return hashlib.sha256(line).hexdigest()[:32] if self.version is None else storable_version(str(self.version))
 
 
@@ -161,7 +161,7 @@ class _Line(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a line is: the locator of a document's version."""
+    """The place of a line: the locator of a document's version."""
 
     number: int
     offset: int
@@ -254,7 +254,7 @@ def _order(place: FilesSource, uri: str) -> str:
 
 
 class _State:
-    """What is known after some lines."""
+    """The documents known after some lines."""
 
     def __init__(self, entity: str, progress: Callable[[int], None] | None) -> None:
         self._entity = entity
@@ -305,7 +305,7 @@ class _State:
 
 
 def _in_columns(last: Mapping[str, SourceDocument | int]) -> pa.RecordBatch:
-    """What documents are put by, and which line deletes them, or 0."""
+    """The last rows as columns: those that put documents, and the lines that delete them, or 0."""
     import pyarrow as pa
 
     puts = [SourceDocument(uri, 0, "") if isinstance(each, int) else each for uri, each in last.items()]
@@ -315,7 +315,7 @@ def _in_columns(last: Mapping[str, SourceDocument | int]) -> pa.RecordBatch:
 
 
 def _last_of(batches: Sequence[pa.RecordBatch], last_malformed: int) -> tuple[ListedColumns, list[str]]:
-    """Of each document the last row: those that are put, and the URIs of those that are deleted after a line."""
+    """The last row of each document: those that are put, and the URIs of those that are deleted after a line."""
     import numpy as np
     import pyarrow as pa
 

@@ -276,7 +276,7 @@ def check_size(size: int, max_bytes: int) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why, without the path, which the caller knows."""
+    """The reason of an error, without the path, which the caller knows."""
     return (error.strerror or type(error).__name__).lower()
 
 

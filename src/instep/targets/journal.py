@@ -116,7 +116,7 @@ def now() -> int:
 
 
 def owner_in(head: Entry) -> str:
-    """Whose an index or an alias is by the last entry of its log. Each entry says it: it stands for those before."""
+    """The owner of an index or an alias, by the last entry of its log: each entry names it."""
     return str(head.get("owner") or "")
 
 

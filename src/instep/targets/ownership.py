@@ -107,7 +107,7 @@ class OwnedIndexes(ABC):
         return self.taken(name, self.owner_of(name))
 
     def taken(self, name: str, found: str | None) -> str:
-        """Whose it is once it is written, given whose it was. Raises `NotOurs` if that is another ledger."""
+        """The owner after a write, given the owner before it. Raises `NotOurs` if that is another ledger."""
         if not self.is_mine(name, found):
             raise not_ours(name, found or "", self.owner, where=self.shown)
         return self.owner.id

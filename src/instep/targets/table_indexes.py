@@ -87,8 +87,8 @@ def drifted(
     expected: Callable[[TableSpec], Mapping[str, str]],
     found: Callable[[TableSpec], Mapping[str, str]],
 ) -> list[Drift]:
-    """How tables differ from their specs, given types of columns by name as they should be, and as they are: none of a
-    table that is not there.
+    """The differences of tables from their specs, given types of columns by name as they should be, and as they are:
+    none of a table that is not there.
     """
     before = {each.kind: each for each in stored}
     drift: list[Drift] = []

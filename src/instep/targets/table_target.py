@@ -103,7 +103,7 @@ class TableSpec:
 
 
 class Drift(NamedTuple):
-    """Where a stored table differs from its spec. `column` is empty when the whole table is meant; `found` or
+    """A difference of a stored table from its spec. `column` is empty when the whole table is meant; `found` or
     `expected` is empty for what is not there.
     """
 
@@ -161,7 +161,7 @@ class TableTarget(IndexTarget, Protocol):
 
     @property
     def scope(self) -> str:
-        """Whose epochs these are."""
+        """The scope whose epochs these are."""
 
     def within(self, scope: str) -> Self:
         """The same target, used for this partition."""
@@ -173,18 +173,18 @@ class TableTarget(IndexTarget, Protocol):
         """As it was created."""
 
     def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
-        """How what is stored differs from these specs."""
+        """The differences of the stored tables from these specs."""
 
     def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterable[Unfit]:
-        """What of these rows (columns of the spec, of their types) cannot be held here. Everything else comes back
-        exactly as it was. Asks no server: tasks call it for every batch.
+        """Find values of these rows (columns of the spec, of their types) that cannot be held here. Everything else
+        comes back exactly as it was. Asks no server: tasks call it for every batch.
         """
 
     def writer(self, physical: str, base: int) -> TableWriter: ...
 
     def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
-        """How many rows of the own table that a reader finds now, below the path of the scope, a commit of these parts
-        would delete because they `moved`.
+        """The number of rows of the own table that a reader finds now and that, below the path of the scope, a commit
+        of these parts would delete because they `moved`.
         """
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:

@@ -47,7 +47,7 @@ class Counters(Protocol):
         """From its claim until the ledger has it."""
 
     def step(self, entity: str, step: str, seconds: float) -> None:
-        """Of a wave: `claim`, `run`, `commit` or `complete`."""
+        """Count a step of a wave: `claim`, `run`, `commit` or `complete`."""
 
     def refused(self, entity: str) -> None:
         """A write of ours was refused: others had taken over."""

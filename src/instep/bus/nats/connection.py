@@ -263,7 +263,7 @@ def _is_login(error: Exception) -> bool:
 
 
 def _refusal(errors: list[Exception], where: str) -> Exception:
-    """What the client met on its way, and at last what it ended with."""
+    """The error to raise for those that the client met while it connected, the last one last."""
     error = errors[-1]
     if isinstance(error, UserError):
         return error

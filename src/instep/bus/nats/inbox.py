@@ -61,7 +61,7 @@ class NatsInbox:
 
     async def _pull(self, wait: float) -> Msg | None:
         """The next message. Each question has an inbox of its own and is answered by the server, if only with
-        "nothing": so none comes when nobody listens any more.
+        "nothing": so none comes after the caller has stopped listening.
         """
         connection, client = self._connection, self._connection.client
         question = {"batch": 1} | ({"expires": round(wait * 1e9)} if wait > 0.01 else {"no_wait": True})
@@ -72,7 +72,7 @@ class NatsInbox:
             message = await subscription.next_msg(timeout=wait + connection.timeout)
         finally:
             await subscription.unsubscribe()
-        # A program's message may have such a header too; the server's word has nobody to answer to.
+        # A program's message may have such a header too; the server's own answer names no reply subject.
         status = None if message.reply else (message.headers or {}).get("Status")
         if status == "503":
             raise ConnectionError("no server answers for the stream")
@@ -101,7 +101,7 @@ class NatsInbox:
 
 
 def scope_of_subject(subject: str) -> Scope | None:
-    """The scope of `prefix.request.…`. None when it names none, and so asks nothing of anybody."""
+    """The scope of `prefix.request.…`. None when it names none: such a message asks for nothing."""
     try:
         return scope_of_dotted(subject.split(".", 2)[2])
     except RequestError:

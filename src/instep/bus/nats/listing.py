@@ -22,7 +22,9 @@ _KEPT: Final = 5.0
 
 @dataclass(slots=True)
 class _Answer:
-    """What has come so far, as it came: thousands do. `ended` is set with the last message that there was."""
+    """The messages that have come so far, unparsed, since thousands come. `ended` is set with the last message that
+    there was.
+    """
 
     prefix: int
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,5 +96,5 @@ def _is_last(reply: str) -> bool:
 
 
 def _first_number(messages: list[tuple[str, str, bytes, bool]]) -> int:
-    """Where the revision stands among the tokens; the number of the message comes after it."""
+    """The place of the revision among the tokens; the number of the message comes after it."""
     return 5 if messages and messages[0][1].count(".") == 8 else 7

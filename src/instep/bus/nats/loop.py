@@ -24,7 +24,7 @@ class Loop:
         self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What becomes of `work`; when the caller is interrupted, it is cancelled."""
+        """Run `work` on the loop and return its result; when the caller is interrupted, it is cancelled."""
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("the bus is closed")

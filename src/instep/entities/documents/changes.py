@@ -42,7 +42,7 @@ def compared(
     buckets: int,
     retry_failures: bool = False,
 ) -> tuple[Listing, Difference]:
-    """What has changed since an instance was recorded (None: nothing is), and the listing as seen from there."""
+    """The changes since an instance was recorded (None: nothing is), and the listing as seen from there."""
     listed = _columns(found)
     if listed is not None:
         from instep.document_state import difference as columns
@@ -74,8 +74,8 @@ def compared(
 
 
 def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> tuple[Listing, Difference]:
-    """What a build of all that is listed would leave out of what an instance holds. A document that was only renamed is
-    not left out.
+    """The documents of an instance that a build of all that is listed would leave out. A document that was only renamed
+    is not left out.
     """
     listed = _columns(found)
     if listed is not None:
@@ -141,7 +141,7 @@ def counts_of(changes: Difference) -> dict[str, int]:
 
 
 def state_of(changes: Difference) -> list[str]:
-    """What tells this plan from others, for its digest."""
+    """The facts that tell this plan from others, for its digest."""
     found = changes.changes
     if not isinstance(found, ChangeColumns):
         return ["\0".join((each.action, each.uri, str(each.size), each.version)) for each in found]
@@ -229,9 +229,9 @@ def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
 def _would_fail_again(
     setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, found: Listing, ledger: Ledger
 ) -> str | None:
-    """Why a build would be refused as the last one was, made in the same way, if all documents fail again that
-    have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is served,
-    if something is.
+    """The reason why a build would be refused as the last one was, made in the same way, if all documents fail again
+    that have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is
+    served, if something is.
     """
     if current is None or current.state is not InstanceState.MISSING or current.reason is not Reason.FAILURE:
         return None

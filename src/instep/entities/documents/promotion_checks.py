@@ -89,7 +89,9 @@ def problem(setup: DocumentAdapters, part: JobPart, ledger: Ledger, job: Job, st
 def _replaces(
     setup: DocumentAdapters, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, job: Job, *, allowed: bool
 ) -> str | None:
-    """Why a build that is not empty must not replace the served index. Its allowed loss counts with later ones."""
+    """The reason why a build that is not empty must not replace the served index. Its allowed loss counts with later
+    ones.
+    """
     status = job.part(part.ref)
     verdict = _judged(setup, part, checkpoint, ledger, status)
     if not verdict.enough:

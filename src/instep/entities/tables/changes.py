@@ -173,7 +173,7 @@ def _queued(
 
 
 def _why_whole(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> str | None:
-    """Why all rows are read again though the declaration is the same, or None."""
+    """The reason why all rows are read again though the declaration is the same, or None."""
     if (
         setup.queue is None
         and (request.options.retry_failures or request.settings().retry_failures)

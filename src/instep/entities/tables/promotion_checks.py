@@ -92,7 +92,7 @@ def _served(setup: TableAdapters, checkpoint: Checkpoint) -> int:
 
 
 def _lost(setup: TableAdapters, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
-    """Why so many rows must not be lost, or None. `before`: rows lost recently."""
+    """The reason why so many rows must not be lost, or None. `before`: rows lost recently."""
     lost = served - stored
     if served and not stored:
         return None if empty else EMPTY

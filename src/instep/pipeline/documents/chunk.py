@@ -39,13 +39,13 @@ class Limits:
         return self.max_document_bytes * (MOST_TIMES if self.on_oversize is Oversize.WARN else 1)
 
     def bytes_text(self, size: int) -> str:
-        """Why a document of so many bytes is not read."""
+        """The reason why a document of so many bytes is not read."""
         if self.on_oversize is Oversize.WARN:
             return f"too large: {size:,} bytes; not even with a warning are more than {self.ceiling:,} read"
         return f"too large: {size:,} bytes; max_document_bytes is {self.max_document_bytes:,}"
 
     def chunks_text(self, chunks: int) -> str | None:
-        """Why a document of so many chunks is too large, or None."""
+        """The reason why a document of so many chunks is too large, or None."""
         if self.max_chunks is None or chunks <= self.max_chunks:
             return None
         return f"too large: {chunks:,} chunks; max_chunks is {self.max_chunks:,}"

@@ -144,7 +144,7 @@ class _Found:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Which distributions a package comes from. Looking through all that is installed takes long."""
+    """The distributions that a package comes from. Looking through all that is installed takes long."""
     return packages_distributions()
 
 

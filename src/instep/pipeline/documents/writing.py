@@ -230,7 +230,7 @@ class Writer:
 
 
 class GroupSize:
-    """How many rows the next group has: what is done in about `GROUP_SECONDS`. Progress is told group by group."""
+    """The number of rows of the next group: what is done in about `GROUP_SECONDS`. Progress is told group by group."""
 
     def __init__(self) -> None:
         self.rows = FIRST_GROUP_ROWS

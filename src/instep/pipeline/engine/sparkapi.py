@@ -270,7 +270,7 @@ def grouped(session: SparkSession, group: str, pool: str) -> Iterator[None]:
 
 
 def slots(session: SparkSession) -> int | None:
-    """How many tasks run at once, as far as Spark says (Connect does not)."""
+    """The number of tasks that run at once, as far as Spark says (Connect does not)."""
     return None if is_connect(session) else int(session.sparkContext.defaultParallelism)
 
 

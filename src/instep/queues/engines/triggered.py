@@ -1,4 +1,4 @@
-"""What queues in PostgreSQL and SQLite have alike: triggers keep the offers, and the truth is in the user's tables."""
+"""Base of the queues in PostgreSQL and SQLite: triggers keep the offers, and the truth is in the user's tables."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TriggeredPending(ABC, Generic[Connection]):
     @property
     @abstractmethod
     def _shown(self) -> str:
-        """Where it is, without secrets."""
+        """The place of the queue, without secrets."""
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[Connection]: ...

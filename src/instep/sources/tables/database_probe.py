@@ -98,7 +98,7 @@ def _exists(ask: Ask, table: JdbcTable, conditions: Sequence[str]) -> bool:
 
 
 def _dialect(ask: Ask, table: JdbcTable, rows: RowColumns) -> Flavour:
-    """How its columns are compared; all of them have to be there, and fit for what they are named for."""
+    """The dialect of the database, for its columns, which have to be there and fit for what they are named for."""
     nothing = "AS instep_nothing" if table.server == "mysql" else ""
     columns, _ = ask(f"SELECT * FROM (SELECT * FROM {table.table} LIMIT 0) {nothing}")
     if not columns.keys() >= set(rows.named):

@@ -240,7 +240,7 @@ def claim(session: Session, database: str, alias: str, owner: str) -> None:
 
 
 def last(session: Session, database: str, alias: str) -> tuple[str, str | None] | None:
-    """Whose the alias is, as the last promotion says, and what was promoted; None if nothing ever was."""
+    """The owner of the alias and what was promoted, by the last promotion; None if nothing ever was."""
     known = _known(session, database, alias, "")
     return (known.owner, known.newest.physical) if known and known.newest else None
 

@@ -126,7 +126,7 @@ def _table(database: str, physical: str, spec: TableSpec) -> str:
 
 
 def owner(session: Session, database: str, physical: str) -> str | None:
-    """Which ledger's the index says it is; None if there is none."""
+    """The ledger that the index names as its owner; None if there is no index."""
     found = records(
         session,
         "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String} "

@@ -84,7 +84,7 @@ class ClickHouseTarget(TableIndexes):
 
     @property
     def database(self) -> str:
-        """Where the tables and views are."""
+        """The database of the tables and views."""
         return self._address.database if is_server(self.uri) else DATABASE
 
     @property
@@ -196,7 +196,7 @@ class ClickHouseTarget(TableIndexes):
     def _leaving(
         self, session: Session, specs: Sequence[TableSpec], physical: str, moved: Sequence[StagedFile]
     ) -> list[StagedFile]:
-        """What of this deletes something, in files of its own."""
+        """The rows of these that delete something, in files of their own."""
         found = []
         for spec in specs:
             if files := [each for each in moved if each.kind == spec.kind]:

@@ -99,5 +99,5 @@ def deletion(place: Location, spec: TableSpec, table: str, *, prefix: str, but: 
 
 
 def same(column: pa.Array[Any], value: Any, kind: pa.DataType) -> pa.Array[Any]:
-    """Which values are this one, or null if it is None."""
+    """A mask of the values that are this one, or null if it is None."""
     return pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, kind))

@@ -156,7 +156,7 @@ class _Taken:
         return cls(ordered, shift, taken)
 
     def rows(self, numbers: Numbers) -> npt.NDArray[np.int64]:
-        """Which of these are among them."""
+        """The places of those of these numbers that are among them."""
         maybe = np.flatnonzero(self.filter[(numbers >> self.shift).view(np.int64)])
         at = np.minimum(np.searchsorted(self.ordered, numbers[maybe]), len(self.ordered) - 1)
         found: npt.NDArray[np.int64] = maybe[self.ordered[at] == numbers[maybe]]

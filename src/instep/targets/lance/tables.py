@@ -62,7 +62,7 @@ class LanceTableTarget(TableIndexes):
 
     @cached_property
     def _datasets(self) -> LanceTarget:
-        """What both kinds of targets do alike."""
+        """Base of both kinds of targets."""
         return LanceTarget(self.uri, self.storage_options, self.keep_seconds, owner=self.owner)
 
     @property

@@ -49,7 +49,7 @@ ANN_ROWS = 250_000
 _SEGMENT_ROWS = 25_000
 _MOST_SEGMENTS = 4
 
-#: So many versions, and those of the last minute, stay for readers that have opened one; all others that nobody needs
+#: So many versions, and those of the last minute, stay for readers that have opened one; all others that are not needed
 #: go, or a thousand small runs would leave thousands of files for as long as old versions stay.
 _VERSIONS = 50
 _RECENT_SECONDS = 60.0

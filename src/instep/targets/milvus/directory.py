@@ -122,7 +122,7 @@ def _lists(chunks: frozenset[str] | None, chunk: str) -> bool:
 
 
 def _there(place: Location, physical: str, chunks: Sequence[str]) -> list[str]:
-    """Which of these rows the index has."""
+    """The chunks among these that the index has."""
     where = f"chunk_id in {location.texts(chunks)}"
     collection = location.collection(physical)
     found = place.call("query", collection, filter=where, output_fields=["chunk_id"], consistency_level="Strong")

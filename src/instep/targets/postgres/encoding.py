@@ -221,7 +221,7 @@ def demand_fit(spec: TableSpec, rows: pa.RecordBatch) -> None:
 
 
 def with_nul(values: Any) -> NDArray[np.bool_]:
-    """Which texts have the character U+0000."""
+    """A mask of the texts that have the character U+0000."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Which chunks each document has, for comparing targets with the ledger."""
+"""Digests of the chunks of each document, for comparing targets with the ledger."""
 
 from __future__ import annotations
 

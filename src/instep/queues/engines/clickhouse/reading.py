@@ -49,7 +49,7 @@ class Untouched:
         self._asked: dict[int, float] = {}
 
     def among(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these keys need no query again."""
+        """The keys among these that need no query again."""
         import numpy as np
 
         asked, since = self._asked, self._clock() - _SECONDS
@@ -242,7 +242,7 @@ def _confirmed(
 
 
 def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of these keys ever had an event of a cover."""
+    """The keys among these that ever had an event of a cover."""
     import numpy as np
 
     blocks, places = np.unique(keys >> 6, return_inverse=True)

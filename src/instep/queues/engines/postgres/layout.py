@@ -85,7 +85,7 @@ class Layout(TriggeredLayout):
         return f"(SELECT {self.settled(settled)} {self.source_rows(key)} HAVING count(*) > 0)"
 
     def settled(self, until: datetime) -> str:
-        """Of some rows of a key: without any event time there is nothing to wait for."""
+        """The condition that some rows of a key have settled; rows without an event time have nothing to wait for."""
         return f"coalesce(min({self.event_time}), '-infinity') <= {moment(until)}"
 
     def uncovered(self, key: str, keys: KeyRange | None = None) -> str:

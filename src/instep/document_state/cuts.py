@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
+from instep.document_state.identities import PREFIX
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import Action, encode_changes
 from instep.domain.planning import SliceSizing, grown, slices_allowed
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+
+#: Of an id's hash, what is compared as a number: 48 bits.
+_DIGITS: Final = 12
 
 
 def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
@@ -51,8 +55,40 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
 
 
 def _order(table: pa.Table) -> Numbers:
-    keys = table.select(["bucket", "document_id"])
+    """By bucket and id. Ids are hashes: as a rule their beginnings tell them apart, and numbers are sorted in a tenth of
+    the time.
+    """
+    ids: Any = table["document_id"]
+    numbers = _numbered(ids, _numbers(table["bucket"]))
+    if numbers is not None:
+        order = np.argsort(numbers)
+        if np.all(numbers[order[1:]] != numbers[order[:-1]]):
+            return order
+    keys: Any = table.select(["bucket", "document_id"]).combine_chunks()
     return _numbers(pc.sort_indices(keys, sort_keys=[("bucket", "ascending"), ("document_id", "ascending")]))
+
+
+def _numbered(ids: Any, buckets: Numbers) -> npt.NDArray[np.uint64] | None:
+    """A number for each id that is in its order: the bucket, and the first bytes of the hash. None if one is no hash."""
+    least, most = pc.min_max(pc.binary_length(ids)).as_py().values()
+    if least is None or least != most or least < len(PREFIX) + _DIGITS or buckets.max() >= 1 << 16:
+        return None
+    digits = np.concatenate([_beginnings(each, most) for each in ids.chunks])
+    known = (digits >= ord("0")) & (digits <= ord("9")) | (digits >= ord("a")) & (digits <= ord("f"))
+    if not (np.all(known[:, len(PREFIX) :]) and np.all(digits[:, : len(PREFIX)] == np.frombuffer(PREFIX, np.uint8))):
+        return None
+    numbers = buckets.astype(np.uint64)
+    for column in digits.T[len(PREFIX) :]:
+        numbers = numbers << np.uint64(4) | ((column & 15) + 9 * (column >> 6)).astype(np.uint64)
+    return numbers
+
+
+def _beginnings(ids: Any, length: int) -> npt.NDArray[np.uint8]:
+    """Bytes of ids of the same length."""
+    _, offsets, data = ids.buffers()
+    begin = np.frombuffer(offsets, np.int32)[ids.offset]
+    texts = np.frombuffer(data, np.uint8)[begin : begin + len(ids) * length].reshape(-1, length)
+    return texts[:, : len(PREFIX) + _DIGITS]
 
 
 def _rows(table: pa.Table, sizing: SliceSizing) -> Numbers:

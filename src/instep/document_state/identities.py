@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -16,6 +17,10 @@ from instep.domain.identity import canonical_uri
 #: URIs that are Python objects at once.
 _AT_ONCE: Final = 50_000
 
+PREFIX: Final = b"doc_"
+_BYTES: Final = 32
+_DIGEST: Final = type(sha256()).digest
+
 #: A path that stands in the canonical form of a URI as it is, whatever comes before it: no query, no fragment, nothing
 #: that is refused, and a path beyond doubt.
 _PLAIN: Final = r"^[^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*/[^/?#\x00-\x20\x7f][^?#\x00-\x20\x7f]*$"
@@ -23,21 +28,29 @@ _PLAIN: Final = r"^[^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*/[^/?#\x00-\x20\x7
 
 def document_ids(uris: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     """As `domain.identity` has them: `document_id(canonical_uri(uri))`."""
-    found = []
-    for some in _portions(uris):
-        ids = ["doc_" + sha256(each).hexdigest() for each in _canonical(some).cast(pa.binary()).to_pylist()]
-        found.append(pa.array(ids, pa.string()))
-    return pa.chunked_array(found, pa.string())
+    return pa.chunked_array([_ids(_digests(_canonical(some))) for some in _portions(uris)], pa.string())
 
 
 def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]:
     """As `domain.identity.bucket_of` has them."""
     if buckets < 1:
         raise ValueError("a route needs at least one bucket")
-    heads = [
-        b"".join([sha256(each).digest()[:4] for each in some.cast(pa.binary()).to_pylist()]) for some in _portions(ids)
-    ]
-    return np.frombuffer(b"".join(heads), ">i4").astype(np.int32) % np.int32(buckets)
+    heads = [np.frombuffer(_digests(some), ">i4")[:: _BYTES // 4] for some in _portions(ids)]
+    return (np.concatenate([np.empty(0, ">i4"), *heads]) % np.int32(buckets)).astype(np.int32)
+
+
+def _digests(texts: Any) -> bytes:
+    """One behind the other. Nothing is called for each but what hashes it."""
+    return b"".join(map(_DIGEST, map(sha256, texts.cast(pa.binary()).to_pylist())))
+
+
+def _ids(digests: bytes) -> Any:
+    count = len(digests) // _BYTES
+    texts = np.empty((count, len(PREFIX) + 2 * _BYTES), np.uint8)
+    texts[:, : len(PREFIX)] = np.frombuffer(PREFIX, np.uint8)
+    texts[:, len(PREFIX) :] = np.frombuffer(hexlify(digests), np.uint8).reshape(count, -1)
+    ends = np.arange(count + 1, dtype=np.int32) * texts.shape[1]
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(texts))
 
 
 def _canonical(uris: Any) -> Any:

@@ -16,7 +16,7 @@ from instep.document_state.cuts import cut_columns
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.domain import manifest
 from instep.domain.identity import as_named_now, bucket_of, canonical_uri, document_id
-from instep.domain.manifest import UNREAD, Action, Difference, ManifestEntry, SourceDocument, decode_changes
+from instep.domain.manifest import UNREAD, Action, Difference, ManifestEntry, SourceDocument
 from instep.domain.planning import MAX_SLICES_PER_ENTITY, SLICE_ROWS_MIN, SliceSizing, cut_documents
 
 URIS = [f"file:///docs/{n}.md" for n in range(8)]
@@ -69,7 +69,7 @@ def test_columns_are_compared_as_rows_are(
     assert len(by_columns.changes) == len(by_rows.changes)
     for at, each in enumerate(by_rows.changes):
         assert by_columns.changes[at] == each
-    assert by_columns.changes[:2] == list(by_rows.changes[:2])
+    assert list(by_columns.changes[:2]) == list(by_rows.changes[:2])
 
 
 def as_rows(found: Difference) -> Difference:
@@ -151,8 +151,8 @@ def test_columns_are_cut_as_rows_are(
     found = difference(listed_columns(listed), record(entries), {}, complete=True, buckets=buckets)
     sizing = SliceSizing(800, slice_rows, factor)
     by_rows, by_columns = cut_documents(list(found.changes), sizing), cut_columns(found.changes, sizing)  # type: ignore[arg-type]  # they are columns
-    assert by_columns == by_rows
-    assert [decode_changes(each.payload) for each in by_columns] == [decode_changes(each.payload) for each in by_rows]
+    assert by_columns == [replace(each, payload=b"") for each in by_rows]
+    assert [list(each.changes) for each in by_columns] == [each.changes for each in by_rows]
 
 
 def test_slices_of_columns_grow_rather_than_pass_the_limit() -> None:
@@ -167,7 +167,7 @@ def test_a_listing_in_columns_is_a_sequence_of_documents() -> None:
     listed = [SourceDocument(uri, 1, "1", "there") for uri in URIS]
     columns = listed_columns([*listed, listed[0]._replace(version="2")])
     assert list(columns) == listed
-    assert (columns[0], columns[-1], columns[1:3]) == (listed[0], listed[-1], listed[1:3])
+    assert (columns[0], columns[-1], list(columns[1:3])) == (listed[0], listed[-1], listed[1:3])
     assert all(
         isinstance(each.action, Action)
         for each in difference(columns, Record.nothing(), {}, complete=True, buckets=1).changes

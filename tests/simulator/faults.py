@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from instep.errors import InstepError, Transient, Unknown
 from instep.ledger.ledger import Ledger
+from instep.ledger.plans import PlanLost
 from instep.ledger.transaction import Store
 
 from .scheduler import Crash, Process, Scheduler
@@ -30,6 +31,7 @@ READS = frozenset(
             "jobs.unfinished",
             "open_parts.on",
             "slices.holds",
+            "plans.changes",
             "checkpoints.get",
             "documents.entries",
             "documents.totals",
@@ -78,6 +80,7 @@ EFFECTS = (
         "jobs.start",
         "slices.give_back",
         "slices.split",
+        "plans.changes",
     ),
     *("leases.acquire", "leases.transfer", "leases.renew", "parts.adopt", "instances.new"),
     *("workers.register", "workers.heartbeat", "workers.bury", "sweep", "workers.retire"),
@@ -264,6 +267,8 @@ class Port:
         if fault in _DELAYS:
             delay = self._pause if "PAUSE" in fault.name else partial(process.sleep, random.expovariate(1 / 20_000))
             return _delayed(effect, delay, after=fault.name.endswith("AFTER"))
+        if fault is Fault.LOST and name == "plans.changes":
+            raise PlanLost("injected: its file is lost")
         if fault is Fault.REFUSED or (name in READS and fault is not Fault.TWICE):
             raise Transient("injected: no effect")
         if fault is Fault.NOTHING:

@@ -43,7 +43,10 @@ class _Rows(Sequence[Row], Generic[Row]):
     def __getitem__(self, at: slice) -> Sequence[Row]: ...
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
+            start, stop, step = at.indices(len(self))
+            if step == 1:
+                return type(self)(self.table.slice(start, max(0, stop - start)))
+            return [self[place] for place in range(start, stop, step)]
         place = range(len(self))[at]
         return self._row([column[place].as_py() for column in self.table.columns])
 

@@ -1,4 +1,4 @@
-"""`domain.planning.cut_documents` over columns: slices know the rows of their changes, and encode them when stored."""
+"""`domain.planning.cut_documents` over columns: slices know the rows of their changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from instep.document_state.columns import ChangeColumns
 from instep.document_state.identities import PREFIX
 from instep.domain.jobs import SlicePlan
-from instep.domain.manifest import Action, encode_changes
+from instep.domain.manifest import Action
 from instep.domain.planning import SliceSizing, grown, slices_allowed
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -47,7 +47,7 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
                     units=stop - first,
                     work=max(1, round(int(ends[stop] - ends[first]) * sizing.work_factor)),
                     priority=priority,
-                    payload=partial(_encoded, table, order[first:stop]),
+                    columns=partial(_taken, table, order[first:stop]),
                 )
             )
             first = stop
@@ -55,9 +55,7 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
 
 
 def _order(table: pa.Table) -> Numbers:
-    """By bucket and id. Ids are hashes: as a rule their beginnings tell them apart, and numbers are sorted in a tenth of
-    the time.
-    """
+    """By bucket and id. Ids are hashes: as a rule their beginnings tell them apart, and numbers are sorted sooner."""
     ids: Any = table["document_id"]
     numbers = _numbered(ids, _numbers(table["bucket"]))
     if numbers is not None:
@@ -69,8 +67,9 @@ def _order(table: pa.Table) -> Numbers:
 
 
 def _numbered(ids: Any, buckets: Numbers) -> npt.NDArray[np.uint64] | None:
-    """A number for each id that is in its order: the bucket, and the first bytes of the hash. None if one is no hash."""
-    least, most = pc.min_max(pc.binary_length(ids)).as_py().values()
+    """A number for each id, in its order: the bucket, and the first bytes of the hash. None if one is no hash."""
+    lengths: Any = pc.min_max(pc.binary_length(ids))
+    least, most = lengths.as_py().values()
     if least is None or least != most or least < len(PREFIX) + _DIGITS or buckets.max() >= 1 << 16:
         return None
     digits = np.concatenate([_beginnings(each, most) for each in ids.chunks])
@@ -116,9 +115,9 @@ def _runs(start: int, stop: int, ends: Numbers, most: int) -> Iterator[int]:
         yield start
 
 
-def _encoded(table: pa.Table, rows: Numbers) -> bytes:
+def _taken(table: pa.Table, rows: Numbers) -> ChangeColumns:
     places: Any = pa.array(rows)
-    return encode_changes(list(ChangeColumns(table.take(places))))
+    return ChangeColumns(table.take(places))
 
 
 def _numbers(column: Any) -> Numbers:

@@ -49,8 +49,8 @@ def _ids(digests: bytes) -> Any:
     texts = np.empty((count, len(PREFIX) + 2 * _BYTES), np.uint8)
     texts[:, : len(PREFIX)] = np.frombuffer(PREFIX, np.uint8)
     texts[:, len(PREFIX) :] = np.frombuffer(hexlify(digests), np.uint8).reshape(count, -1)
-    ends = np.arange(count + 1, dtype=np.int32) * texts.shape[1]
-    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(texts))
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(texts.shape[1])
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends.data), pa.py_buffer(texts.data))
 
 
 def _canonical(uris: Any) -> Any:

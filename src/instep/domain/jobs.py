@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from instep.domain.clock import Timing
 from instep.domain.counts import Counts
+from instep.domain.manifest import DocumentChange, decode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, Lately
 
@@ -94,26 +95,14 @@ def half_ids(slice_id: str) -> tuple[str, str]:
     return f"{slice_id}a", f"{slice_id}b"
 
 
-class _Payload:
-    """Bytes, or what makes them whenever they are asked for: a plan of a large corpus holds no copy of it."""
-
-    def __get__(self, plan: SlicePlan | None, owner: type[SlicePlan]) -> bytes:
-        if plan is None:
-            raise AttributeError("a payload has no default")
-        value: bytes | Callable[[], bytes] = plan.__dict__["payload"]
-        return value() if callable(value) else value
-
-    def __set__(self, plan: SlicePlan, value: bytes | Callable[[], bytes]) -> None:
-        plan.__dict__["payload"] = value
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SlicePlan:
     """A slice as planned: stored in the ledger and never computed again by a retry.
 
     `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning open-ended; `payload`
     holds the document changes (see `manifest.encode_changes`), or the bounds of rows (see `rows.encode_row_slice`;
-    `lower` and `upper` are '' then). `units` is 0 if they were not counted before reading.
+    `lower` and `upper` are '' then). Of a large plan there is no payload: `columns` gives the changes. `units` is 0 if
+    they were not counted before reading.
     """
 
     index: int
@@ -123,7 +112,13 @@ class SlicePlan:
     units: int
     work: int
     priority: int
-    payload: _Payload = _Payload()
+    payload: bytes = b""
+    columns: Callable[[], Sequence[DocumentChange]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def changes(self) -> Sequence[DocumentChange]:
+        """The changes of a slice of documents."""
+        return decode_changes(self.payload) if self.columns is None else self.columns()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.promotion_rules import LOSS_WINDOW
@@ -227,7 +227,12 @@ def encode_changes(changes: Sequence[DocumentChange]) -> bytes:
 
 
 def decode_changes(payload: bytes) -> list[DocumentChange]:
-    return [DocumentChange(_ACTIONS[row[0]], *row[1:]) for row in unpack(payload)]
+    return changes_of(unpack(payload))
+
+
+def changes_of(rows: Iterable[Sequence[Any]]) -> list[DocumentChange]:
+    """The changes that a payload has, unpacked."""
+    return [DocumentChange(_ACTIONS[row[0]], *row[1:]) for row in rows]
 
 
 def by_bucket(changes: Iterable[DocumentChange]) -> Iterator[tuple[int, list[DocumentChange]]]:

@@ -162,7 +162,7 @@ def encode_row_slice(part: RowSlice) -> bytes:
 def decode_row_slice(payload: bytes) -> RowSlice | None:
     """None for the payload of a slice of documents."""
     value = unpack(payload)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or "slice" not in value:
         return None
     lower, upper = map(decode_bound, value["range"])
     window = Window(*value["window"]) if value["window"] else None

@@ -12,7 +12,7 @@ from typing import Any, Self
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts, digest
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import ManifestEntry, decode_changes
+from instep.domain.manifest import DocumentChange, ManifestEntry, decode_changes
 from instep.domain.promotion_rules import NEEDED, Loss
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
@@ -221,8 +221,8 @@ class EntitySetup(ABC):
         """Create the empty physical index; nothing happens if it exists."""
 
     @abstractmethod
-    def wave_slice(self, claim: Claim) -> WaveSlice:
-        """A claimed slice with its work decoded."""
+    def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
+        """A claimed slice with its work decoded: `changes` reads those of documents by the payload."""
 
     def changed_since(self, ledger: Ledger, part: JobPart) -> Sequence[SlicePlan]:
         """The changes that bring the part's index up to date with the source, according to the instance's record.

@@ -231,6 +231,16 @@ def strand(
     _end_failed(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, error=error, retry=False)
 
 
+def abandon(
+    setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, why: str
+) -> None:
+    """End a part with open slices that this worker has begun and nobody can continue: its plan is lost, for example.
+    What is left is planned anew.
+    """
+    _, part = _seal(setup, lease, context, heartbeat)
+    give_up(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, why=why)
+
+
 def _end_failed(
     setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
 ) -> None:

@@ -105,7 +105,7 @@ class LiveRefresh:
             rank=0,
             payload=plan.payload,
         )
-        return self.setup.wave_slice(claim)
+        return self.setup.wave_slice(claim, lambda _: plan.changes)
 
     def _write(self, served: JobPart, slices: Sequence[WaveSlice]) -> None:
         context, setup = self.context, self.setup

@@ -171,6 +171,8 @@ class _Run:
         self._left: dict[PartitionRef, int] = {}
         #: The last job that each partition was worked on in.
         self._taken: dict[PartitionRef, str] = {}
+        #: Partitions whose plan was lost: that is mended once.
+        self._unplanned: set[PartitionRef] = set()
         self.results: dict[PartitionRef, EntityResult] = {}
         self.problems: dict[PartitionRef, InstepError] = {}
 
@@ -263,7 +265,9 @@ class _Run:
         self._work(start, worker)
         self.problems |= worker.problems
         # A resumed or joined job keeps its old plan: later changes get a second job.
-        done = {ref for ref in start.created if not self._goes_on(start.todo[ref])} | start.settled
+        again = worker.unplanned - self._unplanned
+        self._unplanned |= again
+        done = {ref for ref in start.created - again if not self._goes_on(start.todo[ref])} | start.settled
         left = [ref for ref in todo if ref not in done]
         return self._plan_again({ref: todo[ref] for ref in left}, start.taken)
 

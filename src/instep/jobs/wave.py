@@ -413,7 +413,7 @@ class WaveRunner:
         return with_retries(call, clock=self._clock, pauses=self._pauses, allowed=require)
 
     def _wave(self, claims: Sequence[Claim]) -> Wave:
-        slices = tuple(map(self._setup.wave_slice, claims))
+        slices = tuple(self._setup.wave_slice(each, self._ledger.plans.changes) for each in claims)
         tasks = tasks_of(sum(each.work for each in slices), self._pace)
         part = self._part
         return Wave(

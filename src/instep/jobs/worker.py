@@ -11,7 +11,7 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.jobs.finish import finish, strand
+from instep.jobs.finish import abandon, finish, strand
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
@@ -21,6 +21,7 @@ from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.want_scheduler import fail_wants_of
 from instep.jobs.wave import Outage, WaveRunner
+from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
 from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
@@ -53,6 +54,8 @@ class Worker:
         self.refused = 0
         #: Errors of partitions that a run could not work on.
         self.problems: dict[PartitionRef, InstepError] = {}
+        #: Partitions whose part has ended because its plan is lost.
+        self.unplanned: set[PartitionRef] = set()
         self.membership = Membership(setups, context, kind)
         self._swept: float | None = None
 
@@ -257,9 +260,13 @@ class Worker:
             ledger.jobs.start(each.job_id)
         if each.pending:
             self.membership.live_refresh(each.key).keep_served(part_context.part)
-            return self._circuit(part_context).wait() <= 0 and self._runner(each, part_context).run(
-                each, partial(self._progress, each.key)
-            )
+            if self._circuit(part_context).wait() > 0:
+                return False
+            try:
+                return self._runner(each, part_context).run(each, partial(self._progress, each.key))
+            except PlanLost as error:
+                self._abandon(each, part_context, error)
+                return True
         notes = finish(
             part_context.setup,
             part_context.lease,
@@ -281,6 +288,21 @@ class Worker:
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
         self.membership.forget(each.key)
         return True
+
+    def _abandon(self, each: OpenPart, part_context: PartContext, error: PlanLost) -> None:
+        """End a part whose plan is lost. What is left to do is planned anew: by the run, or for its want."""
+        ref = each.part.ref
+        abandon(
+            part_context.setup,
+            part_context.lease,
+            self._context,
+            worker_id=self.id,
+            heartbeat=self.membership.heartbeat,
+            why=error.what,
+        )
+        self._context.progress.say(ref.label, f"{error.what}; what is left to do is planned anew")
+        self.membership.forget(each.key)
+        self.unplanned.add(ref)
 
     def _runner(self, each: OpenPart, part_context: PartContext) -> WaveRunner:
         if part_context.runner is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import Engine
 
 from instep.domain.clock import TIMING, Timing
@@ -23,6 +25,7 @@ from instep.ledger.open_parts import OpenParts
 from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
+from instep.ledger.plans import Plans
 from instep.ledger.slices import Slices
 from instep.ledger.status_keys import StatusKeys
 from instep.ledger.sweep import Swept
@@ -44,15 +47,21 @@ class Ledger:
     """
 
     def __init__(
-        self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING, bases: BaseFiles | None = None
+        self,
+        engine: Engine,
+        dialect: SqlDialect,
+        timing: Timing = TIMING,
+        bases: BaseFiles | None = None,
+        plans: Path | None = None,
     ) -> None:
         self.database = database = Database(engine, dialect, timing, snapshots.follow)
         self.workers = Workers(database)
         self.jobs = Jobs(database)
         self.leases = Leases(database)
-        self.parts = Parts(database)
+        self.plans = Plans(database, plans)
+        self.parts = Parts(database, self.plans)
         self.open_parts = OpenParts(database)
-        self.slices = Slices(database)
+        self.slices = Slices(database, self.plans)
         self.documents = Documents(database, bases)
         self.failures = Failures(database)
         self.losses = Losses(database)

@@ -104,7 +104,8 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(engine, SqliteDialect(clock, str(path)), timing, BaseFiles(path.parent / f"{path.stem}-documents"))
+    beside = path.parent / f"{path.stem}-documents"
+    return Ledger(engine, SqliteDialect(clock, str(path)), timing, BaseFiles(beside), beside)
 
 
 def _absent(path: Path) -> bool:

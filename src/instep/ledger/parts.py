@@ -22,9 +22,10 @@ from instep.ledger import job_moves, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
 from instep.ledger.leases import Lease
+from instep.ledger.plans import Plans, payload_of
 from instep.ledger.slice_rows import PENDING, PROCESSING
 from instep.ledger.tables import PART_ENDS, checkpoints, instances, job_parts, jobs, slice_work, slices
-from instep.ledger.transaction import Store, Transaction, reads, writes
+from instep.ledger.transaction import Database, Store, Transaction, reads, writes
 
 #: Payloads that are in memory at once.
 _PAYLOADS: Final = 50
@@ -48,8 +49,11 @@ class Parts(Store):
     lease.
     """
 
-    @writes
-    def plan(self, tx: Transaction, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
+    def __init__(self, database: Database, plans: Plans) -> None:
+        super().__init__(database)
+        self._plans = plans
+
+    def plan(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         """Store parts and slices; INITIALIZING → READY, in one transaction. Shows each part's epoch.
 
         `rank` is given by priority, then largest work first (LPT), then number. The first half of the
@@ -62,6 +66,12 @@ class Parts(Store):
         less than the job's `created_at`); and never less than the floor. Then what the parts miss: these wait for it
         from the beginning. `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
+        found = [replace(each, slices=self._plans.written(job_id, each.slices)) for each in parts]
+        self._plan(job_id, found, stagger=stagger)
+        self._plans.clear()
+
+    @writes
+    def _plan(self, tx: Transaction, job_id: str, parts: Sequence[NewPart], *, stagger: bool) -> None:
         state = job_moves.demand(tx, job_id)
         job_moves.demand_move(job_id, state, JobState.READY)
         for new in sorted(parts, key=lambda each: str(each.part.ref)):
@@ -79,13 +89,16 @@ class Parts(Store):
         missed = [each for new in parts for each in new.missed]
         instance_rows.begin(tx, job_id, [new.part for new in parts], missed, _created_at(tx, job_id))
 
-    @writes
-    def extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
+    def extend(self, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
         """More slices, behind those that it has, which have to be done: of what came after the part was planned. They
         are claimable at once, and the part has no elected finisher any more. Raises `Fenced` if the part's
         epoch is not the lease's any more, `Conflict` if the part has open slices or has ended, or if the job is not
         RUNNING.
         """
+        self._extend(part, self._plans.written(job_id, more), job_id=job_id)
+
+    @writes
+    def _extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
         state = job_moves.demand(tx, job_id)
         stored = _stored(tx, job_id, part)
         lease_rows.demand_epoch(tx, job_id, part)
@@ -138,10 +151,8 @@ class Parts(Store):
         _update(tx, job_id, ref, finisher=worker_id)
         return True
 
-    @writes
     def finish(
         self,
-        tx: Transaction,
         job_id: str,
         part: JobPart,
         state: JobState,
@@ -170,6 +181,27 @@ class Parts(Store):
         `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance
         that does not take what is to be promoted (what it waited for has failed, say). The part stays open then.
         """
+        after = self._finish(
+            job_id, part, state, worker_id=worker_id, promote=promote, whole=whole, error=error, retry=retry
+        )
+        if after.ended:
+            self._plans.clear()
+        return after
+
+    @writes
+    def _finish(
+        self,
+        tx: Transaction,
+        job_id: str,
+        part: JobPart,
+        state: JobState,
+        *,
+        worker_id: str,
+        promote: bool,
+        whole: bool,
+        error: str | None,
+        retry: bool,
+    ) -> JobState:
         if state not in PART_ENDS:
             raise ValueError(f"{state} is not an end of a part")
         before = job_moves.demand(tx, job_id)
@@ -288,7 +320,7 @@ def _insert_slices(
     tx.connection.execute(insert(slices), hot)
     for start in range(0, count, _PAYLOADS):
         cold = [
-            {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": each.payload}
+            {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": payload_of(each)}
             for slice_id, _, each in ranked[start : start + _PAYLOADS]
         ]
         tx.connection.execute(insert(slice_work), cold)

@@ -29,6 +29,7 @@ from instep.ledger import documents, failures, job_moves, leases
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
 from instep.ledger.jobs import request_stop
 from instep.ledger.paging import beyond, on
+from instep.ledger.plans import Plans
 from instep.ledger.slice_rows import (
     PENDING,
     back_to_pending,
@@ -38,7 +39,7 @@ from instep.ledger.slice_rows import (
     one_more,
 )
 from instep.ledger.tables import job_parts, job_workers, slice_work, slices
-from instep.ledger.transaction import Store, Transaction, batches, reads, writes, writes_at_once
+from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes, writes_at_once
 
 # By their ids alone: with a condition on the worker, PostgreSQL compares each of them with all that this has in work.
 _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence, slices.c.worker_id).where(
@@ -90,6 +91,10 @@ class PartlyDone(Exception):
 
 class Slices(Store):
     """The units of work of jobs. Each write about one shows the fence under which it was claimed."""
+
+    def __init__(self, database: Database, plans: Plans) -> None:
+        super().__init__(database)
+        self._plans = plans
 
     @writes_at_once
     def claim(
@@ -178,7 +183,9 @@ class Slices(Store):
         # Jobs are locked before slices.
         for job in sorted({each.job_id for each in claims if spent and each.worn_out}):
             job_moves.lock(tx, job)
-        for job, reason in _give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay).items():
+        for job, reason in _give_back(
+            tx, self._plans, claims, worker_id, error=error, spent=spent, delay=delay
+        ).items():
             request_stop(tx, job, reason)
 
     @writes
@@ -189,7 +196,7 @@ class Slices(Store):
         row = lock(tx, [claim.slice_id]).get(claim.slice_id)
         if row is None or not is_in(SliceState.PROCESSING, row, claim.fence, worker_id):
             return False
-        cut = halves(_works_of(tx, [row])[row.id])
+        cut = halves(_works_of(tx, self._plans, [row])[row.id])
         if cut is None:
             return False
         _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
@@ -298,7 +305,14 @@ def _complete_rest(
 
 
 def _give_back(
-    tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+    tx: Transaction,
+    plans: Plans,
+    claims: Sequence[Claim],
+    worker_id: str,
+    *,
+    error: str | None,
+    spent: bool,
+    delay: int,
 ) -> dict[str, str]:
     """Returns the jobs that have to stop, and why."""
     found = lock(tx, (each.slice_id for each in claims))
@@ -315,12 +329,14 @@ def _give_back(
         return {}
     tried, worn_out = by_wear(held)
     back_to_pending(tx, tried, at | one_more(error))
-    return _take_apart(tx, worn_out, error, at["claimable_at"])
+    return _take_apart(tx, plans, worn_out, error, at["claimable_at"])
 
 
-def _take_apart(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, claimable_at: int) -> dict[str, str]:
+def _take_apart(
+    tx: Transaction, plans: Plans, rows: Sequence[Row[Any]], error: str | None, claimable_at: int
+) -> dict[str, str]:
     """Returns the jobs that have to stop, and why."""
-    works, stop, stuck = _works_of(tx, rows), dict[str, str](), list[Row[Any]]()
+    works, stop, stuck = _works_of(tx, plans, rows), dict[str, str](), list[Row[Any]]()
     for row in rows:
         last = error or row.error
         result = take_apart(works[row.id], PartitionRef.parse(row.ref), row.attempts, last)
@@ -366,14 +382,17 @@ class _HalfState:
     error: str | None
 
 
-def _works_of(tx: Transaction, rows: Sequence[Row[Any]]) -> dict[str, SliceWork]:
+def _works_of(tx: Transaction, plans: Plans, rows: Sequence[Row[Any]]) -> dict[str, SliceWork]:
+    """What they have to do, by value: it may be cut."""
     found: dict[str, Row[Any]] = {}
     for some in batches(row.id for row in rows):
         stored = tx.connection.execute(select(slice_work).where(slice_work.c.slice_id.in_(some)))
         found.update((each.slice_id, each) for each in stored)
     works = ((row, found[row.id]) for row in rows)
     return {
-        row.id: SliceWork(row.id, row.units, row.work, stored.lower_bound, stored.upper_bound, stored.payload)
+        row.id: SliceWork(
+            row.id, row.units, row.work, stored.lower_bound, stored.upper_bound, plans.by_value(stored.payload)
+        )
         for row, stored in works
     }
 

@@ -12,7 +12,7 @@ from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
-from instep.domain.manifest import ManifestEntry
+from instep.domain.manifest import DocumentChange, ManifestEntry, decode_changes
 from instep.domain.planning import Measured
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
@@ -39,6 +39,7 @@ from instep.ledger.open_parts import OpenParts
 from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import NewPart, Parts
+from instep.ledger.plans import Plans
 from instep.ledger.slices import SlicePlace, Slices, SliceView
 from instep.ledger.status_keys import StatusKeys, StatusRow
 from instep.ledger.sweep import Swept
@@ -261,6 +262,12 @@ class _Paces(_Kept, Paces):
     def of(self, entity: str, how: str) -> list[Measured]:
         with self._lock:
             return [each for key, each in sorted(self._tables.paces.items()) if key[:2] == (entity, how)]
+
+
+class _Plans(_Kept, Plans):
+    def changes(self, payload: bytes) -> Sequence[DocumentChange]:
+        """The model has no files."""
+        return decode_changes(payload)
 
 
 class _Slices(_Kept, Slices):
@@ -542,6 +549,7 @@ class ModelLedger(Ledger):
         self.workers = _Workers(self._tables, self._lock)
         self.jobs = _Jobs(self._tables, self._lock)
         self.leases = _Leases(self._tables, self._lock)
+        self.plans = _Plans(self._tables, self._lock)
         self.parts = _Parts(self._tables, self._lock)
         self.open_parts = _OpenParts(self._tables, self._lock)
         self.losses = _Losses(self._tables, self._lock)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, SliceStatus
+from instep.domain.manifest import encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.retries import (
     ATTEMPTS_OF_HALVES,
@@ -25,7 +26,9 @@ from tests.simulator.model.tables import PartRow, SliceRow, Tables
 
 
 def insert(tables: Tables, row: SliceRow) -> None:
-    """A new PENDING slice."""
+    """A new PENDING slice, with what it has to do by value."""
+    if row.plan.columns is not None:
+        row.plan = replace(row.plan, payload=encode_changes(list(row.plan.changes)), columns=None)
     part = tables.part_of(row)
     tables.slices[row.id] = row
     part.slices[SliceState.PENDING] += 1

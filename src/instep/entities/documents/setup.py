@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import ManifestEntry, decode_changes
+from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
@@ -45,8 +45,8 @@ class DocumentSetup(DocumentAdapters):
     def create(self, physical: str) -> None:
         self.target.create(physical, self.dimensions, self.buckets)
 
-    def wave_slice(self, claim: Claim) -> WaveSlice:
-        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
+    def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, changes(claim.payload))
 
     def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
         return changes.changed_since(self, ledger, part)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import ManifestEntry
+from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import index_name
 from instep.domain.rows import RowSlice, Selection, decode_row_slice
@@ -77,7 +77,7 @@ class TableSetup(TableAdapters):
     def create(self, physical: str) -> None:
         self.target.create(physical, self.specs)
 
-    def wave_slice(self, claim: Claim) -> WaveSlice:
+    def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         rows = decode_row_slice(claim.payload)
         assert rows is not None, "a job on a table has slices of rows"
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from instep.document_state.columns import ChangeColumns
 from instep.domain.waves import WaveSlice
 
 
@@ -65,6 +66,8 @@ CHUNK_SCHEMA = pa.schema(
 def change_batch(part: WaveSlice) -> pa.RecordBatch:
     """The changes of a slice as one batch of `CHANGE_SCHEMA`."""
     changes = part.changes
+    if isinstance(changes, ChangeColumns):
+        return _of_columns(part.slice_id, changes.table)
     columns: list[Sequence[Any]] = [
         [part.slice_id] * len(changes),
         [str(change.action) for change in changes],
@@ -78,3 +81,10 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANGE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
+
+
+def _of_columns(slice_id: str, changes: pa.Table) -> pa.RecordBatch:
+    """The same of changes that are columns already."""
+    own = pa.repeat(pa.scalar(slice_id), changes.num_rows)
+    told: list[Any] = [changes[each.name].cast(each.type).combine_chunks() for each in list(CHANGE_SCHEMA)[1:]]
+    return pa.RecordBatch.from_arrays([own, *told], schema=CHANGE_SCHEMA)

@@ -1,0 +1,183 @@
+"""Plans: what the slices of documents are to do.
+
+The changes of a small plan are in the rows of its slices. Those of a large one are in a file beside the ledger, in
+Arrow columns, slice by slice; a slice's row says where in the file, and the digest of these bytes. A ledger without a
+folder has the same columns in the rows.
+
+A file is written as a whole before the transaction that stores the slices, and its name begins with the id of its job,
+which the ledger knows before. So a file counts for as long as its job has not ended (a stopped one is resumed): all
+others are removed when a plan is stored, and when a job ends. A file that is lost or damaged is said so (`PlanLost`).
+Nothing but the plan is in it: its job is given up, and what is left to do is planned anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import select
+
+from instep.domain.jobs import SlicePlan
+from instep.domain.manifest import DocumentChange, changes_of, encode_changes
+from instep.domain.storable import pack, unpack
+from instep.errors import InstepError, UserError
+from instep.ledger.jobs import UNFINISHED
+from instep.ledger.tables import jobs
+from instep.ledger.transaction import Database, Store, Transaction, batches, reads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A plan of so many documents is written to a file.
+_FILE_ROWS: Final = 50_000
+
+_SUFFIX: Final = ".plan"
+#: How a stream of Arrow begins, and nothing that is packed does.
+_ARROW: Final = b"\xff\xff\xff\xff"
+
+
+class PlanLost(UserError):
+    """The plan of a job cannot be read any more."""
+
+
+class Plans(Store):
+    """The changes of slices of documents, wherever they are."""
+
+    def __init__(self, database: Database, folder: Path | None = None) -> None:
+        super().__init__(database)
+        self._folder = folder
+
+    def written(self, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
+        """The slices of a part of a job, as they are stored: those of a large plan refer to the file that is there now.
+        The ledger has the job, and no others may have its id.
+        """
+        columns = sum(each.units for each in slices if each.columns is not None)
+        return slices if self._folder is None or columns < _FILE_ROWS else _write(self._folder, job_id, slices)
+
+    def changes(self, payload: bytes) -> Sequence[DocumentChange]:
+        """The changes of a slice with this payload. Raises `PlanLost`."""
+        if payload.startswith(_ARROW):
+            return _decoded(payload)
+        value = unpack(payload)
+        return _decoded(self._read(value)) if isinstance(value, dict) else changes_of(value)
+
+    def by_value(self, payload: bytes) -> bytes:
+        """The payload of a slice that holds all that it has to do. Raises `PlanLost`."""
+        found = () if _holds_all(payload) else self.changes(payload)
+        return encode_changes(list(found)) if found else payload
+
+    def clear(self) -> None:
+        """Remove the files of jobs that have ended; what cannot be removed now is removed the next time."""
+        # Files first: the job of each was there before it.
+        with suppress(OSError, InstepError):
+            there = () if self._folder is None else self._folder.iterdir()
+            files = [(_job_of(each.name), each) for each in there if _SUFFIX in each.suffixes]
+            left = self._open({job_id for job_id, _ in files}) if files else set()
+            for job_id, each in files:
+                if job_id not in left:
+                    each.unlink(missing_ok=True)
+
+    @reads
+    def _open(self, tx: Transaction, job_ids: set[str]) -> set[str]:
+        found: set[str] = set()
+        for some in batches(sorted(job_ids)):
+            unfinished = select(jobs.c.id).where(jobs.c.id.in_(some), jobs.c.state.in_(UNFINISHED))
+            found.update(tx.connection.scalars(unfinished))
+        return found
+
+    def _read(self, place: dict[str, Any]) -> bytes:
+        name = str(place["plan"])
+        if self._folder is None:
+            raise _lost(name, "it was written beside another ledger")
+        try:
+            with (self._folder / name).open("rb") as file:
+                file.seek(place["at"])
+                found: bytes = file.read(place["bytes"])
+        except OSError as error:
+            raise _lost(name, error.strerror or type(error).__name__) from error
+        if _digest(found) != place["digest"]:
+            raise _lost(name, "its bytes are not those that were written")
+        return found
+
+
+def payload_of(plan: SlicePlan) -> bytes:
+    """The payload with which a slice is stored, if no file has its changes."""
+    return plan.payload if plan.columns is None else _encoded(plan.changes)
+
+
+def _holds_all(payload: bytes) -> bool:
+    if payload.startswith(_ARROW):
+        return False
+    value = unpack(payload)
+    return not (isinstance(value, dict) and "plan" in value)
+
+
+def _job_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _lost(name: str, why: str) -> PlanLost:
+    return PlanLost(
+        f"the plan of job {_job_of(name)} is lost or damaged ({name}: {why})",
+        hint="Run again: what is left to do is planned anew.",
+    )
+
+
+def _write(folder: Path, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
+    folder.mkdir(parents=True, exist_ok=True)
+    torn = folder / f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn"
+    whole, places, at = hashlib.blake2b(digest_size=16), dict[int, dict[str, Any]](), 0
+    try:
+        with torn.open("wb") as file:
+            for number, each in enumerate(slices):
+                if each.columns is None:
+                    continue
+                data = _encoded(each.changes)
+                places[number] = {"at": at, "bytes": len(data), "digest": _digest(data)}
+                at += file.write(data)
+                whole.update(data)
+            file.flush()
+            os.fsync(file.fileno())
+        name = f"{job_id}.{whole.hexdigest()}{_SUFFIX}"
+        torn.rename(folder / name)
+    except BaseException:
+        with suppress(OSError):
+            torn.unlink()
+        raise
+    return [
+        replace(each, payload=pack({"plan": name, **places[number]}), columns=None) if number in places else each
+        for number, each in enumerate(slices)
+    ]
+
+
+def _encoded(changes: Sequence[DocumentChange]) -> bytes:
+    import pyarrow as pa
+
+    from instep.document_state.columns import ChangeColumns
+
+    assert isinstance(changes, ChangeColumns), "a plan in columns"
+    table: pa.Table = changes.table.combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _decoded(data: bytes) -> Sequence[DocumentChange]:
+    import pyarrow as pa
+
+    from instep.document_state.columns import ChangeColumns
+
+    with pa.ipc.open_stream(data) as reader:
+        return ChangeColumns(reader.read_all())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,202 @@
+"""Plan files: each slice of a large plan does what was planned, or says that it cannot; nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from instep.document_state.columns import ChangeColumns, listed_columns
+from instep.document_state.cuts import cut_columns
+from instep.document_state.difference import Record, difference
+from instep.domain.jobs import JobState, SlicePlan
+from instep.domain.manifest import DocumentChange, SourceDocument
+from instep.domain.planning import SliceSizing
+from instep.errors import Conflict
+from instep.ledger import plans
+from instep.ledger.ledger import Ledger
+from instep.ledger.open import open_ledger
+from instep.ledger.parts import NewPart, Parts
+from instep.ledger.plans import PlanLost
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    claim_all,
+    end,
+    fail,
+    lease_of,
+    new_part,
+    outcome,
+    running,
+)
+from tests.doubles.ledger import MemoryLedger
+
+MANY = 40
+
+
+@dataclass
+class Place:
+    folder: Path
+
+    def open(self) -> Ledger:
+        return open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=VirtualClock(START))
+
+    def files(self) -> list[Path]:
+        return sorted((self.folder / "ledger-documents").glob("*"))
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_FILE_ROWS", MANY)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def large(documents: int = MANY) -> Sequence[SlicePlan]:
+    listed = listed_columns(SourceDocument(f"file:///docs/{number}.md", 100, "v1") for number in range(documents))
+    found = difference(listed, Record.nothing(), {}, complete=True, buckets=3)
+    assert isinstance(found.changes, ChangeColumns)
+    return cut_columns(found.changes, SliceSizing(100, asked=5))
+
+
+def planned(slices: Sequence[SlicePlan]) -> list[DocumentChange]:
+    return sorted(change for each in slices for change in each.changes)
+
+
+def read(ledger: Ledger) -> list[DocumentChange]:
+    return sorted(change for each in claim_all(ledger) for change in ledger.plans.changes(each.payload))
+
+
+def test_a_large_plan_is_a_file_which_goes_with_its_job(place: Place) -> None:
+    ledger = place.open()
+    part = running(ledger, slices := large())
+    (file,) = place.files()
+    assert file.name.startswith("job.")
+    claims = claim_all(ledger)
+    assert all(len(each.payload) < 200 for each in claims), "no documents are in the ledger"
+    assert sorted(change for each in claims for change in ledger.plans.changes(each.payload)) == planned(slices)
+    for each in claims:
+        changes = ledger.plans.changes(each.payload)
+        assert (len(changes), {change.bucket for change in changes}) == (each.units, {each.bucket})
+    by_value = [replace(each, payload=ledger.plans.by_value(each.payload)) for each in claims]
+    ledger.slices.complete(part, "ann", [outcome(each) for each in by_value], job_id="job")
+    assert end(ledger, part) is JobState.COMPLETED
+    assert place.files() == []
+
+
+def test_a_small_plan_and_one_of_a_ledger_without_a_folder_have_no_file(place: Place) -> None:
+    ledger = place.open()
+    running(ledger, slices := large(MANY - 1))
+    assert place.files() == []
+    assert read(ledger) == planned(slices)
+    memory = MemoryLedger(VirtualClock(START))
+    running(memory, slices := large())
+    assert read(memory) == planned(slices)
+
+
+@pytest.mark.parametrize("harm", ["lost", "torn", "value"])
+def test_a_lost_or_damaged_plan_is_told(place: Place, harm: str) -> None:
+    ledger = place.open()
+    running(ledger, slices := large())
+    (file,) = place.files()
+    data = file.read_bytes()
+    middle = len(data) // 2
+    if harm == "lost":
+        file.unlink()
+    else:
+        file.write_bytes(data[:middle] + (b"" if harm == "torn" else bytes([data[middle] ^ 1]) + data[middle + 1 :]))
+    found, lost = list[DocumentChange](), 0
+    for claim in claim_all(ledger):
+        try:
+            found += ledger.plans.changes(claim.payload)
+        except PlanLost:
+            lost += 1
+    assert lost == {"lost": len(slices), "torn": lost, "value": 1}[harm]
+    assert lost
+    assert set(found) < set(planned(slices))
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["too long", "worn out"])
+def test_a_slice_of_a_large_plan_is_cut_like_others(place: Place, *, spent: bool) -> None:
+    ledger = place.open()
+    part = running(ledger, slices := large())
+    if spent:
+        while len(ledger.slices.of_part("job", REF)) == len(slices):
+            ledger.slices.give_back(claim_all(ledger), "ann", error="no luck", spent=True)
+    else:
+        (claim, *others) = claim_all(ledger)
+        assert ledger.slices.split(claim, "ann")
+        ledger.slices.give_back(others, "ann", spent=False)
+    assert len(ledger.slices.of_part("job", REF)) > len(slices)
+    found: list[DocumentChange] = []
+    while claims := claim_all(ledger):
+        found += [change for each in claims for change in ledger.plans.changes(each.payload)]
+        values = [replace(each, payload=ledger.plans.by_value(each.payload)) for each in claims]
+        ledger.slices.complete(part, "ann", list(map(outcome, values)), job_id="job")
+    assert sorted(found) == planned(slices)
+
+
+def test_more_slices_of_a_part_are_another_file(place: Place) -> None:
+    ledger = place.open()
+    part = running(ledger, plans_of_others := large())
+    values = [replace(each, payload=ledger.plans.by_value(each.payload)) for each in claim_all(ledger)]
+    ledger.slices.complete(part, "ann", list(map(outcome, values)), job_id="job")
+    ledger.parts.extend(part, more := large(MANY + 7), job_id="job")
+    assert len(place.files()) == 2
+    assert read(ledger) == planned(more) != planned(plans_of_others)
+
+
+def test_a_stopped_job_keeps_its_plan_and_others_do_not_remove_it(place: Place) -> None:
+    ledger = place.open()
+    running(ledger, slices := large())
+    ledger.jobs.request_stop("job", "stopped by ann")
+    lease = lease_of(ledger, "bob", OTHER, job_id="other")
+    ledger.parts.plan("other", [NewPart(new_part(ledger, lease), large(MANY + 1))])
+    assert {each.name.partition(".")[0] for each in place.files()} == {"job", "other"}
+    ledger.jobs.start("job")
+    lease_of(ledger, "ann")
+    assert read(ledger) == planned(slices)
+
+
+def test_what_was_written_and_not_stored_goes_when_its_job_has_ended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after kill -9: between the file and the transaction, and in the middle of the file."""
+    ledger = place.open()
+    lease = lease_of(ledger, "ann")
+    part = new_part(ledger, lease)
+    with monkeypatch.context() as patched:
+        patched.setattr(Parts, "_plan", _refused)
+        with pytest.raises(Conflict):
+            ledger.parts.plan("job", [NewPart(part, large())])
+    (file,) = place.files()
+    torn = file.with_name("job.0.plan.torn")
+    torn.write_bytes(b"some")
+    ledger.plans.clear()
+    assert place.files() == sorted([file, torn]), "the job may be stored yet"
+    ledger.parts.plan("job", [NewPart(part, large(MANY + 1))])
+    assert len(place.files()) == 3
+    ledger.jobs.start("job")
+    assert read(ledger) == planned(large(MANY + 1))
+    fail(ledger, part)
+    assert place.files() == []
+
+
+def _refused(*_: object, **__: object) -> None:
+    raise Conflict("what was planned has changed")
+
+
+def test_files_that_are_no_plans_are_left_alone(place: Place) -> None:
+    ledger = place.open()
+    part = running(ledger, large())
+    base = place.folder / "ledger-documents" / f"{'0' * 32}.arrow"
+    base.write_bytes(b"a base")
+    fail(ledger, part)
+    assert place.files() == [base]

@@ -267,7 +267,8 @@ class Port:
         if fault in _DELAYS:
             delay = self._pause if "PAUSE" in fault.name else partial(process.sleep, random.expovariate(1 / 20_000))
             return _delayed(effect, delay, after=fault.name.endswith("AFTER"))
-        if fault is Fault.LOST and name == "plans.changes":
+        if name == "plans.changes" and fault is not Fault.REFUSED:
+            world.count("plans lost")
             raise PlanLost("injected: its file is lost")
         if fault is Fault.REFUSED or (name in READS and fault is not Fault.TWICE):
             raise Transient("injected: no effect")

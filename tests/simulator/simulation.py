@@ -452,7 +452,9 @@ class Simulation:
         process = self.start_run(names, wait=3600.0, options=PlanOptions(generation=generation), exact=True)
         self._scheduler.run(partial(_is_over, process), deadline=self._scheduler.now + QUIET)
         results: Any = process.result
-        return results is None or any(each.state is not None and not _in_vain(each) for each in results)
+        return results is None or any(
+            each.problem is not None or (each.state is not None and not _in_vain(each)) for each in results
+        )
 
     def _known(self) -> list[tuple[str | None, list[str]]]:
         """What is read, and all generations that there are, or that somebody wants, with the entities they are of."""

@@ -20,6 +20,7 @@ SOMETIMES = (
     "unknown commits",
     "found committed",
     "lost",
+    "plans lost",
     "late",
     "twice",
     "crash before",

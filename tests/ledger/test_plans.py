@@ -26,6 +26,7 @@ from tests.contracts.ledger.building import (
     START,
     VirtualClock,
     claim_all,
+    complete_all,
     end,
     fail,
     lease_of,
@@ -33,6 +34,7 @@ from tests.contracts.ledger.building import (
     outcome,
     running,
 )
+from tests.contracts.ledger.building import plans as plans_by_value
 from tests.doubles.ledger import MemoryLedger
 
 MANY = 40
@@ -200,3 +202,12 @@ def test_files_that_are_no_plans_are_left_alone(place: Place) -> None:
     base.write_bytes(b"a base")
     fail(ledger, part)
     assert place.files() == [base]
+
+
+def test_an_open_job_of_an_older_instep_is_finished(place: Place) -> None:
+    """It has the documents of all slices by value, however many they are."""
+    ledger = place.open()
+    part = running(ledger, plans_by_value(MANY))
+    assert place.files() == []
+    complete_all(ledger, part)
+    assert end(ledger, part) is JobState.COMPLETED

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption, QuietOption, user_text
+from instep.cli.options import EngineOption, JsonOption, ProjectOption, QuietOption, user_text
 from instep.cli.output import (
     Output,
     ago_text,
@@ -170,9 +170,7 @@ def resume(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOptio
 @app.command("retry")
 def retry(
     job_id: IdArgument,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
-    ] = None,
+    engine: EngineOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

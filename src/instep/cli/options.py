@@ -71,6 +71,9 @@ MetricsOption = Annotated[
         "--metrics", metavar="HOST:PORT", help="Serve what is counted here, for Prometheus.", show_default=False
     ),
 ]
+EngineOption = Annotated[
+    str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
+]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Do not end: index every change.", show_default=False)]
 EveryOption = Annotated[
     float, typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two looks at a source.")

@@ -63,28 +63,17 @@ def plan(
 
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)
+    options: dict[str, Any] = {
+        "full_refresh": full_refresh,
+        "retry_failures": retry_failures,
+        "allow_deletes": allow_deletes,
+        "allow_empty": allow_empty,
+        "generation": generation,
+    }
     with out.progress() as progress:
-        plans = opened.plan(
-            entities,
-            full_refresh=full_refresh,
-            retry_failures=retry_failures,
-            allow_deletes=allow_deletes,
-            allow_empty=allow_empty,
-            generation=generation,
-            explain=explain or save is not None,
-            progress=progress,
-        )
+        plans = opened.plan(entities, **options, explain=explain or save is not None, progress=progress)
     if save:
-        write_plan(
-            save,
-            opened.project,
-            plans,
-            full_refresh=full_refresh,
-            retry_failures=retry_failures,
-            allow_deletes=allow_deletes,
-            allow_empty=allow_empty,
-            generation=generation,
-        )
+        write_plan(save, opened.project, plans, options)
     shown = plans if explain else [each.model_copy(update={"changes": None}) for each in plans]
     out.result(shown, lambda: _show(out, plans, explain=explain))
     if save:
@@ -151,41 +140,21 @@ class SavedPlan:
 
     root: Path
     digests: dict[str, str]
-    full_refresh: bool
-    retry_failures: bool
-    allow_deletes: bool
-    allow_empty: bool
-    generation: str | None
+    options: dict[str, Any]
 
     @property
     def entities(self) -> list[str]:
         return [ref.partition("@")[0] for ref in self.digests]
 
 
-def write_plan(
-    file: Path,
-    project: Project,
-    plans: Sequence[Plan],
-    *,
-    full_refresh: bool,
-    retry_failures: bool,
-    allow_deletes: bool,
-    allow_empty: bool,
-    generation: str | None,
-) -> None:
+def write_plan(file: Path, project: Project, plans: Sequence[Plan], options: dict[str, Any]) -> None:
     from instep.answers.answer import as_json
 
     value: dict[str, Any] = {
         "format": _FORMAT,
         "instep": __version__,
         "root": str(project.root),
-        "options": {
-            "full_refresh": full_refresh,
-            "retry_failures": retry_failures,
-            "allow_deletes": allow_deletes,
-            "allow_empty": allow_empty,
-            "generation": generation,
-        },
+        "options": options,
         "plans": as_json([each for each in plans if each.problem is None]),
     }
     try:
@@ -209,11 +178,11 @@ def read_plan(file: Path) -> SavedPlan:
         return SavedPlan(
             root=Path(value["root"]),
             digests={str(each["ref"]): str(each["digest"]) for each in value["plans"]},
-            full_refresh=bool(options["full_refresh"]),
-            retry_failures=bool(options["retry_failures"]),
-            allow_deletes=bool(options["allow_deletes"]),
-            allow_empty=bool(options.get("allow_empty", False)),
-            generation=options.get("generation"),
+            options={
+                **{name: bool(options[name]) for name in ("full_refresh", "retry_failures", "allow_deletes")},
+                "allow_empty": bool(options.get("allow_empty", False)),
+                "generation": options.get("generation"),
+            },
         )
     except (KeyError, TypeError):
         raise UserError("is no saved plan, or was changed", where=str(file), hint=hint) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
+    EngineOption,
     EveryOption,
     FullRefreshOption,
     GenerationOption,
@@ -38,9 +39,7 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[ENTITY|PLAN.json]...", help="Entities by name, or one saved plan; default: all."),
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
-    ] = None,
+    engine: EngineOption = None,
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
@@ -78,14 +77,16 @@ def run(
     """
     from instep.app import load
 
+    options: dict[str, Any] = {
+        "full_refresh": full_refresh,
+        "retry_failures": retry_failures,
+        "allow_deletes": allow_deletes,
+        "allow_empty": allow_empty,
+        "generation": generation,
+    }
+    chosen = {name for name, value in options.items() if value not in (False, None)}
     if watch:
-        if (
-            full_refresh
-            or retry_failures
-            or allow_empty
-            or generation is not None
-            or any(each.endswith(".json") for each in what or ())
-        ):
+        if chosen - {"allow_deletes"} or any(each.endswith(".json") for each in what or ()):
             raise UserError(
                 "--watch follows what changes from now on, and takes no plan, generation, --full-refresh, "
                 "--retry-failures or --allow-empty",
@@ -98,19 +99,15 @@ def run(
         return
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
-    if saved and (full_refresh or retry_failures or allow_deletes or allow_empty or generation is not None):
+    if saved and chosen:
         raise UserError("a saved plan has its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
     with terminate_like_ctrl_c(), out.progress() as progress:
         results = opened.run(
             saved.entities if saved else what,
-            full_refresh=saved.full_refresh if saved else full_refresh,
-            retry_failures=saved.retry_failures if saved else retry_failures,
-            allow_deletes=saved.allow_deletes if saved else allow_deletes,
-            allow_empty=saved.allow_empty if saved else allow_empty,
+            **(saved.options if saved else options),
             engine=engine,
             wait=wait,
-            generation=saved.generation if saved else generation,
             progress=progress,
             metrics=metrics,
             expected=saved.digests if saved else None,

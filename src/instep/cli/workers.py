@@ -11,6 +11,7 @@ import typer
 
 from instep.cli.options import (
     AllowDeletesOption,
+    EngineOption,
     EntitiesArgument,
     EveryOption,
     JsonOption,
@@ -96,9 +97,7 @@ def worker(
     watch: WatchOption = False,
     every: EveryOption = 2.0,
     allow_deletes: AllowDeletesOption = False,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
-    ] = None,
+    engine: EngineOption = None,
     threads: Annotated[
         int | None,
         typer.Option(

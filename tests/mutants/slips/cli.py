@@ -62,15 +62,15 @@ MUTANTS = [
     Mutant(
         "a saved plan is run without the options that it was made with",
         "cli/run.py",
-        "full_refresh=saved.full_refresh if saved else full_refresh,",
-        "full_refresh=full_refresh,",
+        "            **(saved.options if saved else options),\n",
+        "            **options,\n",
         _COMMANDS,
     ),
     Mutant(
         "a saved plan takes other options beside its own",
         "cli/run.py",
-        "    if saved and (full_refresh or retry_failures or allow_deletes or",
-        "    if saved and (",
+        "    if saved and chosen:\n",
+        "    if saved and not saved.digests:\n",
         (*_COMMANDS, "tests/cli/test_bus_commands.py"),
     ),
     Mutant(

@@ -132,6 +132,7 @@ class Container:
             prepare=self.prepare,
             counters=counters or Uncounted(),
             group=partial(group_of, self.project),
+            retention=self.project.retention,
         )
 
     @property

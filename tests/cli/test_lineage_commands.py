@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import time
@@ -242,6 +243,41 @@ def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say:
     assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
     assert "is there as of" in say("want", "Document"), "it is no stop"
     assert "What is stored is what the log leads to." in say("ledger", "verify")
+
+
+def month_old(place: Home, *job_ids: str) -> None:
+    """Let jobs have ended 31 days ago."""
+    ago = 31 * 24 * 3_600_000
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
+        for each in job_ids:
+            ledger.execute(
+                "UPDATE jobs SET created_at = created_at - ?, finished_at = finished_at - ? WHERE id = ?",
+                (ago, ago, each),
+            )
+
+
+def test_a_run_forgets_old_jobs_and_answers_say_so(place: Home, say: Say) -> None:
+    jobs = [str(place.run().job_id)]
+    for number in (2, 3):
+        place.path(number).write_text(f"Another text of {number}.")
+        jobs.append(str(place.run().job_id))
+    month_old(place, *jobs)
+    kept = answer(say, "gc", "--dry-run")
+    assert (kept["jobs"], kept["slices"] > 0, kept["collected"]) == (1, True, False)  # The newest stays, and the first.
+    assert "1 job with" in say("gc", "--dry-run")
+    place.path(4).write_text("Another text of 4.")
+    jobs.append(str(place.run().job_id))
+    assert [each["id"] for each in answer(say, "jobs")] == [jobs[3], jobs[0]]
+    origins = {number: answer(say, "why", "Document", place.uri(number)) for number in range(2, 6)}
+    forgotten = {number: each["forgotten"] for number, each in origins.items()}
+    assert [number for number, each in origins.items() if each["job"] is None] == [2, 3]
+    assert (forgotten[4], forgotten[5], forgotten[2]) == (None, None, forgotten[3])
+    assert [origins[number]["job"]["id"] for number in (4, 5)] == [jobs[3], jobs[0]]
+    day = datetime.fromtimestamp(forgotten[2] / 1000).astimezone().strftime("%Y-%m-%d")
+    assert re.search(f"job +before {day}.*: forgotten \\(retention: 30d\\)", say("why", "Document", place.uri(2)))
+    assert "Old ones are forgotten" in say("status", "--job", jobs[1], code=1)
+    assert answer(say, "ledger", "verify")["differences"] == []
+    assert "Nothing is old enough" in say("gc")
 
 
 def test_gc_lists_what_it_would_remove_and_removes_it(place: Home, say: Say) -> None:

@@ -268,3 +268,10 @@ def test_variants_must_say_their_type_in_the_schema() -> None:
     definitions = json_schema()["$defs"]
     for name in ("FilesSource", "LanceTarget", "HashingEmbed", "OpenAIEmbed", "SentenceTransformersEmbed"):
         assert "type" in definitions[name]["required"]
+
+
+def test_jobs_are_kept_for_as_long_as_their_losses_count() -> None:
+    assert project().retention == 30 * 24 * 3_600_000
+    assert project(retention="6h").retention == 6 * 3_600_000
+    with pytest.raises(ValidationError, match=r"not be less than `deletes.window` of Document, which is 6h"):
+        project(retention="5h")

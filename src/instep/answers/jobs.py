@@ -245,6 +245,9 @@ def _unit(of_tables: Iterable[bool]) -> str:
     return "unit" if len(found) > 1 else "row" if True in found else "document"
 
 
+_FORGOTTEN = " Old ones are forgotten: see `retention` in docs/configuration.md."
+
+
 def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
     """The job whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.jobs.get(wanted)
@@ -266,7 +269,7 @@ def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
     older = (
         f" Of a job older than the newest {SEARCHED_JOBS}, give the whole id." if len(newest) >= SEARCHED_JOBS else ""
     )
-    raise Missing(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}")
+    raise Missing(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}{_FORGOTTEN}")
 
 
 def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bool = False) -> JobState:

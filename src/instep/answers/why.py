@@ -41,7 +41,8 @@ class SatisfiedWant(Answer):
 
 class Provenance(Answer):
     """`row` has the columns that say where it comes from; of documents, `document` is what is recorded of its document
-    now, and of tables, `slice` is the one that it was in. What is null is not known any more.
+    now, and of tables, `slice` is the one that it was in. What is null is not known any more. `forgotten`: the job is
+    null because those of this partition that ended at that time or before were forgotten.
     """
 
     row: dict[str, Any]
@@ -51,6 +52,7 @@ class Provenance(Answer):
     physical: str
     instance: Instance | None
     job: WrittenBy | None
+    forgotten: int | None = None
     window: Window | None
     wants: tuple[SatisfiedWant, ...]
     inputs: tuple[Node, ...]
@@ -63,6 +65,7 @@ def provenance_answer(found: provenance.Provenance) -> Provenance:
         physical=found.physical,
         instance=instance_answer(found.behind.instance) if found.behind.instance else None,
         job=_written_by(found.job, found.part) if found.job and found.part else None,
+        forgotten=found.forgotten,
         window=Window.model_validate(found.window) if found.window else None,
         wants=tuple(map(_satisfied, found.behind.wants)),
         inputs=tuple(

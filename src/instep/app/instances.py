@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from instep.answers.why import Provenance
     from instep.jobs.collection import Garbage
 
-#: How long old instances and wants are kept unless told otherwise.
-KEEP = timedelta(days=30)
-
 
 class Instances:
     """The methods of `app.Instep` for instances."""
@@ -130,11 +127,13 @@ class Instances:
             time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
             return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
 
-    def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:
-        """Delete instances that were abandoned, and wants that have ended, more than `keep` ago."""
+    def gc(self, *, keep: timedelta | None = None, dry_run: bool = False) -> Garbage:
+        """Forget jobs and wants that have ended, and instances that were abandoned, more than `keep` ago: by default,
+        the project's retention.
+        """
         from instep.jobs.collection import collect
 
-        milliseconds = round(keep.total_seconds() * 1000)
+        milliseconds = self.project.retention if keep is None else round(keep.total_seconds() * 1000)
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             found = collect(ledger, keep=milliseconds, dry_run=True)

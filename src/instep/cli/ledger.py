@@ -101,17 +101,25 @@ def _show(out: Output, found: Verified) -> None:
 
 def gc(
     keep: Annotated[
-        int,
-        typer.Option("--keep", metavar="DURATION", parser=duration_value, help="Keep what is younger, such as `30d`."),
-    ] = "30d",  # type: ignore[assignment]  # Typer parses defaults too, and shows them as they are written.
+        int | None,
+        typer.Option(
+            "--keep",
+            metavar="DURATION",
+            parser=duration_value,
+            help="Keep what is younger, such as `7d`. By default `retention` of the project.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.", show_default=False)] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget instances that were left, and wants that have ended, long ago.
+    """Forget jobs and wants that have ended, and instances that were left, long ago.
 
-    What is canonical or served stays, and what a job or an open want uses, and what any of those that stay was made
-    from. Events stay in the log. Indexes are not touched: runs drop those that are not served any more by themselves.
+    Workers do so by themselves after their jobs, a little at a time. The newest job of each partition stays, and those
+    that made what is served. What is canonical or served stays, and what a job or an open want uses, and what any of
+    those that stay was made from. Events stay in the log. Indexes are not touched: runs drop those that are not served
+    any more by themselves.
 
     \b
     Examples:
@@ -120,7 +128,7 @@ def gc(
     """
     from instep.app import load
 
-    found = load(project).gc(keep=timedelta(milliseconds=keep), dry_run=dry_run)
+    found = load(project).gc(keep=None if keep is None else timedelta(milliseconds=keep), dry_run=dry_run)
     out = Output(as_json=as_json)
 
     def show() -> None:
@@ -129,6 +137,8 @@ def gc(
             return
         for ref, number in found.by_ref.items():
             out.line(f"{ref}: {amount(number, 'instance')}")
+        if found.jobs or found.slices:
+            out.line(f"{amount(found.jobs, 'job')} with {amount(found.slices, 'slice')}")
         done = "Forgotten" if found.collected else "To be forgotten"
         out.line(f"{done}: {amount(len(found.instances), 'instance')}, {amount(len(found.wants), 'want')}.")
 

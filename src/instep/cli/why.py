@@ -9,6 +9,7 @@ import typer
 
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output, id_text, moment_text, state_text
+from instep.domain.texts import duration_text
 
 if TYPE_CHECKING:
     from instep.answers.instances import Instance
@@ -46,17 +47,19 @@ def why(
     """
     from instep.app import load
 
-    found = load(project).why(target, row_id, generation=generation)
+    app = load(project)
+    found = app.why(target, row_id, generation=generation)
+    kept = _days(app.project.retention)
     out = Output(as_json=as_json)
 
     def show() -> None:
-        for name, text in _facts(found):
+        for name, text in _facts(found, kept):
             out.line(f"{name:<12}{text}")
 
     out.result(found, show)
 
 
-def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
+def _facts(found: Provenance, kept: str) -> Iterator[tuple[str, str]]:
     row = found.row
     yield from _row(found) if "key" in row else _document(found)
     yield "target", f"{found.target}, index {found.physical}"
@@ -65,7 +68,7 @@ def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
         yield "", "not known any more: it was collected"
     else:
         yield "", instance_text(found.instance)
-    yield "job", _job(found.job) if found.job else "not known any more"
+    yield "job", _job(found.job) if found.job else _unknown(found.forgotten, kept)
     if found.window is not None:
         since = moment_text(found.window.floor) if found.window.floor else None
         yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"
@@ -108,6 +111,18 @@ def _row(found: Provenance) -> Iterator[tuple[str, str]]:
 
 def _key(values: Sequence[object]) -> str:
     return f"({', '.join(map(repr, values))})"
+
+
+def _days(retention: int) -> str:
+    """A retention as it is mostly written: 30d, and not 4w 2d."""
+    days, rest = divmod(retention, 24 * 3_600_000)
+    return duration_text(retention) if rest else f"{days}d"
+
+
+def _unknown(forgotten: int | None, kept: str) -> str:
+    if forgotten is None:
+        return "not known any more"
+    return f"before {moment_text(forgotten + 1)}: forgotten (retention: {kept})"
 
 
 def _job(job: WrittenBy) -> str:

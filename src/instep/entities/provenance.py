@@ -45,11 +45,18 @@ def background(ledger: Ledger, ref: PartitionRef, uuid: str, part: JobPart | Non
     )
 
 
+def forgotten_at(ledger: Ledger, ref: PartitionRef) -> int | None:
+    """When the newest of a partition's forgotten jobs ended."""
+    found = ledger.retention.of(ref)
+    return found.at if found else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance(ABC):
     """A row and its origin. None means not known (any more): collected, or older than the log.
 
     `job`, `part` and `window` are those that wrote the row, which may be a refresh after the instance was built.
+    `forgotten`: jobs of the partition that ended at that time or before are, but for those that are still needed.
     """
 
     target: str
@@ -58,6 +65,7 @@ class Provenance(ABC):
     part: JobPart | None
     window: Window | None
     behind: Background
+    forgotten: int | None = None
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Collect garbage: forget old instances and wants, but nothing that a kept record refers to."""
+"""Collect garbage: forget old jobs, instances and wants, but nothing that is still needed or referred to."""
 
 from __future__ import annotations
 
@@ -15,38 +15,52 @@ from instep.ledger.ledger import Ledger
 #: Number forgotten by one event, so that the ledger is not locked for long.
 BATCH = 500
 
+#: Workers look through instances and wants so many times in the time for which these are kept: all of them are read
+#: for that. And they forget jobs in so many transactions after each of their own, which is more than one can leave.
+_LOOKS = 10
+_TRANSACTIONS = 30
+
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Instances and wants that may be forgotten (or were), oldest first, with the number of instances by partition."""
+    """Instances and wants that may be forgotten (or were), oldest first, with the number of instances by partition; and
+    how many jobs, and slices of them.
+    """
 
     instances: tuple[str, ...]
     wants: tuple[str, ...]
     by_ref: dict[str, int]
     keep: int
     collected: bool
+    jobs: int = 0
+    slices: int = 0
 
     @property
     def empty(self) -> bool:
-        return not self.instances and not self.wants
+        return not (self.instances or self.wants or self.jobs or self.slices)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "instances": list(self.instances),
             "wants": list(self.wants),
             "by_ref": self.by_ref,
+            "jobs": self.jobs,
+            "slices": self.slices,
             "keep_ms": self.keep,
             "collected": self.collected,
         }
 
 
 def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
-    """Forget instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list them."""
+    """Forget jobs, instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list."""
     state, now = ledger.events.state(), ledger.now()
     instances = collectable(state, now, keep)
     instances = collectable(state, now, keep, _in_work(ledger, state, instances))
     wants = collectable_wants(state, now, keep)
+    old = ledger.retention.forgettable(now - keep)
     if not dry_run:
+        while ledger.retention.forget(now - keep).more:
+            pass
         # Wants refer to instances, and newer instances to older ones: if this stops half-way, no kept record refers to
         # a forgotten one. A want is older than the wants that it waits for: so the oldest go first.
         for some in _batches(wants):
@@ -54,7 +68,17 @@ def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
         for some in _batches(instances[::-1]):
             ledger.events.collect(some, ())
     refs = Counter(state.instances[each].ref for each in instances)
-    return Garbage(tuple(instances), tuple(wants), dict(sorted(refs.items())), keep, not dry_run)
+    return Garbage(tuple(instances), tuple(wants), dict(sorted(refs.items())), keep, not dry_run, old.jobs, old.slices)
+
+
+def forget_some(ledger: Ledger, *, keep: int) -> None:
+    """Forget a bounded number of jobs that ended more than `keep` ms ago; now and then all such instances and wants."""
+    before = ledger.now() - keep
+    for _ in range(_TRANSACTIONS):
+        if not ledger.retention.forget(before).more:
+            break
+    if ledger.retention.due(keep // _LOOKS):
+        collect(ledger, keep=keep)
 
 
 def _in_work(ledger: Ledger, state: State, candidates: Sequence[str]) -> set[str]:

@@ -11,6 +11,7 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.jobs.collection import forget_some
 from instep.jobs.finish import abandon, finish, strand
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
@@ -287,6 +288,9 @@ class Worker:
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
         self.membership.forget(each.key)
+        if self._context.retention:
+            with suppress(InstepError):  # The next job forgets it.
+                forget_some(ledger, keep=self._context.retention)
         return True
 
     def _abandon(self, each: OpenPart, part_context: PartContext, error: PlanLost) -> None:

@@ -26,6 +26,7 @@ from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
 from instep.ledger.plans import Plans
+from instep.ledger.retention import Retention
 from instep.ledger.slices import Slices
 from instep.ledger.status_keys import StatusKeys
 from instep.ledger.sweep import Swept
@@ -73,6 +74,7 @@ class Ledger:
         self.key_leases = KeyLeases(database)
         self.paces = Paces(database)
         self.status_keys = StatusKeys(database)
+        self.retention = Retention(database)
 
     def close(self) -> None:
         self.database.close()

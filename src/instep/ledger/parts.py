@@ -18,7 +18,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger import checkpoints as checkpoint_rows
 from instep.ledger import failures as failure_rows
 from instep.ledger import instances as instance_rows
-from instep.ledger import job_moves, slice_rows, workers
+from instep.ledger import job_moves, retention, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
 from instep.ledger.leases import Lease
@@ -235,16 +235,20 @@ class Parts(Store):
     @reads
     def of_epoch(self, tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
         """The job, and its part, that wrote rows of this `_version`: that which has the least epoch from `epoch` on,
-        because a part's epoch grows while it is worked on.
+        because a part's epoch grows while it is worked on. None if that was forgotten.
         """
         later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
         row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
-        return None if row is None else (row.job_id, job_rows.part_of(row))
+        forgotten = retention.read(tx, ref)
+        if row is None or (forgotten and forgotten.hides_epoch(epoch, row.epoch)):
+            return None
+        return row.job_id, job_rows.part_of(row)
 
     @reads
     def reaching(self, tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
         """The job, and its part, that brought what has this watermark into an instance: the first whose target is not
-        below it. One that failed counts only if there is no other: what it had to do was done by the next.
+        below it. One that failed counts only if there is no other: what it had to do was done by the next. None if that
+        was forgotten.
         """
         here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
         failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
@@ -253,6 +257,9 @@ class Parts(Store):
             first = select(job_parts).where(*here, which).order_by(job_parts.c.epoch).limit(1)
             row = tx.connection.execute(first).one_or_none()
             if row is not None:
+                forgotten = retention.read(tx, ref)
+                if forgotten and forgotten.hides_watermark(watermark, row.epoch, fresh=row.fresh):
+                    return None
                 return row.job_id, job_rows.part_of(row)
         return None
 

@@ -33,7 +33,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0014"
+HEAD: Final = "0015"
 
 metadata = MetaData(
     naming_convention={
@@ -248,6 +248,17 @@ leases = Table(
     Column("job_id", _ID),
     Column("since", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+)
+
+#: Up to when, and to which epoch and target, jobs of a partition were forgotten. The row of no partition says when
+#: instances and wants were last looked through for what may be.
+forgotten = Table(
+    "forgotten",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("target", BigInteger, nullable=False),
 )
 
 checkpoints = Table(

@@ -38,3 +38,5 @@ class Context:
     counters: Counters = field(default_factory=Uncounted)
     #: The group whose limit holds for what workers start or go on with there by themselves.
     group: Callable[[PartitionRef], Group | None] = lambda _: None
+    #: How long (ms) what has ended is kept; 0: for ever.
+    retention: int = 0

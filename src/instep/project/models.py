@@ -33,6 +33,7 @@ from instep.project.entities import (
     with_target,
 )
 from instep.project.fields import (
+    Duration,
     Globs,
     Model,
     Namespaces,
@@ -119,6 +120,8 @@ class Handler(Model):
         return self
 
 
+#: How long a month is about: who asks where a row came from does so within weeks.
+DAYS_30 = 30 * 24 * 3_600_000
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
@@ -136,6 +139,8 @@ class Project(Model):
     `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`; the ledger keeps the status keys when left out."""
     state: Text = ".instep"
     """Folder for caches and locks, relative to the project folder."""
+    retention: Duration = DAYS_30
+    """How long what has ended is kept: jobs with their slices, instances that were left, wants. Workers forget it."""
     engine: Literal["auto", "inline", "spark"] = "auto"
     """The engine of waves: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
     spark: Spark = Spark()
@@ -224,6 +229,16 @@ class Project(Model):
         fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
         check_processes(fitted, targets, info.data.get("engine"))
         return expanded(fitted)
+
+    @model_validator(mode="after")
+    def _losses_are_kept(self) -> Self:
+        """What jobs have lost is read from them."""
+        for name, entity in self.entities.items():
+            if entity.deletes.window > self.retention:
+                window = duration_text(entity.deletes.window)
+                message = f"must not be less than `deletes.window` of {name}, which is {window}"
+                raise problem("retention", message, path=("retention",))
+        return self
 
     @model_validator(mode="after")
     def _something_to_do_in_places_apart(self) -> Self:

@@ -46,6 +46,7 @@ from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.extending import Extending
 from tests.contracts.ledger.figures import Figuring
 from tests.contracts.ledger.finishing import Finishing
+from tests.contracts.ledger.forgetting import Forgetting
 from tests.contracts.ledger.generations import Generations
 from tests.contracts.ledger.holds import HeldKeys
 from tests.contracts.ledger.instances import Instances
@@ -135,5 +136,6 @@ class LedgerContract(
     Texts,
     Clocks,
     Unplanned,
+    Forgetting,
 ):
     """All of it."""

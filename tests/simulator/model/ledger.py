@@ -40,6 +40,7 @@ from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import NewPart, Parts
 from instep.ledger.plans import Plans
+from instep.ledger.retention import LIMIT, Forgotten, Gone, Retention
 from instep.ledger.slices import SlicePlace, Slices, SliceView
 from instep.ledger.status_keys import StatusKeys, StatusRow
 from instep.ledger.sweep import Swept
@@ -58,6 +59,7 @@ from tests.simulator.model import (
     pages,
     parts,
     recovery,
+    retention,
     slices,
     verifying,
     workers,
@@ -268,6 +270,24 @@ class _Plans(_Kept, Plans):
     def changes(self, payload: bytes) -> Sequence[DocumentChange]:
         """The model has no files."""
         return decode_changes(payload)
+
+
+class _Retention(_Kept, Retention):
+    def forgettable(self, before: int) -> Gone:
+        with self._lock:
+            return retention.forgettable(self._tables, before)
+
+    def forget(self, before: int, limit: int = LIMIT) -> Gone:
+        with self._lock:
+            return retention.forget(self._tables, before, limit)
+
+    def of(self, ref: PartitionRef) -> Forgotten | None:
+        with self._lock:
+            return self._tables.forgotten.get(str(ref))
+
+    def due(self, every: int) -> bool:
+        with self._lock:
+            return retention.due(self._tables, every)
 
 
 class _Slices(_Kept, Slices):
@@ -564,6 +584,7 @@ class ModelLedger(Ledger):
         self.key_leases = _KeyLeases(self._tables, self._lock)
         self.paces = _Paces(self._tables, self._lock)
         self.status_keys = _StatusKeys(self._tables, self._lock)
+        self.retention = _Retention(self._tables, self._lock)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -223,7 +223,10 @@ def of_epoch(tables: Tables, ref: PartitionRef, epoch: int) -> tuple[str, JobPar
         key=lambda pair: pair[0].epoch,
         default=(None, ""),
     )
-    return None if part is None else (job_id, part)
+    forgotten = tables.forgotten.get(str(ref))
+    if part is None or (forgotten and forgotten.hides_epoch(epoch, part.epoch)):
+        return None
+    return job_id, part
 
 
 def reaching(tables: Tables, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
@@ -238,4 +241,7 @@ def reaching(tables: Tables, ref: PartitionRef, instance: str, watermark: int) -
     if not found:
         return None
     *_, job_id = min(found)
-    return job_id, tables.jobs[job_id].parts[ref].part
+    part, forgotten = tables.jobs[job_id].parts[ref].part, tables.forgotten.get(str(ref))
+    if forgotten and forgotten.hides_watermark(watermark, part.epoch, fresh=part.fresh):
+        return None
+    return job_id, part

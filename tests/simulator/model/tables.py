@@ -19,6 +19,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.event_log import LogRow
 from instep.ledger.failures import FailureRecord
+from instep.ledger.retention import Forgotten
 from tests.simulator.model.holds import MemoryHolds
 from tests.simulator.model.lately import Completed
 from tests.simulator.model.pending import Pending
@@ -154,6 +155,7 @@ class Tables:
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     listing_problems: dict[PartitionRef, str] = field(default_factory=dict)
     paces: dict[tuple[str, str, str], Measured] = field(default_factory=dict)
+    forgotten: dict[str, Forgotten] = field(default_factory=dict)
     status_keys: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)

@@ -15,7 +15,7 @@ from instep.domain.jobs import Job, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.provenance import Provenance, Window, background
+from instep.entities.provenance import Provenance, Window, background, forgotten_at
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.sources.files import FilesSource
@@ -60,6 +60,7 @@ def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> 
         part=part,
         window=_window(ledger, job, behind.instance) if job and behind.instance else None,
         behind=behind,
+        forgotten=None if job else forgotten_at(ledger, ref),
         document=ledger.documents.get(row.instance, row.document_id),
     )
 

@@ -14,7 +14,7 @@ from instep.domain.keys import Key, KeyValue, key_of, keys_in
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
-from instep.entities.provenance import Provenance, Window, background
+from instep.entities.provenance import Provenance, Window, background, forgotten_at
 from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.changes import MICROS
 from instep.ledger.ledger import Ledger
@@ -111,6 +111,7 @@ def _provenance(
         window=Window((window.floor or 0) // MICROS, window.target // MICROS) if window else None,
         slice=_slice_of(slices, values),
         behind=background(ledger, ref, uuid, part),
+        forgotten=None if job else forgotten_at(ledger, ref),
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import reduce
 
 import pyarrow as pa
@@ -240,3 +243,118 @@ def test_a_driver_that_is_not_there(sessions: Sessions) -> None:
     with pytest.raises(UserError, match=r"com\.nosuch\.Driver") as raised:
         named.columns(sessions)
     assert "jars" in (raised.value.hint or "")
+
+
+#: What becomes of each type of PostgreSQL: its column, a value, and our type with what arrives.
+KINDS_OF_POSTGRES: dict[str, tuple[str, str, object]] = {
+    "date": ("'1582-10-10'", "date", date(1582, 10, 10)),
+    "timestamp": ("'1582-10-10 01:02:03.000004'", "timestamp", datetime(1582, 10, 10, 1, 2, 3, 4, UTC)),
+    "timestamptz": ("'0001-01-02 01:00:00+02'", "timestamp", datetime(1, 1, 1, 23, tzinfo=UTC)),
+    "numeric(12,2)": ("1.5", "decimal(12,2)", Decimal("1.50")),
+    "numeric": ("0.123456789012345678", "decimal(38,18)", Decimal("0.123456789012345678")),
+    "real": ("'NaN'", "float32", None),
+    "bit(1)": ("B'1'", "bool", True),
+    "bit varying": ("B'101'", "string", "101"),
+    "uuid": ("'A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a11'", "string", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "jsonb": ("'{\"a\":1}'", "string", '{"a": 1}'),
+    "money": ("1234.5", "string", "$1,234.50"),
+    "int[]": ("'{1,2,null}'", "string", "[1,2,null]"),
+    "numeric[]": ("'{0.1234567890123456789012345}'", "string", "[0.1234567890123456789012345]"),
+    "date[]": ("'{1582-10-10}'", "string", '["1582-10-10"]'),
+    "interval[]": ("'{1 day}'", "string", '["1 day"]'),
+    "bytea": (r"'\x00ff'", "bytes", b"\x00\xff"),
+    "oid": ("4000000000", "decimal(20,0)", Decimal(4_000_000_000)),
+}
+#: The same of MariaDB.
+KINDS_OF_MARIADB: dict[str, tuple[str, str, object]] = {
+    "bigint unsigned": ("18446744073709551615", "decimal(20,0)", Decimal(18446744073709551615)),
+    "int unsigned": ("4294967295", "int64", 4294967295),
+    "tinyint": ("-5", "int32", -5),
+    "tinyint(1)": ("7", "bool", True),
+    "bit(1)": ("1", "bool", True),
+    "date": ("'1582-10-10'", "date", date(1582, 10, 10)),
+    "datetime(6)": ("'1582-10-10 01:02:03.000004'", "timestamp", datetime(1582, 10, 10, 1, 2, 3, 4, UTC)),
+    "json": ("'{\"a\":1}'", "string", '{"a":1}'),
+    "enum('a','b')": ("'b'", "string", "b"),
+    "set('a','b')": ("'a,b'", "string", "a,b"),
+    "decimal(38,10)": ("1.5", "decimal(38,10)", Decimal("1.5000000000")),
+    "varbinary(8)": ("X'00ff'", "bytes", b"\x00\xff"),
+}
+REFUSED_OF_POSTGRES = ("interval", "time", "timetz", "bit(3)", "numeric(50,3)")
+REFUSED_OF_MARIADB = ("time", "year", "bit(8)", "decimal(65,30)")
+#: Values that are only seen when they are read.
+ERRORS_OF_POSTGRES = {
+    "date": "'infinity'",
+    "timestamptz": "'-infinity'",
+    "numeric": "0.1234567890123456789",
+    "numeric(38,18)": "'NaN'",
+}
+
+
+def kinds(execute: Callable[[str], object], table: str, wanted: Mapping[str, tuple[str, str, object]]) -> None:
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(wanted))
+    execute(f"DROP TABLE IF EXISTS {table}")
+    execute(f"CREATE TABLE {table} (id bigint, {columns})")
+    execute(f"INSERT INTO {table} VALUES (1, {', '.join(given for given, _, _ in wanted.values())})")
+    execute(f"INSERT INTO {table} (id) VALUES (2)")
+
+
+def arrives(source: SparkTable, sessions: Sessions, wanted: Mapping[str, tuple[str, str, object]]) -> None:
+    """Each value as it is, and null as null."""
+    found = {kind: str(each.type) for kind, each in zip(wanted, source.columns(sessions)[1:], strict=True)}
+    assert found == {kind: ours for kind, (_, ours, _) in wanted.items()}
+    given, nulls = source.frame(sessions, RowColumns(("id",)), Selection()).toArrow().sort_by("id").to_pylist()
+    came = dict(zip(wanted, list(given.values())[1:], strict=True))
+    assert {kind: came[kind] for kind in wanted if came[kind] == came[kind]} == {
+        kind: value for kind, (_, _, value) in wanted.items() if value is not None
+    }
+    assert set(list(nulls.values())[1:]) == {None}
+
+
+def test_every_type_of_postgresql_comes_exactly(server: PostgresServer, sessions: Sessions) -> None:
+    kinds(server.execute, "kinds_of_all", KINDS_OF_POSTGRES)
+    source = SparkTable("jdbc", table="kinds_of_all", options=options(server))
+    arrives(source, sessions, KINDS_OF_POSTGRES)
+
+
+def test_every_type_of_mariadb_comes_exactly(sessions: Sessions) -> None:
+    jar("mariadb").needed()
+    server = running_mariadb()
+    given = put_in_mariadb(server, "other", ["a"], "utf8mb4_bin")
+    kinds(server.execute, "sources.kinds_of_all", KINDS_OF_MARIADB)
+    arrives(SparkTable("jdbc", table="kinds_of_all", options=given), sessions, KINDS_OF_MARIADB)
+
+
+def test_types_that_would_not_come_exactly_are_refused_by_name(server: PostgresServer, sessions: Sessions) -> None:
+    jar("mariadb").needed()
+    mariadb = running_mariadb()
+    given = put_in_mariadb(mariadb, "other", ["a"], "utf8mb4_bin")
+    for execute, prefix, refused, how in (
+        (server.execute, "", REFUSED_OF_POSTGRES, options(server)),
+        (mariadb.execute, "sources.", REFUSED_OF_MARIADB, given),
+    ):
+        for at, kind in enumerate(refused):
+            execute(f"DROP TABLE IF EXISTS {prefix}refused_{at}")
+            execute(f"CREATE TABLE {prefix}refused_{at} (id bigint, odd {kind})")
+            with pytest.raises(UserError, match=r"column 'odd' has the type (\w+)") as raised:
+                SparkTable("jdbc", table=f"refused_{at}", options=how).columns(sessions)
+            assert "CAST(" in (raised.value.hint or ""), kind
+
+
+def test_a_value_that_does_not_fit_is_an_error_that_names_the_column(
+    server: PostgresServer, sessions: Sessions
+) -> None:
+    for at, (kind, value) in enumerate(ERRORS_OF_POSTGRES.items()):
+        server.execute(f"DROP TABLE IF EXISTS odd_{at}; CREATE TABLE odd_{at} (id bigint, odd {kind})")
+        server.execute(f"INSERT INTO odd_{at} VALUES (1, {value})")
+        source = SparkTable("jdbc", table=f"odd_{at}", options=options(server))
+        with pytest.raises(Exception, match="column odd has"):
+            source.frame(sessions, RowColumns(("id",)), Selection()).collect()
+    jar("mariadb").needed()
+    mariadb = running_mariadb()
+    given = put_in_mariadb(mariadb, "other", ["a"], "utf8mb4_bin")
+    mariadb.execute("DROP TABLE IF EXISTS sources.zero")
+    mariadb.execute("CREATE TABLE sources.zero (id bigint, odd date)")
+    mariadb.execute("SET STATEMENT sql_mode = '' FOR INSERT INTO sources.zero VALUES (1, '2024-00-10')")
+    with pytest.raises(Exception, match="column odd has 2024-00-10"):
+        SparkTable("jdbc", table="zero", options=given).frame(sessions, RowColumns(("id",)), Selection()).collect()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +19,7 @@ from instep.clickhouse.session import in_part
 from instep.domain.keys import KeyValue
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
+from instep.sources.tables.jdbc_types import carried
 from instep.sources.tables.predicates import (
     Dialect,
     above,
@@ -31,6 +32,7 @@ from instep.sources.tables.predicates import (
     undeleted,
 )
 from instep.sources.tables.spark_reading import statement
+from instep.sources.tables.spark_types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,8 +102,28 @@ class JdbcTable:
             )
         return cls(_as_spark_knows(given["url"]), source, {**others, **own})
 
-    def frame(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:
-        """A frame with a partition for each of the conditions, in the database's SQL."""
+    def frame(self, session: SparkSession, stored: StructType, parts: Sequence[str] = ()) -> DataFrame:
+        """A frame with a partition for each of the conditions, in the database's SQL. `stored` is the schema of
+        `plain`: what Spark would not read exactly is read another way. Raises `UserError` for what cannot be.
+        """
+        others = carried(self.server, stored, self._column)
+        if not others:
+            return self.plain(session, parts)
+        aside = {name: f"instep_exact_{at}" for at, name in enumerate(others)}
+        asked = ", ".join(f"{others[name].asked} AS {aside[name]}" for name in others)
+        table = replace(self, table=f"(SELECT *, {asked} FROM {self.table}) AS instep_exact")
+        return table.plain(session, parts).selectExpr(
+            *(
+                f"{others[name].made(aside[name])} AS {quoted(name)}" if name in others else quoted(name)
+                for name in stored.names
+            )
+        )
+
+    def _column(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`" if self.server == "mysql" else _doubled(name)
+
+    def plain(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:
+        """The same with each column as Spark reads it."""
         properties = dict(self.options)
         found: DataFrame = session.read.jdbc(
             self.url, self.table, predicates=list(parts) or None, properties=properties
@@ -120,7 +142,7 @@ class JdbcTable:
         where = " AND ".join(asked.conditions) or _EVERYTHING
         count = f"count(*) AS number, count(CASE WHEN {keyed} THEN 1 END) AS keyed"
         query = f"(SELECT {count} FROM {self.table} WHERE {where}) AS instep_count"
-        return JdbcTable(self.url, query, self.options).frame(session)
+        return replace(self, table=query).plain(session)
 
     @property
     def server(self) -> str:
@@ -146,7 +168,7 @@ class JdbcTable:
         return None
 
     def _postgres(self, session: SparkSession, names: Sequence[str]) -> Postgres:
-        row = JdbcTable(self.url, self.postgres_types(names), self.options).frame(session).collect()[0]
+        row = replace(self, table=self.postgres_types(names)).plain(session).collect()[0]
         return self.postgres_dialect(names, row.asDict())
 
     def postgres_types(self, names: Sequence[str]) -> str:

@@ -32,7 +32,13 @@ _BY_FORMAT = {
 _NO_SUCH_TYPE = {
     "TIMESTAMP(NANOS": "Spark reads no nanoseconds here: write microseconds, as with coerce_timestamps='us' in pandas.",
     **dict.fromkeys(
-        ("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT", "UNSUPPORTED_TIME_TYPE", "DECIMAL_PRECISION_EXCEEDS"),
+        (
+            "UNRECOGNIZED_SQL_TYPE",
+            "PARQUET_TYPE_ILLEGAL",
+            "PARQUET_TYPE_NOT",
+            "UNSUPPORTED_TIME_TYPE",
+            "DECIMAL_PRECISION_EXCEEDS",
+        ),
         "Spark has no type for that column: write it as another one, such as text, or leave it out.",
     ),
 }

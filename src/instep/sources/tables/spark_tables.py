@@ -210,19 +210,19 @@ class SparkTable:
         """
         if self._in_database:
             table = self._jdbc
-            read = _by_bytes(table.frame(session))
+            stored = table.plain(session).schema
             if rows is None:
-                return read
-            self._demand(read, rows, columns)
-            asked = table.asked(session, read.schema, rows, selection, floor=floor)
-            read = _by_bytes(table.frame(session, asked.parts(share)))
+                return _by_bytes(self._exactly(table, session, stored))
+            self._demand(stored, rows, columns)
+            asked = table.asked(session, stored, rows, selection, floor=floor)
+            read = _by_bytes(self._exactly(table, session, stored, asked.parts(share)))
             share = 1 if asked.exact else share
         else:
             paths, selection = self._narrowed(rows, selection)
             read = _by_bytes(self._files_or_table(session, paths))
             if rows is None:
                 return read
-            self._demand(read, rows, columns)
+            self._demand(read.schema, rows, columns)
         dialect = SparkDialect(read.schema)
         asked_for = conditions(dialect, rows, selection)
         if ranges := in_ranges(dialect, selection.cut_by, selection.ranges):
@@ -231,6 +231,14 @@ class SparkTable:
             read = read.where(" AND ".join(f"({each})" for each in asked_for))
         return read if share >= 1 else read.sample(fraction=share, seed=0)
 
+    def _exactly(
+        self, table: JdbcTable, session: SparkSession, stored: StructType, parts: Sequence[str] = ()
+    ) -> DataFrame:
+        try:
+            return table.frame(session, stored, parts)
+        except UserError as error:
+            raise UserError(error.what, where=self.text, hint=error.hint) from None
+
     def _counted(
         self, session: SparkSession, read: DataFrame, rows: RowColumns, selection: Selection, columns: Sequence[str]
     ) -> tuple[int, int]:
@@ -238,7 +246,8 @@ class SparkTable:
         found = None
         if self._in_database:
             table = self._jdbc
-            found = table.counted(session, table.asked(session, read.schema, rows, selection), columns)
+            asked = table.asked(session, table.plain(session).schema, rows, selection)
+            found = table.counted(session, asked, columns)
         if found is None:
             found = read.selectExpr("count(*) AS number", f"count_if({_keyed(columns)}) AS keyed")
         number, keyed = found.collect()[0]
@@ -301,12 +310,12 @@ class SparkTable:
         except UserError as error:
             raise UserError(error.what, where=self.text, hint=error.hint) from None
 
-    def _demand(self, read: DataFrame, rows: RowColumns, columns: Sequence[str]) -> None:
+    def _demand(self, read: StructType, rows: RowColumns, columns: Sequence[str]) -> None:
         from pyspark.sql.types import StructType
 
-        demand((*rows.named, *columns), read.columns, self.text)
+        demand((*rows.named, *columns), read.names, self.text)
         named = {name.lower() for name in rows.named}
-        schema = StructType([each for each in read.schema if each.name.lower() in named])
+        schema = StructType([each for each in read.fields if each.name.lower() in named])
         types = {each.name: each.type for each in self._named(schema)}
         if rows.watermark and types[rows.watermark] != TIMESTAMP:
             raise UserError(

@@ -27,6 +27,7 @@ GROUPS: Final = {
         "e2e/tables/test_types.py",
         "e2e/test_git_example.py",
         "e2e/test_row_documents.py",
+        "e2e/test_watch.py",
     ),
     "postgres": (
         "ledger/test_postgres.py",

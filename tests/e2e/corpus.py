@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
@@ -13,6 +14,7 @@ silver quiet thunder maple harbour
 WORDS = _TEXT.split()
 
 
+@functools.cache
 def text(number: int, *, paragraphs: int = 4, seed: int = 0) -> str:
     """A Markdown document of a few chunks; the same number and seed give the same text."""
     rng = random.Random(number * 1_000_003 + seed)

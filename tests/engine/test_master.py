@@ -80,7 +80,7 @@ def test_one_that_wants_tls_is_left_to_spark(answer: bytes) -> None:
 
 def test_a_master_answers_unless_it_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that demands a secret, too."""
-    secret = ["-Dspark.authenticate=true", "-Dspark.authenticate.secret=hush"]
+    secret = ["-XX:TieredStopAtLevel=1", "-Dspark.authenticate=true", "-Dspark.authenticate.secret=hush"]
     monkeypatch.setattr("instep.pipeline.engine.master._ANSWER_SECONDS", 60.0)
     home, log = Path(pyspark.__file__).parent, tmp_path / "master.log"
     opened = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in ("java.nio", "sun.nio.ch")]

@@ -7,14 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 HEAVY = {"lance", "pyarrow", "pyspark", "sqlalchemy", "alembic", "numpy", "httpx", "pypdf", "fsspec", "pandas"}
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["run", "--help"], ["schema"], ["init", "new"]])
-def test_light_commands_import_no_heavy_library(args: list[str], tmp_path: Path) -> None:
-    modules = _run(args, tmp_path)
+def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
+    modules = _run(tmp_path, ["--help"], ["--version"], ["run", "--help"], ["schema"], ["init", "new"])
     assert "instep.cli" in modules
     assert modules & HEAVY == set()
 
@@ -41,41 +38,32 @@ entities:
 """
 
 
-@pytest.fixture(scope="module")
-def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose ledger says that its document is in."""
-    folder = tmp_path_factory.mktemp("indexed")
-    (folder / "docs").mkdir()
-    (folder / "docs" / "one.md").write_text("# One\n")
-    (folder / "instep.yaml").write_text(_PROJECT % "{type: lance, uri: index}")
-    _run(["run"], folder)
-    return folder
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
+def test_a_run_that_finds_nothing_to_do_imports_no_target(tmp_path: Path) -> None:
+    """Nor does it ask one: at these addresses there is none."""
+    targets = [
         "{type: lance, uri: index}",
         "{type: postgres, uri: 'postgresql://nobody:nothing@127.0.0.1:1/none'}",
         "{type: qdrant, uri: index}",
         "{type: milvus, uri: 'http://127.0.0.1:1'}",
-    ],
-)
-def test_a_run_that_finds_nothing_to_do_imports_no_target(target: str, indexed: Path) -> None:
-    """Nor does it ask one: at these addresses there is none."""
-    (indexed / "instep.yaml").write_text(_PROJECT % target)
-    modules = _run(["run"], indexed)
+    ]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "one.md").write_text("# One\n")
+    for number, target in enumerate(targets):
+        (tmp_path / f"{number}.yaml").write_text(_PROJECT % target)
+    # From here on the ledger says that the document is in.
+    assert "lance" in _run(tmp_path, ["run", "-p", "0.yaml"])
+    modules = _run(tmp_path, *(["run", "-p", f"{number}.yaml"] for number in range(len(targets))))
     assert "instep.jobs.run" in modules
     assert modules & IDLE == set()
 
 
-def _run(args: list[str], folder: Path) -> set[str]:
-    """Modules of a process that has run a command without a fault."""
+def _run(folder: Path, *commands: list[str]) -> set[str]:
+    """Modules of a process that has run these commands, each without a fault."""
     code = (
-        "import instep.cli, json, sys; code = instep.cli.main(json.loads(sys.argv[1])); "
-        "print(json.dumps(list(sys.modules))); sys.exit(code)"
+        "import instep.cli, json, sys; codes = [instep.cli.main(each) for each in json.loads(sys.argv[1])]; "
+        "print(json.dumps(list(sys.modules))); sys.exit(any(codes))"
     )
-    command = [sys.executable, "-c", code, json.dumps(args)]
+    command = [sys.executable, "-c", code, json.dumps(commands)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 

@@ -16,7 +16,7 @@ import instep
 from instep.api.application import create_app
 from tests.api.progress_server import TIMEOUT_SECONDS, served
 
-TOKEN = "a-token-that-nobody-guesses"
+TOKEN = "a-token-that-is-not-guessed"
 
 
 @pytest.fixture(scope="module")

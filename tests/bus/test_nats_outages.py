@@ -136,7 +136,7 @@ def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server
         impostor.settimeout(TIMEOUT_SECONDS)
         first, _ = impostor.accept()
         with first:
-            first.sendall(b"-ERR 'nobody is at home'\r\n")
+            first.sendall(b"-ERR 'not available'\r\n")
             second, _ = impostor.accept()
             with second:
                 first.settimeout(TIMEOUT_SECONDS)

@@ -202,7 +202,7 @@ def test_one_namespace_and_one_entity(folder: Path, bus: Bus, capsys: pytest.Cap
     assert found["matrix"]["state"] == "Indexed"
     assert [each["namespace"] for each in found["matrix"]["namespaces"]] == ["42/9970"]
     assert "it is in no namespace" in said(capsys, "status", "--namespace", "7", "--entity", "User", code=1)
-    assert "no entity is named 'Nobody'" in said(capsys, "status", "--entity", "Nobody", code=1)
+    assert "no entity is named 'Pear'" in said(capsys, "status", "--entity", "Pear", code=1)
 
 
 def test_global_entities_are_shown_as_before(

@@ -68,7 +68,7 @@ def test_why_shows_instance_job_file_and_code(place: Home, say: Say) -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    command = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", *arguments)
+    command = ("git", "-c", "user.name=developer", "-c", "user.email=developer@example.org", *arguments)
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -231,7 +231,7 @@ def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say:
         strange = [
             (last + 1, at, "universe.ended\x1b[2J", 1, "{}"),
             (last + 2, at, "want.created", 1, '{"want": '),
-            (last + 3, at, "want.canceled", 1, '{"want": "nobody"}'),
+            (last + 3, at, "want.canceled", 1, '{"want": "unknown"}'),
         ]
         ledger.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", strange)
         ledger.execute("UPDATE event_head SET last = last + 3")

@@ -151,7 +151,7 @@ def by_slice(tasks: list[TaskOutcome]) -> dict[str, SliceOutcome]:
 
 
 class WaitsToBeHeard(RowFiles):
-    """A task that gives its last rows only when somebody was told of others."""
+    """A task that gives its last rows only when others were reported."""
 
     def read(self, changes: Batches) -> Batches:
         *first, last = super().read(changes)
@@ -161,7 +161,7 @@ class WaitsToBeHeard(RowFiles):
                 yield last
                 return
             time.sleep(0.01)
-        raise AssertionError("nobody was told")
+        raise AssertionError("nothing was reported")
 
 
 class EngineContract:

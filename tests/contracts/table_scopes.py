@@ -90,7 +90,7 @@ class TableScopesContract(OnTables):
         assert target.held(index, "new", prefix=HERE) == Held(2, 2)
         assert target.held(index, "new", prefix="1/") == Held(2, 3)
         assert target.held(index, "new") == Held(2, 4)
-        assert target.held(index, "nobody", prefix="1/20/") == Held(0, 0)
+        assert target.held(index, "unknown", prefix="1/20/") == Held(0, 0)
         with pytest.raises(UserError):
             target.held(index, "new", prefix="1/2")
         target.within(HERE).sweep(index, "new", epoch=2, prefix=HERE)

@@ -151,7 +151,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
                 if name not in ("float32", "float64"):
                     where = {"select": row["select"], name: row[name]}
                     assert target.read("Odd__1", where=where, columns=names).to_pylist() == [row], name
-        assert target.row("Odd__1", ["nobody", 1]) is None
+        assert target.row("Odd__1", ["unknown", 1]) is None
         assert target.read("Odd__1", where={"string": "' OR 1=1 --"}).num_rows == 0
 
     def test_rows_may_come_as_a_stream_brings_them(self, target: TableTarget) -> None:

@@ -96,9 +96,9 @@ def test_an_embedder_that_does_not_listen_is_transient() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # taken, without a listener
         port = free.getsockname()[1]
-        nobody = HttpEmbedder(f"http://127.0.0.1:{port}", "m", 3, api_key=KEY, attempts=2, first_wait=0.01)
+        silent = HttpEmbedder(f"http://127.0.0.1:{port}", "m", 3, api_key=KEY, attempts=2, first_wait=0.01)
         with pytest.raises(Transient) as caught:
-            nobody.embed(["a"])
+            silent.embed(["a"])
     assert KEY not in str(caught.value)
     close_connections()
 

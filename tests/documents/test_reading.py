@@ -26,7 +26,7 @@ class Answering:
     titled: bool = True
 
     def list(self, progress: object = None) -> Listing:
-        raise AssertionError("nobody lists")
+        raise AssertionError("no listing is expected")
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for _, answer in zip(documents, self.answers, strict=True):
@@ -63,12 +63,12 @@ def test_an_unreadable_document_fails_and_a_vanished_one_does_not() -> None:
 def test_any_exception_of_a_parser_fails_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
         if uri.endswith("/1.md"):
-            raise RuntimeError("nobody thought of that")
+            raise RuntimeError("an unexpected case")
         return parsing.parse(data, uri, max_line_bytes=max_line_bytes)
 
     monkeypatch.setattr(reading, "parse", parse)
     first, bad, last = ends(*[content("words")] * 3)
-    assert (bad["failure_stage"], bad["failure_reason"]) == ("parse", "RuntimeError: nobody thought of that")
+    assert (bad["failure_stage"], bad["failure_reason"]) == ("parse", "RuntimeError: an unexpected case")
     assert (first["failure_stage"], last["failure_stage"]) == (None, None)
 
 

@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
 
     def uuid(self, ref: str) -> str:
         instance = self.book.state.current(ref)
-        return "nobody" if instance is None else instance.uuid
+        return "unknown" if instance is None else instance.uuid
 
     def job(self, ref: str) -> str:
         instance = self.book.state.current(ref)

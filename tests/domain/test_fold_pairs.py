@@ -63,9 +63,9 @@ def test_every_pair_of_state_and_event_is_defined(name: str) -> None:
     for which in ("first", "canonical", "unknown"):
         for number in range(len(events(""))):
             book = states()[name]()
-            first = next(iter(book.state.instances), "nobody")
+            first = next(iter(book.state.instances), "unknown")
             current = book.state.current(REF)
-            uuid = {"first": first, "canonical": current.uuid if current else "nobody", "unknown": "nobody"}[which]
+            uuid = {"first": first, "canonical": current.uuid if current else "unknown", "unknown": "unknown"}[which]
             before = book.state.copy()
             event = events(uuid)[number]
             case = f"{event} about the {which} instance"

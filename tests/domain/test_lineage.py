@@ -103,7 +103,7 @@ def test_a_link_to_a_collected_instance_ends_in_a_marked_node() -> None:
     book.do(e.Collected(instances=(one.uuid,)))
     node = graph(book.state, new.uuid).nodes[1]
     assert (node.uuid, node.instance, node.state) == (one.uuid, None, None)
-    assert graph(book.state, "nobody").nodes[0].instance is None
+    assert graph(book.state, "unknown").nodes[0].instance is None
 
 
 def test_a_taint_throws_doubt_on_all_that_was_made_from_it() -> None:

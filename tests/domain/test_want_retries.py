@@ -82,7 +82,7 @@ def test_what_cannot_be_planned_ends_a_want_or_spends_an_attempt() -> None:
     assert want(book).given_up
 
 
-def test_a_want_that_a_job_works_on_is_not_failed_by_whoever_could_not_plan_it() -> None:
+def test_a_want_that_a_job_works_on_is_not_failed_by_a_worker_that_could_not_plan_it() -> None:
     book = Book()
     book.want("w")
     book.make()

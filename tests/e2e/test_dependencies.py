@@ -374,7 +374,7 @@ def test_stopping_an_awaited_build_stops_the_waiting_run(house: House) -> None:
 
 
 def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(house: House) -> None:
-    """A want of the next instance is begun after the old part has ended, and not again and again meanwhile."""
+    """A want of the next instance is begun after the old part has ended, and not again and again before that."""
     house.dies_waiting()
     house.ledger.events.append([WantCanceled(want=house.derivative().id)])
     house.want("user")
@@ -415,7 +415,7 @@ def test_a_part_held_by_another_worker_is_not_started_after_its_instance_failed(
     """Joining it again and again, without a slice to be had, would be a loop without a pause."""
     begun: list[bool] = []
 
-    def meanwhile() -> None:
+    def before_it_goes_on() -> None:
         (job,) = house.ledger.jobs.newest()
         missed = DependencyMissed(job=job.id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
         house.ledger.events.append([missed, WantCanceled(want="up")])
@@ -427,7 +427,7 @@ def test_a_part_held_by_another_worker_is_not_started_after_its_instance_failed(
         begun.append(WantScheduler(planner).begin(worker.membership))
         worker.end()
 
-    (site,) = house.run("Site", engine=pausing(meanwhile))
+    (site,) = house.run("Site", engine=pausing(before_it_goes_on))
     assert (begun, site.state) == ([False], JobState.FAILED)
     house.serve()
     assert house.wanted("user").state is WantState.SUCCESSFUL

@@ -280,7 +280,7 @@ def test_a_partition_in_work_is_not_promoted(site: Site) -> None:
     site.run(options=V2)
     asked: list[str] = []
 
-    def meanwhile(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def in_between(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not asked:
             asked.append("once")
             with pytest.raises(Busy, match="is being indexed"):
@@ -288,7 +288,7 @@ def test_a_partition_in_work_is_not_promoted(site: Site) -> None:
         return real(*args, **kwargs)
 
     corpus.write(site.place.docs, range(12, 15))
-    site.run(options=V2, ledger=replaced(site.ledger, {"slices.complete": meanwhile}))
+    site.run(options=V2, ledger=replaced(site.ledger, {"slices.complete": in_between}))
     assert asked
     assert site.ledger.partitions.promoted(REF) == ""
     assert promoted(site, "v2").changed

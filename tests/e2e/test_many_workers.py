@@ -447,7 +447,7 @@ def test_an_orphan_that_cannot_be_resumed_fails_after_ten_minutes_and_not_before
 
 @pytest.mark.usefixtures("small_claims")
 def test_ctrl_c_on_one_of_two_leaves_the_job_to_the_other(site: Site) -> None:
-    def somebody_joins_and_leaves() -> None:
+    def another_joins_and_leaves() -> None:
         def interrupted() -> None:
             raise KeyboardInterrupt
 
@@ -455,7 +455,7 @@ def test_ctrl_c_on_one_of_two_leaves_the_job_to_the_other(site: Site) -> None:
             site.run(engine=pausing(interrupted))
         assert site.only_job().state is JobState.RUNNING
 
-    exact(site, site.run(engine=pausing(somebody_joins_and_leaves)))
+    exact(site, site.run(engine=pausing(another_joins_and_leaves)))
 
 
 @pytest.mark.usefixtures("small_claims")

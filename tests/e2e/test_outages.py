@@ -70,7 +70,7 @@ def demand_a_sentence(done: subprocess.CompletedProcess[str], said: str) -> None
     assert "a wave has failed" not in done.stderr
 
 
-def demand_nobody_blamed(place: Location) -> None:
+def demand_no_failures(place: Location) -> None:
     """No document failed, and no attempt was spent."""
     assert list(instep.load(place.root).failures()) == []
     engine = sa.create_engine(f"sqlite:///{place.root / '.instep' / 'ledger.db'}")
@@ -88,7 +88,7 @@ def test_spark_that_is_away_is_named_as_such(place: Location, mute: int, remote:
     assert done.returncode == 75, done.stderr
     demand_a_sentence(done, f"{where}: ")
     assert "Connection refused" in done.stderr
-    demand_nobody_blamed(place)
+    demand_no_failures(place)
     checked = called(place, "check")
     assert checked.returncode == 75, checked.stderr
     assert f"Spark: {where}: " in checked.stdout
@@ -116,7 +116,7 @@ def test_workers_that_run_another_python_are_named(place: Location, tmp_path: Pa
     done = called(place, "run", PYSPARK_PYTHON=none)
     assert done.returncode == 1, done.stderr
     demand_a_sentence(done, f"Spark cannot run '{none}'")
-    demand_nobody_blamed(place)
+    demand_no_failures(place)
 
 
 @pytest.mark.parametrize("engine", ["inline", "spark"])
@@ -136,4 +136,4 @@ def test_an_extra_that_is_missing_is_named(place: Location, tmp_path: Path, mute
         assert "pip install 'instep[openai]'" in done.stdout + done.stderr
         assert "report this" not in done.stderr
         assert "a wave has failed" not in done.stderr
-    demand_nobody_blamed(place)
+    demand_no_failures(place)

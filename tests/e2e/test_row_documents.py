@@ -44,7 +44,7 @@ def a_day_at(desk: Desk, *, transformed: bool = False) -> None:
     desk.tickets += [
         *desk.tickets[11:13],
         *desk.tickets[11:12],
-        desk.tickets[20].__class__(None, "nobody's"),
+        desk.tickets[20].__class__(None, "orphan"),
     ]
     twice = [each.id for each in (desk.tickets[-4], desk.tickets[-3])]
     desk.kept = {number: before[number] for number in (9, *twice) if number is not None}

@@ -207,7 +207,7 @@ def test_deleting_a_namespace_removes_all_of_it_and_nothing_else(world: World) -
     assert found.keys == ["status.42.9970.Issue", "status.42.Issue", "status.42.Note"]
     world.delete()
     assert rest(world) == WANTED
-    assert set(world.targets["Issue"].epochs) == {"42/", "42/9970/"}  # whoever writes there late is refused
+    assert set(world.targets["Issue"].epochs) == {"42/", "42/9970/"}  # a late writer there is refused
     assert deletion_of(SCOPE, world.targets, world.ledger, world.bus).empty
     assert world.ledger.events.verify().differences == ()
 

@@ -56,7 +56,7 @@ def test_any_progress_restarts_the_wait() -> None:
         assert watched.after(9, part(processing=processing)) is None
     assert watched.after(9, part()) is None
     assert watched.after(1, part()) is not None
-    assert watched.after(0, replace(part(), part=replace(PART, epoch=2))) is None, "somebody has taken it up"
+    assert watched.after(0, replace(part(), part=replace(PART, epoch=2))) is None, "another worker has taken it up"
 
 
 def test_own_work_is_no_wait_for_others() -> None:

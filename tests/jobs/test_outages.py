@@ -1,4 +1,4 @@
-"""What runs the waves is away: before anything was claimed, or in mid-run. Nobody is blamed, and it goes on."""
+"""An engine that is away, before anything was claimed or in mid-run: no document fails for it, and the job goes on."""
 
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: InlineEngine) -> None:
-        raise Away("nobody answers")
+        raise Away("no answer")
 
     with opened(tmp_path) as (container, ledger, _):
         with monkeypatch.context() as patched:
             patched.setattr(InlineEngine, "ready", away)
-            with pytest.raises(Away, match="nobody answers"):
+            with pytest.raises(Away, match="no answer"):
                 run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
         (job,) = ledger.jobs.newest(limit=10)
         assert job.state is JobState.STOPPED
@@ -152,7 +152,7 @@ def test_a_worker_waits_for_an_engine_that_is_away_and_continues(
         def ready(_: InlineEngine) -> None:
             asked.append(clock.monotonic())
             if len(asked) <= 8:
-                raise Away("nobody answers")
+                raise Away("no answer")
 
         monkeypatch.setattr(InlineEngine, "ready", ready)
         telling = Telling()
@@ -160,7 +160,7 @@ def test_a_worker_waits_for_an_engine_that_is_away_and_continues(
         (job,) = ledger.jobs.newest(limit=10)
         assert job.state is JobState.COMPLETED
         assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}, "an outage spends none"
-    assert telling.said.count("waiting: nobody answers") == 8
+    assert telling.said.count("waiting: no answer") == 8
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert max(pauses) >= 9, "the breaker opens"
 
@@ -180,7 +180,7 @@ class Until(VirtualClock):
 def test_a_job_stopped_for_an_outage_resumes_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: float | None
 ) -> None:
-    """A machine's stop is no person's: whether it was found by watching or wanted by somebody."""
+    """A machine's stop is no person's: whether it was found by watching or by a want."""
     clock = Until()
     project = home(tmp_path).open()
     if watch is None:
@@ -199,7 +199,7 @@ def test_a_job_stopped_for_an_outage_resumes_by_itself(
 
         def ready(_: InlineEngine) -> None:
             if clock.monotonic() - began < 1.5 * TIMING.orphan / 1000:
-                raise Away("nobody answers")
+                raise Away("no answer")
 
         clock.come_about, began = over, clock.monotonic()
         monkeypatch.setattr(Jobs, "request_stop", told)
@@ -209,7 +209,7 @@ def test_a_job_stopped_for_an_outage_resumes_by_itself(
         with pytest.raises(KeyboardInterrupt):
             serve(container.setups(), context, watch=watch)
         (job,) = ledger.jobs.newest(limit=10)
-        assert set(stopped) == {(job.id, "Document@global: nobody answers")}, "it was stopped, after ten minutes"
+        assert set(stopped) == {(job.id, "Document@global: no answer")}, "it was stopped, after ten minutes"
         assert job.state is JobState.COMPLETED
         assert {each.attempts for each in ledger.slices.of_part(job.id, DOCUMENT)} == {0}, "an outage spends none"
 
@@ -218,7 +218,7 @@ def test_a_worker_does_not_resume_a_wanted_job_that_a_person_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: InlineEngine) -> None:
-        raise Away("nobody answers")
+        raise Away("no answer")
 
     clock, telling = Until(), Telling()
     project = home(tmp_path).open()
@@ -243,7 +243,7 @@ def test_a_worker_does_not_resume_a_wanted_job_that_a_person_stopped(
 
 def test_a_want_does_not_resume_a_job_that_a_person_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_: InlineEngine) -> None:
-        raise Away("nobody answers")
+        raise Away("no answer")
 
     with opened(tmp_path) as (container, ledger, clock):
         context = replace(container.context(ledger, Silent()), background=clock)

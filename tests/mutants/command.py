@@ -172,7 +172,7 @@ def _said(trials: dict[Mutant, Trial], stale: int, seconds: float) -> int:
     )
     for mutant, trial in trials.items():
         if trial.verdict is Verdict.UNSEEN:
-            print(f"nobody noticed  {mutant.path}: {mutant.breaks}")
+            print(f"no test noticed  {mutant.path}: {mutant.breaks}")
     if stale or found[Verdict.BROKEN]:
         return 2
     return 0 if share >= NEEDED else 1

@@ -55,7 +55,7 @@ def main() -> int:
         try:
             code, ended = _waited_for(child, asked["seconds"], asked["bytes"])
         finally:
-            _leave_nobody()
+            _end_all()
         print(json.dumps([code, ended]), flush=True)
     return 0
 
@@ -103,7 +103,7 @@ def _sizes() -> Iterator[tuple[int, int]]:
             yield each.pid, each.memory_info().rss
 
 
-def _leave_nobody() -> None:
+def _end_all() -> None:
     """Servers of tests end by themselves when the tests do, and remove their folders; others have to be told."""
     for number, seconds in _FAREWELLS:
         if number is not None:

@@ -19,11 +19,11 @@ from tests.mutants.slips import ALL, LAYERS
 
 TESTS = ("tests/domain/test_durations.py",)
 NOTICED = Mutant("a week has six days", "domain/texts.py", '"w": 7 * 86_400_000}', '"w": 6 * 86_400_000}', TESTS)
-NOBODY = Mutant("a hundred years have a day more", "domain/texts.py", "LONGEST = 36_525 *", "LONGEST = 36_526 *", TESTS)
+UNSEEN = Mutant("a hundred years have a day more", "domain/texts.py", "LONGEST = 36_525 *", "LONGEST = 36_526 *", TESTS)
 GONE = Mutant("what is gone", "domain/texts.py", "no such text", "", TESTS)
-NO_TESTS = Mutant("nobody looks", "domain/texts.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
+NO_TESTS = Mutant("no test looks", "domain/texts.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
 
-#: Takes all of a bound, and leaves a process behind that nobody waits for.
+#: Takes all of a bound, and leaves a process behind that is not waited for.
 LEFT = "86399.25"
 HOG = Mutant(
     "everything is eaten",
@@ -41,10 +41,10 @@ LONGEST = 36_525 *""",
 def test_noticed_and_unnoticed_mutants_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     before = (ROOT / NOTICED.path).read_bytes()
     resume = str(tmp_path / "kept")
-    assert main(["--workers", "1", "--resume", resume], [NOTICED, NOBODY]) == 1
+    assert main(["--workers", "1", "--resume", resume], [NOTICED, UNSEEN]) == 1
     said = capsys.readouterr().out
     assert "noticed 1 of 2 (50.0%), 0 could not be tried" in said
-    assert f"nobody noticed  {NOBODY.path}: {NOBODY.breaks}" in said
+    assert f"no test noticed  {UNSEEN.path}: {UNSEEN.breaks}" in said
     assert "[tests/domain/test_durations.py::" in said, "which test has noticed it"
     assert (ROOT / NOTICED.path).read_bytes() == before, "it was tried on a copy"
     assert main(["--resume", resume], [NOTICED]) == 0
@@ -101,7 +101,7 @@ def test_a_mutant_that_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture
 
 
 def test_those_that_are_named_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--only", "six days", "nothing"], [NOTICED, NOBODY]) == 0
+    assert main(["--list", "--only", "six days", "nothing"], [NOTICED, UNSEEN]) == 0
     assert capsys.readouterr().out.splitlines() == ["src/instep/domain/texts.py: a week has six days", "1 mutants"]
     assert main(["--only", "nothing"], [NOTICED]) == 2
 

@@ -16,7 +16,7 @@ def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
     assert modules & HEAVY == set()
 
 
-#: What a run needs that finds something to do, or that talks to a server, or to somebody at a terminal.
+#: What a run needs that finds something to do, or that talks to a server, or to a user at a terminal.
 IDLE = frozenset(
     (HEAVY - {"sqlalchemy"})
     | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich.progress", "instep.bus.open"}

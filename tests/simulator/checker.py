@@ -136,7 +136,7 @@ class Checker:
             self.broken(f"slice {outcome.slice_id} was counted otherwise than it was committed")
 
     def _committed(self, event: Event) -> None:
-        """Once a part is finished, what its target holds is settled: nobody commits under its epoch any more."""
+        """Once a part is finished, what its target holds is settled: no worker commits under its epoch any more."""
         physical, epoch, attempt = event.args[0], event.kwargs["epoch"], event.kwargs["attempt"]
         if attempt not in self._attempts and epoch <= self._finished.get(physical, 0):
             self.broken(f"{physical}: a commit under epoch {epoch} landed after its part was finished")
@@ -348,7 +348,7 @@ class Checker:
         uri: str, stored: Rows, versions: Mapping[tuple[str, str], Document], recorded: Rows
     ) -> Rows:
         """Of what is served only until its successor is there: who dies while it brings that up to date has written a
-        version that is not recorded, and nobody brings it up to date after that.
+        version that is not recorded, and no job brings it up to date after that.
         """
         there = Counter({row: number for row, number in stored.items() if row[0] == id_of(uri)})
         others = (rows_of(each) for (of, _), each in versions.items() if of == uri)

@@ -220,7 +220,7 @@ class Duel(Simulation):
         return blake2b(pickle.dumps((stores, workers, turns, left, scheduler.now)), digest_size=16).digest()
 
 
-#: Nobody takes keys of queues here (`holds`).
+#: No process takes keys of queues here (`holds`).
 _ROWS = [each.name for each in fields(Tables) if each.name not in ("clock", "timing", "holds")]
 
 

@@ -103,7 +103,7 @@ def claim_without_a_new_fence(patch: Patch) -> None:
 
 
 @seeded_bug_when("commit", "slices.complete", "promote", "parts.finish", go=[Fault.SLOW_BEFORE, Fault.PAUSE_BEFORE])
-def lease_taken_from_whoever_has_it(patch: Patch) -> None:
+def lease_taken_from_its_holder(patch: Patch) -> None:
     def is_kept(tables: Tables, row: Any) -> bool:
         return False
 
@@ -121,7 +121,7 @@ def lease_with_the_same_epoch_again(patch: Patch) -> None:
 
 
 @seeded_bug_when("slices.claim", go=[Fault.LOST, Fault.CRASH_AFTER])
-def heartbeat_keeps_what_nobody_runs(patch: Patch) -> None:
+def heartbeat_keeps_slices_that_no_thread_runs(patch: Patch) -> None:
     def heartbeat(tables: Tables, worker_id: str, running: Any) -> int:
         tables.worker(worker_id).heartbeat_at = tables.now()
         return 0
@@ -277,12 +277,12 @@ def a_planning_worker_that_dies_leaves_its_job_open(patch: Patch) -> None:
     def sweep(tables: Tables) -> Any:
         open_jobs = [job for job in tables.jobs.values() if job.state is JobState.INITIALIZING]
         for job in open_jobs:
-            job.workers.add("nobody")
+            job.workers.add("unknown")
         try:
             return original(tables)
         finally:
             for job in open_jobs:
-                job.workers.discard("nobody")
+                job.workers.discard("unknown")
 
     original = recovery.sweep
     patch.setattr(recovery, "sweep", sweep)

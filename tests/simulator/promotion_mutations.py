@@ -30,5 +30,5 @@ def what_is_served_is_not_put_back(patch: Patch) -> None:
 
 @seeded_bug
 def what_is_promoted_is_not_looked_at_again(patch: Patch) -> None:
-    """A bug that was there: nobody asks whether the instance is still in work by the job."""
+    """A bug that was there: it is not checked that the instance is still in work by the job."""
     patch.setattr(finish, "_left", lambda ledger, part, job_id: None)

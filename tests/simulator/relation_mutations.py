@@ -29,7 +29,7 @@ def what_is_missed_is_not_waited_for(patch: Patch) -> None:
 
 
 @seeded_bug
-def nobody_begins_what_is_waited_for(patch: Patch) -> None:
+def no_worker_begins_the_upstream(patch: Patch) -> None:
     patch.setattr(prerequisites.Prerequisites, "_lacking", lambda self, worker: {})
 
 

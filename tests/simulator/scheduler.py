@@ -23,7 +23,7 @@ class Crash(BaseException):
 
 
 class Stuck(Exception):
-    """Nobody can go on, or nobody comes to an end."""
+    """No task can go on, or none comes to an end."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Policy(Protocol):
         """None when it did something else (kill one, say), and it is to be looked again."""
 
     def idle(self) -> bool:
-        """Nobody is ready, now or later: whether the policy has made somebody ready."""
+        """Whether the policy has made a task ready, when none is, now or later."""
 
 
 @dataclass(eq=False)
@@ -217,7 +217,7 @@ class Turns:
 
 
 class Scheduler:
-    """The hub: runs one task at a time; time goes on when nobody is ready."""
+    """The hub: runs one task at a time; time goes on when none is ready."""
 
     def __init__(self, policy: Policy, *, most_steps: int = 200_000, oversleep: Callable[[float], float] | None = None):
         self.policy = policy
@@ -247,7 +247,7 @@ class Scheduler:
         return task
 
     def give_way(self) -> None:
-        """To whoever is next: straight away, or by way of the hub when that has something to do first."""
+        """Switch to the next task: straight away, or by way of the hub when that has something to do first."""
         if self.doomed or self.steps > self._most_steps or self._until():
             self._hub.switch()
             return

@@ -378,7 +378,7 @@ class Simulation:
                 self._disturb(random.choice(living), action)
 
     def _promote(self, until: float) -> None:
-        """Somebody has another generation served, now and then; nothing may be built of it."""
+        """Promote another generation, now and then; nothing may be built of it."""
         random, generations = self._relations.random, ("", *self._relations.generations)
         mean = random.choice((MINUTE, 5 * MINUTE))
         while True:
@@ -457,7 +457,7 @@ class Simulation:
         )
 
     def _known(self) -> list[tuple[str | None, list[str]]]:
-        """What is read, and all generations that there are, or that somebody wants, with the entities they are of."""
+        """What is read, and all generations that there are, or that are wanted, with the entities they are of."""
         found: dict[str | None, list[str]] = {None: list(self.sources)}
         if self._relations.generations:
             for name, ref in self._refs.items():

@@ -154,8 +154,8 @@ class TwoLedgers(RuleBasedStateMachine):
         current = self.model.instances.canonical(lease.ref)
         if fresh:
             found = self.both(lambda ledger: ledger.instances.new(lease, Reason.REBUILD, by=lease.job_id))
-            return found if isinstance(found, str) else "nobody"
-        return "nobody" if current is None else current.uuid
+            return found if isinstance(found, str) else "unknown"
+        return "unknown" if current is None else current.uuid
 
     def _plan(self, job_id: str, parts: list[NewPart], stagger: bool) -> None:
         if self.both(lambda ledger: ledger.parts.plan(job_id, parts, stagger=stagger)) is None:
@@ -321,7 +321,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _known(self) -> list[str]:
         """UUIDs, the newest first."""
-        return [each.uuid for ref in (REF, OTHER) for each in self.model.instances.newest(ref, 4)] or ["nobody"]
+        return [each.uuid for ref in (REF, OTHER) for each in self.model.instances.newest(ref, 4)] or ["unknown"]
 
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
     def append(self, data: st.DataObject, kinds: list[str]) -> None:

@@ -15,7 +15,7 @@ from .exhaustive import Scope, explore
         pytest.param(Scope(crashes=2, one_host=True), 2_000, marks=pytest.mark.long),
         # A worker is stopped until it is taken for dead, and wakes up before any later call of the other.
         pytest.param(Scope(stalls=1, switches=1), 4_000, marks=pytest.mark.long),
-        # The slice is worn out meanwhile: looked up, then split or given up.
+        # The slice is worn out in between: looked up, then split or given up.
         (Scope(stalls=1, switches=1, documents=2, attempts=2), 4_000),
         pytest.param(Scope(stalls=1, switches=1, attempts=3), 4_000, marks=pytest.mark.long),
         pytest.param(Scope(crashes=2, attempts=3), 2_000, marks=pytest.mark.long),

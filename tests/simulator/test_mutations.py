@@ -14,7 +14,7 @@ BOUND = 3_000
 #: Schedules that came late and noticed them. They are tried first; when the simulator has changed, all are, as ever.
 NOTICED = {
     "an_older_promotion_overrides_a_newer_one": 4,
-    "lease_taken_from_whoever_has_it": 19,
+    "lease_taken_from_its_holder": 19,
     "what_is_served_is_not_put_back": 19,
     "attempts_begin_again_with_each_claim": 12,
     "halves_begin_at_fence_zero": 15,
@@ -22,7 +22,7 @@ NOTICED = {
     "the_finisher_keeps_its_part_for_ever": 17,
     "a_planning_worker_that_dies_leaves_its_job_open": 16,
     "a_stop_cancels_what_is_pending": 22,
-    "nobody_begins_what_is_waited_for": 37,
+    "no_worker_begins_the_upstream": 37,
     "who_waits_for_nothing_waits_for_ever": 43,
     "what_was_refused_is_built_again_and_again": 29,
     "what_was_refused_is_built_again_for_what_is_made_from_it": 11,

@@ -27,7 +27,7 @@ _DOUBTS = ("taint", "expire", "rebuild")
 
 
 class Users:
-    """`generations` are those that they name besides that which nobody named."""
+    """`generations` are those that they name besides the one without a name."""
 
     def __init__(
         self, ledger: Ledger, refs: Sequence[PartitionRef], seed: int, generations: Sequence[str] = ()

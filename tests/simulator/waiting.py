@@ -36,7 +36,7 @@ class WaitingChecker:
         self._physicals[new.part.physical] = new.part.instance
 
     def committed(self, physical: str) -> None:
-        """(Slices are claimed of what waits by whoever gives it up: to see what is in the target.)"""
+        """(Slices are claimed of what waits by the worker that gives it up: to see what is in the target.)"""
         uuid = self._physicals.get(physical)
         instance = self._ledger.instances.get(uuid) if self._upstream and uuid else None
         if instance is not None and instance.waits:
@@ -49,7 +49,7 @@ class WaitingChecker:
         return [each for each in parts if self._waited_for(each.part.instance) <= refs - self._stopped(refs)]
 
     def _stopped(self, refs: set[PartitionRef]) -> set[PartitionRef]:
-        """What somebody has stopped is for a later run to resume: until then, who waits for it waits."""
+        """A job that a user has stopped is for a later run to resume: until then, wants on it wait."""
         jobs = [
             (ref, self._ledger.jobs.get(each.worked_on_by or ""))
             for ref in refs
@@ -109,7 +109,7 @@ class WaitingChecker:
     def _stated(self, state: State) -> Iterator[str]:
         for want in state.wants.values():
             if want.state.ended and want.state is not WantState.SUCCESSFUL and not want.error:
-                yield f"want {want.id} is {want.state}, and nobody says why"
+                yield f"want {want.id} is {want.state}, and no reason is known"
 
     def _inputs(self, state: State) -> Iterator[str]:
         """What a job took as there was there, at some time of the job."""

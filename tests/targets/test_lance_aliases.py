@@ -194,7 +194,7 @@ def test_epochs_are_compared_as_numbers(target: LanceTarget) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"physical": "../x"}'])
-def test_a_damaged_alias_may_be_anybodys_and_is_refused_not_replaced(target: LanceTarget, damage: bytes) -> None:
+def test_a_damaged_alias_has_an_unknown_owner_and_is_refused_not_replaced(target: LanceTarget, damage: bytes) -> None:
     target.promote("Document", "A", 1)
     file = Path(target.uri.removeprefix("file-object-store://")) / alias_file(1)
     file.write_bytes(damage)

@@ -169,7 +169,7 @@ def test_without_a_collector_nothing_of_opentelemetry_is_imported(folder: Path) 
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_the_span_of_a_job_is_named_alike_by_everybody() -> None:
+def test_the_span_of_a_job_has_one_name_in_all_processes() -> None:
     ours = job_traceparent("job-1", CALLER)
     assert ours == job_traceparent("job-1", CALLER)
     assert ours.split("-")[1] == CALLER.split("-")[1]

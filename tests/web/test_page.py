@@ -139,7 +139,7 @@ WAYS = (
 )
 
 
-def test_every_view_is_for_everybody(watched: Watched, ledger: Ledger) -> None:
+def test_every_view_is_accessible(watched: Watched, ledger: Ledger) -> None:
     """On a laptop and a phone, in light and dark: nothing sticks out, everything has a name, and can be read and
     reached by the keyboard alone.
     """

@@ -234,7 +234,7 @@ def strand(
 def abandon(
     setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, why: str
 ) -> None:
-    """End a part with open slices that this worker has begun and nobody can continue: its plan is lost, for example.
+    """End a part with open slices that this worker has begun and no worker can continue: its plan is lost, for example.
     What is left is planned anew.
     """
     _, part = _seal(setup, lease, context, heartbeat)

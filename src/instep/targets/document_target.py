@@ -80,7 +80,7 @@ def written_schema() -> pa.Schema:
     return pa.schema([*texts, pa.field("vector", pa.list_(pa.float32()))])
 
 
-def _nobody_is_told(document_id: str, reason: str) -> None:
+def _unexpected_refusal(document_id: str, reason: str) -> None:
     raise UserError(f"document {document_id!r}: {reason}")
 
 
@@ -96,7 +96,7 @@ class ChunkChanges(NamedTuple):
     rows: pa.RecordBatch
     stale: pa.Table
     removed: Sequence[str] = ()
-    refuse: Callable[[str, str], None] = _nobody_is_told
+    refuse: Callable[[str, str], None] = _unexpected_refusal
 
 
 class ChunkWriter(Protocol):

@@ -149,7 +149,7 @@ class Claims(Fixtures):
         assert claim_all(ledger) == []
         ledger.jobs.start("job")
         assert {claim.ref for claim in claim_all(ledger, ref=OTHER)} == {OTHER}
-        assert claim_all(ledger, ref=PartitionRef("Nobody")) == []
+        assert claim_all(ledger, ref=PartitionRef("Unknown")) == []
         ledger.jobs.request_stop("job")
         assert claim_all(ledger) == []
         assert job_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
@@ -314,7 +314,7 @@ class Claims(Fixtures):
             ledger.slices.tell(claims[0], "ann", units)
             status = status_of(ledger)
             assert (status.underway, status.counts.read, status.done) == (units, 0, units)
-        ledger.slices.tell(claims[0], "nobody", 7)
+        ledger.slices.tell(claims[0], "unknown", 7)
         assert job_of(ledger).done == 3
         ledger.slices.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         status = status_of(ledger)

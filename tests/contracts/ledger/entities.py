@@ -55,7 +55,7 @@ class Entities(Fixtures):
         assert keys == [(_BESIDE, ""), (OTHER, ""), (OTHER, "v2")]
         assert found[1:] == ledger.checkpoints.of_partition(OTHER)
         assert [each.ref for each in ledger.checkpoints.of_entity("Ticke_")] == [_ALIKE[1]]
-        assert ledger.checkpoints.of_entity("Nobody") == []
+        assert ledger.checkpoints.of_entity("Unknown") == []
 
     def test_indexes_that_any_partition_of_the_entity_needs_are_needed(self, ledger: Ledger) -> None:
         for number, ref in enumerate(_ALIKE):
@@ -66,7 +66,7 @@ class Entities(Fixtures):
         assert ledger.partitions.indexes("Ticket") == {"served", "begun"}
         ledger.jobs.request_stop("begun")
         assert ledger.partitions.indexes("Ticket") == {"served", "begun"}, "it can be resumed"
-        assert ledger.partitions.indexes("Nobody") == set()
+        assert ledger.partitions.indexes("Unknown") == set()
 
     # Slices, one by one.
 

@@ -114,8 +114,8 @@ class Events(Fixtures):
         imported(ledger)
         before = _everything(ledger)
         batch: list[Event] = [_want("a"), _want("b")]
-        batch.insert(place, InstanceTainted(instance="nobody"))
-        with pytest.raises(Conflict, match="no instance nobody is known"):
+        batch.insert(place, InstanceTainted(instance="unknown"))
+        with pytest.raises(Conflict, match="no instance unknown is known"):
             ledger.events.append(batch)
         assert _everything(ledger) == before
         assert ledger.events.append([_want("c")])[0].sequence == 2, "no number is lost"

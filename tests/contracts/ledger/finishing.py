@@ -94,7 +94,7 @@ class Finishing(Fixtures):
         joined(ledger, "bob")
         assert ledger.parts.begin_finish("job", REF, "ann")
         assert ledger.parts.begin_finish("job", OTHER, "bob")
-        assert not ledger.parts.begin_finish("job", PartitionRef("Nobody"), "ann")
+        assert not ledger.parts.begin_finish("job", PartitionRef("Unknown"), "ann")
 
     def test_an_ended_part_is_not_finished_again(self, ledger: Ledger) -> None:
         part, _ = running_two(ledger, [], plans(1))

@@ -205,7 +205,7 @@ class Instances(Fixtures):
         good = new_part(ledger, lease_of(ledger, "ann", OTHER))
         lease = lease_of(ledger, "ann")
         if wrong == "unknown":
-            bad = part_of(lease, instance="nobody")
+            bad = part_of(lease, instance="unknown")
         elif wrong == "live":
             bad = part_of(lease, instance=old.instance)
         else:
@@ -215,7 +215,7 @@ class Instances(Fixtures):
             elif wrong == "missing":
                 bad = replace(bad, fresh=False)
             else:
-                bad = replace(bad, inputs=("nobody",))
+                bad = replace(bad, inputs=("unknown",))
         before = (
             ledger.events.rows(),
             ledger.instances.newest(REF),
@@ -442,7 +442,7 @@ class Instances(Fixtures):
         assert ledger.instances.canonical(OTHER) is None
 
     def test_unknown_instances_are_none(self, ledger: Ledger) -> None:
-        assert ledger.instances.get("nobody") is None
+        assert ledger.instances.get("unknown") is None
         assert ledger.instances.canonical(REF) is None
         assert ledger.instances.newest(REF) == []
 
@@ -508,9 +508,9 @@ class Instances(Fixtures):
         elif what == "served":
             instances.append(built.instance)
         elif what == "unknown":
-            instances.append("nobody")
+            instances.append("unknown")
         else:
-            wants.append("open" if what == "an open want" else "nobody")
+            wants.append("open" if what == "an open want" else "unknown")
         before = state_of_everything(ledger, built)
         with pytest.raises(Conflict):
             ledger.events.collect(instances, wants)

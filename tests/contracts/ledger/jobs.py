@@ -99,7 +99,7 @@ class Jobs(Fixtures):
         elif loss == "released":
             ledger.leases.release(other)
         elif loss == "never had":
-            other = Lease(PartitionRef("Nobody"), "job", 1, START)
+            other = Lease(PartitionRef("Unknown"), "job", 1, START)
         else:
             other = lease_of(ledger, "bob", PartitionRef("Theirs"), job_id="next")
         parts = [NewPart(new_part(ledger, lease), plans(1)), NewPart(part_of(other), plans(1))]

@@ -62,7 +62,7 @@ class Recovery(Fixtures):
         assert ledger.workers.bury("ann") == 2
         before = state_of_everything(ledger, part)
         assert ledger.workers.bury("ann") == 0
-        assert ledger.workers.bury("nobody") == 0
+        assert ledger.workers.bury("unknown") == 0
         assert state_of_everything(ledger, part) == before
 
     def test_a_buried_worker_takes_part_in_nothing(self, ledger: Ledger) -> None:

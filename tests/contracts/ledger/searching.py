@@ -159,14 +159,14 @@ class Searching(Fixtures):
         ledger.parts.plan("other", [NewPart(new_part(ledger, lease), slices)])
         assert ledger.open_parts.on([REF, OTHER])[0].part.ref == first
 
-    @pytest.mark.parametrize("how", ["nobody takes part", "expired", "released"])
+    @pytest.mark.parametrize("how", ["no worker takes part", "expired", "released"])
     def test_a_part_without_a_live_lease_is_shown_as_not_held(
         self, ledger: Ledger, clock: VirtualClock, how: str
     ) -> None:
         lease = lease_of(ledger, "ann")
         ledger.parts.plan("job", [NewPart(new_part(ledger, lease), plans(1))])
         ledger.jobs.start("job")
-        if how == "nobody takes part":
+        if how == "no worker takes part":
             ledger.jobs.leave("job", "ann")
         elif how == "expired":
             clock.advance(TIMING.lease - 1)

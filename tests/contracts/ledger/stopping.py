@@ -135,9 +135,9 @@ class Stopping(Fixtures):
         running(ledger, plans(2))
         ledger.jobs.request_stop("job")
         adopted = ledger.parts.adopt(lease_of(ledger, "bob"))
-        assert fail(ledger, adopted, worker="bob", error="nobody can resume it") is JobState.FAILED
+        assert fail(ledger, adopted, worker="bob", error="no worker can resume it") is JobState.FAILED
         job = job_of(ledger)
-        assert (job.state, job.error) == (JobState.FAILED, "nobody can resume it")
+        assert (job.state, job.error) == (JobState.FAILED, "no worker can resume it")
         assert job.slices == {SliceState.CANCELLED: 2}
         assert ledger.jobs.unfinished(REF) is None
 

@@ -95,7 +95,7 @@ class Verifying(Fixtures):
 
     def test_unreadable_events_are_named_and_skipped(self, ledger: Ledger, intruder: Intruder) -> None:
         imported(ledger)
-        nowhere = encode(InstanceTainted(instance="nobody"))
+        nowhere = encode(InstanceTainted(instance="unknown"))
         for kind, version, body in (
             ("universe.ended", 1, "{}"),
             ("want.created", 1, '{"want": "a", "refs"'),

@@ -212,7 +212,7 @@ class Wants(Fixtures):
         assert [each.id for each in ledger.wants.newest(open_only=True)] == ["c", "b", "d"]
         assert [each.id for each in ledger.wants.newest(ref=OTHER, open_only=True)] == ["c", "b"]
         assert ledger.wants.newest(ref=UPSTREAM) == []
-        assert ledger.wants.get("nobody") is None
+        assert ledger.wants.get("unknown") is None
 
     def test_wants_that_change_keep_their_place(self, ledger: Ledger) -> None:
         for id in ("a", "b", "c"):

@@ -202,8 +202,8 @@ class QuickShop(Shop):
 
         return super().run(*names, setups=quick_setup, around=quick_context, **options)
 
-    def work(self, *names: str, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Another server's `instep worker`, until nothing is left to do. It has been there before `meanwhile`."""
+    def work(self, *names: str, then: Callable[[], None] = lambda: None) -> None:
+        """Another server's `instep worker`, until nothing is left to do. It has been there before `then`."""
         self.sources = {}
         container = self.container()
 
@@ -215,7 +215,7 @@ class QuickShop(Shop):
             found = setups()
             for each in found:
                 each.columns()
-            meanwhile()
+            then()
             context = replace(context, background=self.clock, liveness=NoProof())
             serve(found, context, until_idle=True, anew=setups)
 
@@ -285,12 +285,12 @@ class Fault:
         return replace(setup, target=through(setup.target, self.call, "target."))
 
     def context(self, context: Context) -> Context:
-        """The context with this in front of its ledger. Nobody is proved dead, as on another host."""
+        """The context with this in front of its ledger. No worker is proved dead, as on another host."""
         return replace(context, ledger=through(context.ledger, self.call), liveness=NoProof())
 
 
 class NoProof:
-    """Only silence tells that somebody is dead."""
+    """Only silence tells that a worker is dead."""
 
     def begin(self, worker_id: str) -> Callable[[], None]:
         return lambda: None
@@ -311,7 +311,7 @@ def slice_by_slice(context: Context) -> Context:
     return replace(context, ledger=replaced(context.ledger, {"slices.claim": claim}))
 
 
-def meanwhile(context: Context, call: str, happens: Callable[[], None]) -> Context:
+def during(context: Context, call: str, happens: Callable[[], None]) -> Context:
     """Something happens before the ledger's first call of this name."""
     coming = [happens]
 

@@ -217,7 +217,7 @@ def test_a_worker_that_has_been_there_for_long_sees_that_a_table_has_changed(sho
         with closing(shop.container().ledger()) as ledger:
             ledger.events.append([WantCreated(want="fresh", refs=("Person@global",), as_of=shop.clock.now())])
 
-    shop.work("Person", meanwhile=changed)
+    shop.work("Person", then=changed)
     assert {row["id"]: row.get("extra") for row in shop.stored("Person")} == {n: f"more {n}" for n in range(20)}
     with closing(shop.container().ledger()) as ledger:
         want = ledger.wants.get("fresh")

@@ -15,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.entities.plan_request import Kind
 from tests.servers.postgres import running_postgres
 
-from .quick import QuickShop, meanwhile
+from .quick import QuickShop, during
 from .shop import Row
 
 
@@ -34,7 +34,7 @@ def failures(shop: QuickShop, ref: str) -> dict[str, str]:
 
 def null_key(shop: QuickShop, number: int = -1) -> None:
     """A row without a key, in the table of people."""
-    shop.rows["people"][("null", number)] = Row({"id": None, "name": f"nobody {number}"}, shop.now, False)
+    shop.rows["people"][("null", number)] = Row({"id": None, "name": f"keyless {number}"}, shop.now, False)
 
 
 def duplicate(shop: QuickShop, table: str, key: int, number: int, title: str) -> None:
@@ -217,7 +217,7 @@ def test_values_that_do_not_fit_are_failures_and_their_neighbours_are_there(shop
     shop.put("tickets", id=4, price=Decimal("1.005"))
     shop.put("tickets", id=6, price=Decimal(10**9))
 
-    result = shop.run("Ticket@1/2", around=lambda context: meanwhile(context, "jobs.start", shop.save))["Ticket@1/2"]
+    result = shop.run("Ticket@1/2", around=lambda context: during(context, "jobs.start", shop.save))["Ticket@1/2"]
     assert (result.state, result.counts.failed) == (JobState.COMPLETED_WITH_ERRORS, 3)
     assert result.counts.balanced
     reasons = failures(shop, "Ticket@1/2")

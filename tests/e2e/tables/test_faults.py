@@ -1,5 +1,5 @@
 """A crash between any two writes of ledger and target, while tables are indexed: the next run mends it, and who
-reads meanwhile finds what was there, or what is to be there.
+reads at that time finds what was there, or what is to be there.
 """
 
 from __future__ import annotations

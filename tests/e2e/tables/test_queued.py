@@ -24,7 +24,7 @@ from tests.doubles.clock import VirtualClock
 from tests.doubles.through import replaced
 
 from .queued import POISON, QueuedShop, with_queue
-from .quick import Crash, Fault, meanwhile
+from .quick import Crash, Fault, during
 
 DAY = 24 * 60 * 60
 
@@ -44,7 +44,7 @@ def test_only_pending_keys_are_indexed(shop: QueuedShop) -> None:
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9]
     assert (shop.pending(), shop.held()) == ([], {})
     assert shop.step() is None
-    shop.put("people", id=5, name="changed, and nobody said so")
+    shop.put("people", id=5, name="changed without an event")
     shop.put("people", id=12, gone=True)
     shop.add(11, 12, 13)
     shop.put("people", id=12, gone=True)
@@ -61,7 +61,7 @@ def test_only_pending_keys_are_indexed(shop: QueuedShop) -> None:
     (asked,) = shop.sources["Person"].asked
     assert [each.values for each in asked.keys] == [(11,), (12,), (13,)]
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9, 11]
-    assert {"changed, and nobody said so"}.isdisjoint(row["name"] for row in shop.stored("Person"))
+    assert {"changed without an event"}.isdisjoint(row["name"] for row in shop.stored("Person"))
     assert (shop.pending(), shop.held(), shop.step()) == ([], {}, None)
     assert [_writer(shop, key) for key in ("9", "11")] == [first.job_id, second.job_id]
 
@@ -115,7 +115,7 @@ def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
     shop.add(*range(2, 12))
     others: list[Any] = []
     first = shop.run(
-        "Person", around=lambda context: meanwhile(context, "slices.claim", lambda: others.append(shop.step()))
+        "Person", around=lambda context: during(context, "slices.claim", lambda: others.append(shop.step()))
     )
     assert (first["Person"].state, others) == (JobState.COMPLETED, [JobState.COMPLETED])
     assert (shop.indexed(), shop.pending(), shop.written()) == (list(range(1, 12)), [], 11)
@@ -156,7 +156,7 @@ def test_a_stopped_run_gives_its_keys_back_and_resumes_with_the_free_ones(shop: 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shop.run("Person", around=lambda context: meanwhile(context, "slices.holds", ctrl_c))
+        shop.run("Person", around=lambda context: during(context, "slices.holds", ctrl_c))
     assert (shop.pending(), shop.held()) == (list(range(2, 8)), {})
     with shop.store() as store, shop.asked() as ledger:
         given = next_keys(store, ledger, Wanted(2, "other", timedelta(minutes=5)), draw=0)
@@ -176,7 +176,7 @@ def test_a_stopped_job_gives_its_keys_back(shop: QueuedShop) -> None:
             ledger.jobs.request_stop(ledger.jobs.newest()[0].id, "asked to")
 
     with pytest.raises(UserError, match="was stopped"):
-        shop.run("Person", around=lambda context: meanwhile(context, "slices.claim", stop))
+        shop.run("Person", around=lambda context: during(context, "slices.claim", stop))
     assert (shop.pending(), shop.held()) == ([2, 3], {})
     assert shop.step() is JobState.COMPLETED
     assert (shop.pending(), shop.indexed()) == ([], [1, 2, 3])

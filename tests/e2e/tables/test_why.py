@@ -68,7 +68,7 @@ def test_a_row_without_a_watermark_is_traced_to_the_job_of_its_instance(shop: Qu
 
 
 def test_an_unknown_row_is_answered_with_a_hint(shop: QuickShop) -> None:
-    for key in ("0", "9999", "nobody", "1,2"):  # the first is deleted
+    for key in ("0", "9999", "unknown", "1,2"):  # the first is deleted
         with pytest.raises(UserError, match="no row") as caught:
             why(shop, "Ticket", key)
         assert caught.value.hint == "Give its key, id, as `instep failures` shows keys."

@@ -46,7 +46,7 @@ MUTANTS = [
         _ACCESS,
     ),
     Mutant(
-        "metrics are open to everybody",
+        "metrics are open without a token",
         "api/guard.py",
         '("/api", "/ws", "/metrics")',
         '("/api", "/ws")',
@@ -88,7 +88,7 @@ MUTANTS = [
         _PROBLEMS,
     ),
     Mutant(
-        "nobody is told when to come again",
+        "no answer says when to try again",
         "api/problems.py",
         'headers = {"retry-after": str(_RETRY_SECONDS)} if status == 503 else None',
         'headers = {"retry-after": str(_RETRY_SECONDS)} if status == 500 else None',

@@ -116,7 +116,7 @@ MUTANTS = [
         _FAILURES,
     ),
     Mutant(
-        "letters are dropped when nobody was named",
+        "letters are dropped when none was named",
         "cli/letters.py",
         "    if bool(refs) == everything:\n",
         "    if refs and everything:\n",

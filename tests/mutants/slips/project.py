@@ -22,7 +22,7 @@ MUTANTS = [
         _PROJECT,
     ),
     Mutant(
-        "an edge may lead to a label that nobody makes",
+        "an edge may lead to a label that no entity makes",
         "project/entities.py",
         "if end.label not in known:",
         "if not known:",

@@ -10,7 +10,7 @@ _COMMANDS = ("tests/cli/test_queue_commands.py",)
 
 MUTANTS = [
     Mutant(
-        "a key that was covered meanwhile is given out",
+        "a key that was covered in between is given out",
         "queues/consumers.py",
         "            for key, each in leased.items()\n            if key in pending\n        ]",
         "            for key, each in leased.items()\n        ]",
@@ -24,7 +24,7 @@ MUTANTS = [
         _CONSUMING,
     ),
     Mutant(
-        "a key that somebody has leased is acknowledged by others",
+        "a key that a consumer has leased is acknowledged by others",
         "queues/consumers.py",
         "refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is None",
         "refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is not None",
@@ -143,7 +143,7 @@ MUTANTS = [
         _COMMANDS,
     ),
     Mutant(
-        "parked keys are tried again when nobody was named",
+        "parked keys are tried again when none was named",
         "cli/queue_keys.py",
         "    if bool(keys) == everything:\n",
         "    if keys and everything:\n",

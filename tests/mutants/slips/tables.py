@@ -37,7 +37,7 @@ MUTANTS = [
         _WRITING,
     ),
     Mutant(
-        "a row to delete fails for a column that nobody needs",
+        "a row to delete fails for a column that is not needed",
         "pipeline/tables/writing.py",
         "if column.name in needed or not deleted[row]:",
         "if column.name in needed or row >= 0:",
@@ -114,7 +114,7 @@ MUTANTS = [
         ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_emptying.py"),
     ),
     Mutant(
-        "nobody is told of rows without a watermark where all are read",
+        "rows without a watermark are not reported where all are read",
         "entities/tables/changes.py",
         "    return [*_without_watermark(setup, selection), *_ahead(setup, request)]\n",
         "    return _ahead(setup, request)\n",

@@ -97,7 +97,7 @@ MUTANTS = [
         _LANCE,
     ),
     Mutant(
-        "Lance: rows that somebody else deleted are deleted again",
+        "Lance: rows that another writer deleted are deleted again",
         "targets/lance/deletions.py",
         "    if after.num_deletions != before.num_deletions + len(rows):\n"
         '        raise Conflict(f"{physical}: rows were deleted by another process; read them again")\n',
@@ -119,7 +119,7 @@ MUTANTS = [
         _POSTGRES,
     ),
     Mutant(
-        "PostgreSQL: a commit whose rows were replaced meanwhile lands",
+        "PostgreSQL: a commit whose rows were replaced in between lands",
         "targets/postgres/chunk_writing.py",
         "        if found != len(portion):\n            raise _replaced(index)\n",
         "",

@@ -60,7 +60,7 @@ def watermark(tables: Tables, part: JobPart) -> int:
 
 
 def promoted(tables: Tables, job: JobRow, row: PartRow, reached: int) -> Rejected | None:
-    """The instance is complete and served now, unless something has happened to it meanwhile."""
+    """The instance is complete and served now, unless something has happened to it in between."""
     part, events = row.part, list[e.Event]()
     if part.fresh:
         events = [

@@ -43,7 +43,7 @@ def acquire(
 
 
 def is_kept(tables: Tables, row: LeaseRow) -> bool:
-    """Whether a job has it, its time is not up, and somebody takes part in the job."""
+    """Whether a job has it, its time is not up, and a worker takes part in the job."""
     job = tables.jobs.get(row.job_id) if row.job_id is not None else None
     return job is not None and bool(job.workers) and tables.now() < row.expires_at
 

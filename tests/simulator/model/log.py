@@ -24,7 +24,7 @@ def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejecte
     # One event is all or nothing by itself; of several, those before the one that is rejected must not count.
     state = tables.state if len(events) == 1 else tables.state.copy()
     before = tables.log[-1][1] if tables.log else 0
-    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    # What happens later is later, even if the clock was set back in between: it may be wanted as of then.
     at = tables.now() if tables.now() >= before else before + 1
     rows: list[LogRow] = []
     recorded: list[Recorded] = []

@@ -41,7 +41,7 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     row.part = replace(row.part, epoch=lease.epoch)
     for _, orphan in sorted(row.processing.items()):
         slices.bad_end(tables, orphan, "its worker died")
-    # Whoever was to finish stopping is gone. The lease stays: its holder is about to start the job.
+    # The worker that was to finish stopping is gone. The lease stays: its holder is about to start the job.
     moves.move(tables, job, JobState.STOPPED if job.state is JobState.STOPPING else job.state)
     if job.state is JobState.STOPPED and job.finished_at is None:
         job.finished_at = job.updated_at
@@ -129,7 +129,7 @@ def drop_partition(tables: Tables, lease: Lease, by: str) -> None:
 
 
 def _fail_open(tables: Tables, job: JobRow, row: PartRow, error: str) -> None:
-    """Nobody works on it; what became of its instance is said by another event."""
+    """End a part without workers; another event says what became of its instance."""
     slices.cancel_open(tables, job.id, row.part.ref)
     documents.forget_unserved(tables, row.part)
     row.state, row.finished_at, row.error = JobState.FAILED, tables.now(), error

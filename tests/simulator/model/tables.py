@@ -139,8 +139,8 @@ class LeaseRow:
 
 @dataclass(slots=True)
 class Tables:
-    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered. `state` is what the `log`
-    has led to: the projections of other ledgers.
+    """All rows. A worker that is named in `JobRow.workers` or has slices in work is registered. `state` is what the
+    `log` has led to: the projections of other ledgers.
     """
 
     clock: Clock

@@ -69,8 +69,8 @@ def test_missing_statistics_are_unknown(tmp_path: Path) -> None:
     assert later([without, half], ROWS, SCOPE, micros(4)) is True
     other = RowColumns(key=("id",), scope="path", watermark="changed")
     assert later([half], other, SCOPE, 0) is None
-    nobody = footer(tmp_path, [])
-    assert later([nobody], other, SCOPE, 0) is False, "there are no rows"
+    empty = footer(tmp_path, [])
+    assert later([empty], other, SCOPE, 0) is False, "there are no rows"
 
 
 def test_rows_without_a_watermark_are_never_later(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_partitions_that_write_and_delete_the_same_rows_do_not_wait_in_a_circle(
             scope = f"{worker}/"
             put(target, index, *rows, epoch=1, attempt=f"{worker}-{turn}", scope=scope, instance=scope)
             if worker == 0:
-                target.within(scope).sweep(index, "nobody", epoch=1, prefix="1/")
+                target.within(scope).sweep(index, "unknown", epoch=1, prefix="1/")
 
     before = deadlocks(server)
     with ThreadPoolExecutor(4) as pool:

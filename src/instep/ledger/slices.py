@@ -383,7 +383,7 @@ class _HalfState:
 
 
 def _works_of(tx: Transaction, plans: Plans, rows: Sequence[Row[Any]]) -> dict[str, SliceWork]:
-    """What they have to do, by value: it may be cut."""
+    """The work of these slices, by value: it may be cut."""
     found: dict[str, Row[Any]] = {}
     for some in batches(row.id for row in rows):
         stored = tx.connection.execute(select(slice_work).where(slice_work.c.slice_id.in_(some)))

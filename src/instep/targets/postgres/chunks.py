@@ -106,7 +106,7 @@ def create(session: Session, physical: str, dimensions: int, owner: str, demand:
         registry.lock(session)
         if (record := registry.find(session, physical)) is not None:
             demand(physical)
-            before = _index(session, physical, record)
+            before = index_of(session, physical, record)
             if columns_of(session, physical):
                 _demand_same(session, before, dimensions)
                 return
@@ -147,16 +147,7 @@ def exists(session: Session, physical: str) -> bool:
     return registry.find(session, physical) is not None and bool(columns_of(session, physical))
 
 
-def find(session: Session, physical: str) -> DocumentIndex | None:
-    record = registry.find(session, physical)
-    return _index(session, physical, record) if record else None
-
-
-def known(session: Session, physical: str) -> DocumentIndex:
-    return _index(session, physical, registry.known(session, physical))
-
-
-def _index(session: Session, physical: str, record: Record) -> DocumentIndex:
+def index_of(session: Session, physical: str, record: Record) -> DocumentIndex:
     if not record.declared.startswith("{"):
         raise UserError(f"{physical!r} is an index of tables, not of documents", where=session.place.shown)
     return DocumentIndex(record.id, physical, json.loads(record.declared)["dimensions"])

@@ -108,22 +108,13 @@ def declared(spec: TableSpec) -> sql.Composed:
     )
 
 
-def find(session: Session, physical: str) -> TableIndex | None:
-    record = registry.find(session, physical)
-    return _index(session, physical, record) if record else None
-
-
-def known(session: Session, physical: str) -> TableIndex:
-    return _index(session, physical, registry.known(session, physical))
-
-
-def _index(session: Session, physical: str, record: Record) -> TableIndex:
+def index_of(session: Session, physical: str, record: Record) -> TableIndex:
     if not record.declared.startswith("["):
         raise UserError(f"{physical!r} is an index of documents, not of tables", where=session.place.shown)
     return TableIndex(record.id, physical, decode_specs(record.declared))
 
 
 def drift(session: Session, physical: str, specs: Sequence[TableSpec]) -> list[Drift]:
-    index = find(session, physical)
-    stored = index.specs if index else ()
+    record = registry.find(session, physical)
+    stored = index_of(session, physical, record).specs if record else ()
     return drifted(specs, stored, stored_columns, lambda spec: columns_of(session, spec.table(physical)))

@@ -32,6 +32,10 @@ class Index:
     id: int
     name: str
 
+    @property
+    def tables(self) -> list[str]:
+        return [self.name]
+
 
 class Record(NamedTuple):
     """An index, and what it was made of, as it was written down."""

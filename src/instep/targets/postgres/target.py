@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from instep.domain.waves import Mark
 from instep.postgres.connection import Missing, Name, Session, names
-from instep.targets.postgres import encoding, journal, layout, registry, rows, serving, staging
-from instep.targets.postgres.aliased import AliasedIndexes
+from instep.targets.postgres import encoding, layout, registry, rows, staging
+from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.postgres.journal import Journal
-from instep.targets.postgres.layout import TableIndex, fitting_specs, known, stored_type
-from instep.targets.postgres.registry import checked, fitting
+from instep.targets.postgres.layout import TableIndex, fitting_specs, stored_type
+from instep.targets.postgres.registry import Record, checked, fitting
 from instep.targets.postgres.serving import View
-from instep.targets.postgres.staging import StagedRows
 from instep.targets.table_indexes import TableIndexes
 from instep.targets.table_target import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PostgresTarget(TableIndexes, AliasedIndexes):
+class PostgresTarget(TableIndexes, PostgresIndexes[TableIndex]):
     """Tables."""
 
     scope: str = field(default="", kw_only=True)
@@ -59,40 +55,9 @@ class PostgresTarget(TableIndexes, AliasedIndexes):
     def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
         return encoding.unfit(spec, rows)
 
-    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
-        with self._index(physical) as (session, index):
-            return Journal(session, index).fence(self.scope, epoch, marks, partial(self.taken, physical))
-
-    def epoch(self, physical: str) -> int:
-        with self._index(physical) as (session, index):
-            return Journal(session, index).epoch(self.scope)
-
     def writer(self, physical: str, base: int) -> TableWriter:
         with self._index(physical) as (_, index):
             return staging.PostgresTableWriter(self.place, index, base)
-
-    def commit(
-        self,
-        physical: str,
-        *,
-        base: int,
-        epoch: int,
-        attempt: str,
-        staged: Sequence[bytes],
-        marks: Sequence[Mark],
-    ) -> int:
-        parts = [part for each in staged for part in staging.decode(each)]
-        with self._index(physical) as (session, index):
-            return journal.commit(
-                session,
-                index,
-                lambda: _merge(session, index, parts, self.scope),
-                base=base,
-                epoch=epoch,
-                attempt=attempt,
-                marks=marks,
-                scope=self.scope,
-            )
 
     def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         parts = [part for each in staged for part in staging.decode(each) if part.kind == OWN and part.moved]
@@ -104,25 +69,6 @@ class PostgresTarget(TableIndexes, AliasedIndexes):
                 return rows.leaving(session, physical, spec, parts[0].table, tasks, prefix=self.scope)
             except Missing:
                 return 0  # They are in: `commit` finds that, or asks for them once more.
-
-    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
-        with self._index(physical) as (session, index):
-            return Journal(session, index).committed(since, slice_ids)
-
-    def maintain(self, physical: str, *, full: bool = False) -> None:
-        self.demand(physical)
-        with self._index(physical) as (session, index):
-            staging.sweep(session, self.keep_seconds)
-            Journal(session, index).forget(self.keep_seconds)
-            registry.tend(session, index.tables, full=full)
-
-    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
-        fitting(alias)
-        if physical is not None:
-            self.demand(physical)
-        with self.place.session() as session:
-            views = [] if physical is None else _views(session, known(session, fitting(physical)))
-            serving.promote(session, alias, physical, views, partial(self.taken, alias), epoch=epoch, scope=self.scope)
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
@@ -153,43 +99,39 @@ class PostgresTarget(TableIndexes, AliasedIndexes):
                 rows.delete(session, physical, spec, prefix=prefix, but=but)
             journal.take(self.scope, epoch)
 
-    def drop(self, physical: str) -> None:
-        self.demand(fitting(physical))
-        with self.place.session() as session:
-            index = layout.find(session, physical)
-            if index is not None:
-                staging.remove(session, staging.of_index(session, index.id))
-                registry.drop(session, index.id, index.tables)
+    @property
+    def _partition(self) -> str:
+        return self.scope
 
-    @contextlib.contextmanager
-    def _index(self, physical: str) -> Iterator[tuple[Session, TableIndex]]:
-        fitting(physical)
-        with self.place.session() as session:
-            yield session, known(session, physical)
+    def _index_of(self, session: Session, physical: str, record: Record) -> TableIndex:
+        return layout.index_of(session, physical, record)
 
+    def _tend(self, session: Session, index: TableIndex, *, full: bool) -> None:
+        registry.tend(session, index.tables, full=full)
 
-def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows], scope: str) -> list[str]:
-    """See `committing.commit`. Raises `Conflict` when not all that was staged is there."""
-    done = []
-    # In one order for all writers.
-    for spec in index.specs:
-        for table in sorted({part.table for part in parts if part.kind == spec.kind}):
-            own = [part for part in parts if part.table == table]
-            alone = staging.demand_all(session, index, table, own)
-            rows.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
-            if moved := [part.task for part in own if part.moved]:
-                rows.delete_moved(session, index.name, spec, table, moved, prefix=scope)
-            if alone:
-                done.append(table)
-    return done
+    def _move(
+        self, session: Session, index: TableIndex, staged: Sequence[bytes], *, attempt: str, base: int
+    ) -> list[str]:
+        parts = [part for each in staged for part in staging.decode(each)]
+        done = []
+        # In one order for all writers.
+        for spec in index.specs:
+            for table in sorted({part.table for part in parts if part.kind == spec.kind}):
+                own = [part for part in parts if part.table == table]
+                alone = staging.demand_all(session, index, table, own)
+                rows.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
+                if moved := [part.task for part in own if part.moved]:
+                    rows.delete_moved(session, index.name, spec, table, moved, prefix=self.scope)
+                if alone:
+                    done.append(table)
+        return done
 
-
-def _views(session: Session, index: TableIndex) -> list[View]:
-    found = []
-    for spec in index.specs:
-        columns = {each.name: stored_type(each.type) for each in spec.all_columns if each.name != DELETED}
-        query = sql.SQL("SELECT {columns} FROM {table} WHERE NOT {deleted}").format(
-            columns=names(list(columns)), table=session.name(spec.table(index.name)), deleted=Name(DELETED)
-        )
-        found.append(View(spec.kind, columns, query))
-    return found
+    def _views(self, session: Session, index: TableIndex) -> list[View]:
+        found = []
+        for spec in index.specs:
+            columns = {each.name: stored_type(each.type) for each in spec.all_columns if each.name != DELETED}
+            query = sql.SQL("SELECT {columns} FROM {table} WHERE NOT {deleted}").format(
+                columns=names(list(columns)), table=session.name(spec.table(index.name)), deleted=Name(DELETED)
+            )
+            found.append(View(spec.kind, columns, query))
+        return found

@@ -46,7 +46,7 @@ def background(ledger: Ledger, ref: PartitionRef, uuid: str, part: JobPart | Non
 
 
 def forgotten_at(ledger: Ledger, ref: PartitionRef) -> int | None:
-    """When the newest of a partition's forgotten jobs ended."""
+    """The time at which the newest of a partition's forgotten jobs ended."""
     found = ledger.retention.of(ref)
     return found.at if found else None
 

@@ -22,8 +22,8 @@ _ENDED: Final = [state.value for state in JobState if state.ended]
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What is not known any more of a partition: jobs that ended at `at` or before, but for those that are still
-    needed. They wrote under epochs up to this one, and brought in what was there up to `target`.
+    """The part of a partition's history that is forgotten: jobs that ended at `at` or before, but for those that are
+    still needed. They wrote under epochs up to this one, and brought in what was there up to `target`.
     """
 
     at: int
@@ -53,7 +53,7 @@ class Gone:
 
 
 class Retention(Store):
-    """What may be forgotten of jobs: those that have ended, but for what is still needed. That is the newest job of
+    """The jobs that may be forgotten: those that have ended, but for what is still needed. That is the newest job of
     each partition and generation, the one that each checkpoint names, and the one that built the instance served there.
     """
 
@@ -90,7 +90,7 @@ class Retention(Store):
 
     @reads
     def of(self, tx: Transaction, ref: PartitionRef) -> Forgotten | None:
-        """What was forgotten of a partition; None if nothing was."""
+        """The forgotten history of a partition; None if nothing was."""
         return read(tx, ref)
 
     @writes

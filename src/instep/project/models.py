@@ -140,7 +140,9 @@ class Project(Model):
     state: Text = ".instep"
     """Folder for caches and locks, relative to the project folder."""
     retention: Duration = DAYS_30
-    """How long what has ended is kept: jobs with their slices, instances that were left, wants. Workers forget it."""
+    """The time for which ended things are kept: jobs with their slices, instances that were left, wants. Workers forget
+    it.
+    """
     engine: Literal["auto", "inline", "spark"] = "auto"
     """The engine of waves: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
     spark: Spark = Spark()
@@ -232,7 +234,7 @@ class Project(Model):
 
     @model_validator(mode="after")
     def _losses_are_kept(self) -> Self:
-        """What jobs have lost is read from them."""
+        """Check that jobs are kept for as long as their losses count: these are read from them."""
         for name, entity in self.entities.items():
             if entity.deletes.window > self.retention:
                 window = duration_text(entity.deletes.window)

@@ -96,3 +96,10 @@ def test_marks_of_jobs_are_looked_up_in_indexes(large: _Large) -> None:
     assert "SEARCH jobs USING INDEX jobs_state (state=?)" in steps
     assert "SCAN jobs USING COVERING INDEX jobs_created" in steps
     assert "slices" not in steps
+
+
+def test_forgetting_looks_at_old_jobs_only(large: _Large) -> None:
+    steps = _details(large.plan_of("ORDER BY jobs.created_at, jobs.id", lambda: large.ledger.retention.forget(0)))
+    assert "SEARCH jobs USING INDEX jobs_created (created_at<?)" in steps
+    assert "B-TREE" not in steps, "the index gives the order; nothing is sorted"
+    assert "SCAN" not in steps

@@ -211,6 +211,12 @@ class TableSourceContract:
         assert found.rows == len(chosen)
         assert [(each.key, each.rows) for each in found.bins] == sorted(counts.items())
 
+    def test_a_later_window_is_counted_before_it_is_read(
+        self, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        for scope in (GLOBAL, SCOPE):
+            check_counted(source, sessions, rows, Selection(scope, Window(micros(START) + 20, micros(START) + 150)))
+
     def test_a_histogram_has_about_as_many_bins_as_are_asked_for(self, make: Make, sessions: Sessions) -> None:
         source = make(table_of([a_row(number) for number in range(4000)]))
         found = source.histogram(sessions, ROWS, Selection(), ("id",), bins=20)
@@ -334,10 +340,22 @@ def check_in_short(source: TableSource, sessions: Sessions, rows: list[Row]) -> 
     assert listed(source.frame(sessions, ROWS, Selection())) == comparable(rows)
     window = Window(micros(START) + 20, NOW)
     check_selected(source, sessions, rows, Selection(SCOPE, window))
+    check_counted(source, sessions, rows, Selection(SCOPE, window))
     wanted = [Selection(SCOPE, window, ("id",), (one,)) for one in cuts([key_of(60), key_of(120)])]
     for selection, came in zip(wanted, ids(source, sessions, wanted), strict=True):
         assert {row["id"] for row in selected(rows, ROWS, selection)} <= set(came)
         assert len(came) == len(set(came))
+
+
+def check_counted(source: TableSource, sessions: Sessions, rows: list[Row], wanted: Selection) -> None:
+    """No fewer than there are, if it can tell; and its bins have them all."""
+    there = selected(rows, ROWS, wanted)
+    assert there
+    most = source.newer(sessions, ROWS, wanted)
+    assert most is None or most >= len(there)
+    found = source.histogram(sessions, ROWS, wanted, ("id",), bins=1000)
+    assert found.rows == len(there)
+    assert [each.key for each in found.bins] == sorted(key_of(row["id"]) for row in there)
 
 
 def true_rows(one: KeyRange, values: Sequence[int]) -> int:

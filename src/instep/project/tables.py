@@ -153,7 +153,9 @@ class TableEntity(EntityBase):
     order: AnyColumns = ()
     """Columns that the source is sorted by; the scope and the key when left out."""
     slices: Slices = "auto"
-    """Slices of a first run: as many as the rows need (`auto`), or at most this number."""
+    """Slices of a first run, and of a window of many changed rows: as many as the
+    rows need (`auto`), or at most this number.
+    """
     cuts: Literal["balanced", "even"] = "balanced"
     """Slices of the same number of rows (`balanced`), or of the same stretch of the key (`even`)."""
     batch_rows: Whole = Field(default=50_000, ge=1, le=MAX_BATCH_ROWS)

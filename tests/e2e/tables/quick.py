@@ -87,6 +87,9 @@ class ArrowTable:
     ) -> bool:
         return self.inner.changed(spark, rows, scope, floor, others)
 
+    def newer(self, spark: Any, rows: RowColumns, selection: Selection) -> int | None:
+        return self.inner.newer(spark, rows, selection)
+
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         return self.inner.unseen(rows, floor)
 

@@ -20,6 +20,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.entities.plan_request import Kind
+from instep.entities.tables import changes
 from instep.jobs.namespaces import delete_namespace
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
@@ -27,7 +28,7 @@ from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.doubles.through import replaced
 
-from .quick import Crash, Fault, QuickShop, slice_by_slice
+from .quick import ArrowTable, Crash, Fault, QuickShop, meanwhile, slice_by_slice
 from .shop import Row
 
 PEOPLE = "slices: 4"
@@ -191,6 +192,99 @@ def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: Quic
     assert second.window.floor == first.window.target
     assert shop.sources["Person"].given == [1, 1]
     assert shop.wrong("Person") == {}
+
+
+# A window of many rows.
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_SLICES_OF_A_WINDOW", 2)
+
+
+def many_change(shop: QuickShop) -> int:
+    """So many people that the window is cut; returns its floor."""
+    shop.edit(PEOPLE, f"{PEOPLE}\n    slice_rows: 1000")
+    shop.run("Person")
+    floor = shop.checkpoint("Person@global")
+    assert floor is not None
+    for number in range(3_500):
+        shop.put("people", id=number, name=f"new {number}", gone=number % 100 == 7)
+    shop.save()
+    return floor
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_window_of_many_rows_is_cut_and_resumed_with_the_rest_of_it(shop: QuickShop) -> None:
+    floor = many_change(shop)
+    crash(shop, "slices.complete", at=3)  # two are recorded; the third is in the target, and not recorded
+    job, before = slices(shop)
+    assert [rows.window and rows.window.floor for rows, _ in before] == [floor * 1000] * 4
+    assert [state for _, state in before].count(SliceState.COMPLETED) == 2
+    assert shop.checkpoint("Person@global") == floor
+    shop.put("people", id=5, name="changed again")
+    shop.save()
+    assert shop.run("Person")["Person"].state is JobState.COMPLETED
+    # Two of the four ranges, and then what has changed since.
+    first, second = shop.sources["Person"].asked
+    assert (len(first.ranges), len(second.ranges)) == (1, 0)
+    assert shop.sources["Person"].given[1] == 1
+    window = before[0][0].window
+    assert window is not None
+    assert second.window is not None
+    assert second.window.floor == window.target
+    with closing(shop.container().ledger()) as ledger:
+        resumed = ledger.jobs.get(job)
+    assert resumed is not None
+    assert (resumed.state, resumed.counts.read) == (JobState.COMPLETED, 3_500)
+    assert shop.wrong("Person") == {}
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_two_servers_share_a_window_and_its_checkpoint_waits_for_both(shop: QuickShop) -> None:
+    """The other one does a slice while the first one has another in work, and is gone then."""
+    floor = many_change(shop)
+    sources: list[ArrowTable] = []
+    states: list[list[SliceState]] = []
+    fault = Fault(1, after=True, counts=lambda made: made == "slices.complete")
+
+    def other() -> None:
+        sources.append(shop.sources["Person"])
+        with pytest.raises(Crash):
+            shop.run("Person", setups=fault.target, around=lambda context: slice_by_slice(fault.context(context)))
+        sources.append(shop.sources["Person"])
+        states.append([state for _, state in slices(shop)[1]])
+        assert shop.checkpoint("Person@global") == floor
+
+    result = shop.run("Person", around=lambda context: meanwhile(slice_by_slice(context), "slices.complete", other))
+    assert result["Person"].state is JobState.COMPLETED
+    first, others = (each.asked for each in sources)
+    assert sorted(states[0]) == sorted([SliceState.COMPLETED, SliceState.PROCESSING, *[SliceState.PENDING] * 2])
+    assert (len(first), len(others)) == (3, 1)
+    assert len({each.ranges for each in (*first, *others)}) == 4
+    _, after = slices(shop)
+    window = after[0][0].window
+    assert window is not None
+    assert shop.checkpoint("Person@global") == window.target // 1000
+    assert result["Person"].counts.read == 3_500
+    assert shop.wrong("Person") == {}
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_rows_leave_and_change_their_namespace_in_a_window_of_many(shop: QuickShop) -> None:
+    shop.edit("slices: 3", "slices: 3\n    slice_rows: 1000")
+    shop.run("Ticket")
+    for number in range(3_000):
+        shop.put("tickets", id=number, path="1/2/1/", title=f"new {number}", author=None)
+    for number in (2, 4):
+        shop.put("tickets", id=number, path="9/9/")
+    shop.put("tickets", id=6, path="1/3/1/")
+    shop.put("tickets", id=8, gone=True)
+    shop.save()
+    results = shop.run("Ticket")
+    assert {each.state for each in results.values()} == {JobState.COMPLETED}
+    assert len(slices(shop, "Ticket@1/2")[1]) == 3
+    assert {row["id"] for row in shop.stored("Ticket")} == {*range(3_000)} - {2, 4, 8}
 
 
 def test_rows_that_appear_beyond_the_planned_bounds_are_in_the_first_and_the_last_slice(shop: QuickShop) -> None:

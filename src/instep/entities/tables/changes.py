@@ -25,7 +25,7 @@ from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
 from instep.domain.keys import INT64_MAX, Key, key_of
 from instep.domain.pending_queue import batches, stretches
 from instep.domain.planning import rows_per_slice
-from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice, window_of
+from instep.domain.rows import RowSlice, Selection, Window, decode_row_slice, encode_row_slice, window_of
 from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
@@ -140,6 +140,9 @@ MICROS = 1_000
 #: A watermark that is no further ahead of the ledger's clock is not worth a warning.
 _CLOCKS_DIFFER = 60_000
 
+#: An incremental window of no more rows than so many slices have is one: looking where they are would take longer.
+_SLICES_OF_A_WINDOW = 10
+
 #: Key quantiles probed per slice.
 _BINS_PER_SLICE = 40
 _BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
@@ -203,16 +206,53 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)
     warnings += _ahead(setup, request)
-    part = RowSlice(0, 1, window, (), KeyRange())
+    cut_by, cuts = _cut_window(setup, request, window)
+    rows = sum(each.rows for each in cuts)
     return Found(
         kind=Kind.REFRESH,
         why=[],
         unit="row",
-        slices=[_slice_plan(setup, part, rows=0, work=setup.slicing.slice_rows)],
+        slices=[
+            _slice_plan(
+                setup,
+                RowSlice(index, len(cuts), window, cut_by, each.range),
+                rows=each.rows,
+                work=each.work(setup.slicing.work_factor) if cut_by else setup.slicing.slice_rows,
+            )
+            for index, each in enumerate(cuts)
+        ],
+        counts={"changed": rows, "retried": 0} if cut_by else {},
         state=[f"rows above {floor}"],
         target=window.target // MICROS,
         warnings=warnings,
     )
+
+
+def _cut_window(
+    setup: TableAdapters, request: PlanRequest, window: Window
+) -> tuple[tuple[str, ...], Sequence[KeySlice]]:
+    """The columns that an incremental window is cut by, and its slices; one slice, whose rows are not counted, if it is
+    small or nobody knows how large it is.
+
+    It is cut by the key alone, so all versions of a row that are in the window are in one slice, and decided in one
+    commit: else an older one, of a slice that is committed later, would bring back a row that has moved away.
+    """
+    rows, slicing = setup.rows, setup.slicing
+    whole = (), [KeySlice(KeyRange(), 0)]
+    columns = cut_columns(rows.key, (rows.scope,) if rows.scope else (), dominated=False)[:1]
+    kinds = {each.name: each.type for each in setup.columns()}
+    if slicing.slices == 1 or not all(kinds[name].keys for name in columns):
+        return whole
+    asked = request.settings().slice_rows
+    fewest = asked or _SLICES_OF_A_WINDOW * rows_per_slice(slicing.slice_rows, slicing.work_factor)
+    selection = Selection(setup.ref.scope, window)
+    about = setup.source.newer(setup.spark, rows, selection)
+    if about is None or about <= fewest:
+        return whole
+    found = setup.source.histogram(setup.spark, rows, selection, columns, bins=_BINS_AT_LEAST)
+    count = slice_count(found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor, asked=asked)
+    cuts = balanced_cuts(found.bins, min(count, slicing.slices or count))
+    return (columns, _scaled(cuts, found.rows)) if len(cuts) > 1 and found.rows > fewest else whole
 
 
 def _unread(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:

@@ -124,6 +124,12 @@ class ClickHouseTable:
             later = predicates.above(asked.dialect, rows.watermark, floor)
             return bool(records(session, f"{asked.select('1', later)} LIMIT 1", **asked.dialect.values))
 
+    def newer(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection)
+            (found,) = records(session, asked.select("count() AS rows"), **asked.dialect.values)
+        return int(found["rows"])
+
     def unseen(self, rows: RowColumns, floor: int) -> None:
         """Unknown without reading."""
 

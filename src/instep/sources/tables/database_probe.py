@@ -85,6 +85,17 @@ def changed(table: JdbcTable, rows: RowColumns, selection: Selection, floor: int
     return found if asked.exact or not found else None
 
 
+def count(table: JdbcTable, rows: RowColumns, selection: Selection) -> int | None:
+    """At most so many rows are selected; None: Spark has to say."""
+    try:
+        with _asking(table) as ask:
+            asked = Asked.of(_dialect(ask, table, rows), rows, selection)
+            _, ((found,),) = ask(f"SELECT count(*) FROM {table.table} WHERE {_where(asked.conditions)}")
+    except _UnknownHere:
+        return None
+    return int(found)
+
+
 def missing_extra(table: JdbcTable) -> str | None:
     """The extra of Instep with which such a table would be asked without a JVM; None if there is none to install."""
     module, extra = _DRIVERS.get(table.server, ("", ""))
@@ -92,9 +103,12 @@ def missing_extra(table: JdbcTable) -> str | None:
 
 
 def _exists(ask: Ask, table: JdbcTable, conditions: Sequence[str]) -> bool:
-    where = " AND ".join(f"({each})" for each in conditions) or "1 = 1"
-    _, ((found,),) = ask(f"SELECT EXISTS (SELECT 1 FROM {table.table} WHERE {where})")
+    _, ((found,),) = ask(f"SELECT EXISTS (SELECT 1 FROM {table.table} WHERE {_where(conditions)})")
     return bool(found)
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return " AND ".join(f"({each})" for each in conditions) or "1 = 1"
 
 
 def _dialect(ask: Ask, table: JdbcTable, rows: RowColumns) -> Flavour:

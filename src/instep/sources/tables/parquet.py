@@ -213,6 +213,19 @@ def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor
     return None if unknown else False
 
 
+def most_later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor: int) -> int:
+    """At most so many rows in the scope have a later watermark, by the statistics of their row groups."""
+    found = 0
+    for footer in footers:
+        places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+        watermark = places.get(rows.watermark or "")
+        for group in _groups(footer, places.get(rows.scope or ""), scope):
+            latest = None if watermark is None else _latest(footer, group, watermark)
+            if latest is None or latest > floor:
+                found += group.num_rows
+    return found
+
+
 def later_outside(footer: FileMetaData, rows: RowColumns, scopes: Sequence[Scope], floor: int) -> Iterator[int]:
     """Row groups that may have rows in none of these namespaces with a later watermark."""
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}

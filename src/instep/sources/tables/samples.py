@@ -98,9 +98,8 @@ def sample(
     columns: Sequence[str],
     wanted: int,
 ) -> Sample | None:
-    """None for files in which the columns are not plain, and for a window that is not the first: Spark looks there."""
-    window = selection.window
-    if not files or (window is not None and not window.first):
+    """None for no files: Spark looks there. Of files in which the columns are not plain nothing is known here."""
+    if not files:
         return None
     total = sum(footer.num_rows for _, _, footer in files)
     every = max(1, -(-total // MOST_ROWS))
@@ -143,14 +142,16 @@ def _batches(
 
 
 def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Table:
-    """The selected rows of a first window."""
+    """The rows that are in the scope and in the window, and those of a first window that are not deleted."""
     kept = np.ones(batch.num_rows, bool)
     if rows.scope and not selection.scope.is_global:
         kept &= _true(pc.starts_with(batch.column(rows.scope), selection.scope.path))
     if selection.window is not None and rows.watermark:
         marks = batch.column(rows.watermark).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
         kept &= ~_true(pc.greater(marks, pa.scalar(selection.window.target)))
-    if selection.window is not None and rows.deleted:
+        if selection.window.floor is not None:
+            kept &= _true(pc.greater(marks, pa.scalar(selection.window.floor)))
+    if selection.window is not None and selection.window.first and rows.deleted:
         kept &= ~_true(batch.column(rows.deleted).cast(pa.bool_()))
     return batch if kept.all() else batch.filter(pa.array(kept))
 

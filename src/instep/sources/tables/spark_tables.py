@@ -115,6 +115,17 @@ class SparkTable:
                     return True
         return False
 
+    def newer(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int | None:
+        """Footers say how many rows there are in groups that have later ones; a database counts."""
+        window = selection.window
+        assert window is not None
+        assert window.floor is not None
+        if self._in_database:
+            known = database_probe.count(self._jdbc, rows, selection)
+            return self._counted_there(spark(), rows, selection) if known is None else known
+        found = None if self.sql else self._parquet()
+        return None if found is None else parquet.most_later(found[1], rows, selection.scope, window.floor)
+
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         found = None if self.sql or self.transform else self._parquet()
         if found is None or rows.watermark is None:
@@ -238,6 +249,15 @@ class SparkTable:
             return table.frame(session, stored, parts)
         except UserError as error:
             raise UserError(error.what, where=self.text, hint=error.hint) from None
+
+    def _counted_there(self, session: SparkSession, rows: RowColumns, selection: Selection) -> int | None:
+        """The database's own count; None if it cannot be asked for exactly these rows."""
+        with told(self.text, self.options):
+            table = self._jdbc
+            stored = table.plain(session).schema
+            self._demand(stored, rows, ())
+            found = table.counted(session, table.asked(session, stored, rows, selection), rows.key)
+            return None if found is None else int(found.collect()[0][0])
 
     def _counted(
         self, session: SparkSession, read: DataFrame, rows: RowColumns, selection: Selection, columns: Sequence[str]
@@ -369,6 +389,9 @@ class SparkTable:
         files, types = plain
         demand((*rows.named, *columns), list(types), self.text)
         self._demand_keys({name: types[name] for name in columns})
+        if selection.window is not None and (floor := selection.window.floor) is not None:
+            scope = selection.scope
+            files = [each for each in files if parquet.later([each[2]], rows, scope, floor) is not False]
         found = samples.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
 

@@ -60,6 +60,11 @@ class TableSource(Protocol):
         watermark (µs since 1970, UTC) above `floor`. False is certain.
         """
 
+    def newer(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int | None:
+        """At most so many rows are selected (by a window that has a floor; without ranges and `others`), as far as that
+        can be told without reading them; None: it cannot.
+        """
+
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         """Rows that no window above `floor` (µs) has, as far as that can be told without reading any; None: it
         cannot.

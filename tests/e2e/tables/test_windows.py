@@ -28,7 +28,7 @@ from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.doubles.through import replaced
 
-from .quick import ArrowTable, Crash, Fault, QuickShop, meanwhile, slice_by_slice
+from .quick import ArrowTable, Crash, Fault, QuickShop, during, slice_by_slice
 from .shop import Row
 
 PEOPLE = "slices: 4"
@@ -256,7 +256,7 @@ def test_two_servers_share_a_window_and_its_checkpoint_waits_for_both(shop: Quic
         states.append([state for _, state in slices(shop)[1]])
         assert shop.checkpoint("Person@global") == floor
 
-    result = shop.run("Person", around=lambda context: meanwhile(slice_by_slice(context), "slices.complete", other))
+    result = shop.run("Person", around=lambda context: during(slice_by_slice(context), "slices.complete", other))
     assert result["Person"].state is JobState.COMPLETED
     first, others = (each.asked for each in sources)
     assert sorted(states[0]) == sorted([SliceState.COMPLETED, SliceState.PROCESSING, *[SliceState.PENDING] * 2])

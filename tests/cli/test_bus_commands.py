@@ -131,11 +131,33 @@ def test_dead_letters_are_retried_or_forgotten(letters: Ledger, capsys: pytest.C
     assert (want["refs"], want["attempts"], want["max_attempts"]) == (["Issue@7"], 0, 1)
     assert want["needed"] is not None
     assert said(capsys, "letters", "list") == "There are no dead letters.\n"
-    assert said(capsys, "letters", "requeue", "--all") == "There are no dead letters.\n"
+    assert said(capsys, "letters", "requeue", "--all") == "No dead letter is tried again.\n"
     assert "there is no dead letter of Issue@7" in said(capsys, "letters", "drop", "Issue@7", code=1)
     assert "no dead letters are named" in said(capsys, "letters", "drop", code=1)
     assert "and --all is given" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
     assert letters.events.verify().differences == ()
+
+
+@pytest.mark.parametrize(
+    ("ref", "why"),
+    [
+        ("Gone@global", "the project declares no partition Gone@global"),
+        ("Issue@global", "the project declares no partition Issue@global"),
+        ("User@7", "the project declares no partition User@7"),
+        ("Issue@42", "namespace 42/9970 lies in namespace 42"),
+    ],
+)
+def test_a_letter_of_what_the_project_cannot_have_is_not_tried_again(
+    folder: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str], ref: str, why: str
+) -> None:
+    made = WantCreated(want="w", refs=(ref,), as_of=ledger.now(), retries=Retries())
+    ledger.events.append([made, WantFailed(want="w", error="no source", final=True)])
+    assert why in said(capsys, "letters", "requeue", ref, code=1)
+    assert said(capsys, "letters", "requeue", "--all") == "No dead letter is tried again.\n"
+    assert answer(capsys, "wants") == []
+    assert [each["ref"] for each in answer(capsys, "letters", "list")] == [ref]
+    assert answer(capsys, "letters", "drop", "--all") == [ref]
+    assert said(capsys, "letters", "drop", "--all") == "No dead letter is forgotten.\n"
 
 
 def test_a_dead_letter_is_gone_when_its_partition_is_fresh(

@@ -41,11 +41,21 @@ class Namespaces:
             return [each for each in letters(ledger) if not names or each.ref.entity in names]
 
     def requeue_letters(self, refs: Iterable[str] | None = None, *, by: str = "") -> list[PartitionRef]:
-        """Have dead letters tried again, with all their attempts; by default all."""
+        """Have dead letters tried again, with all their attempts; by default all of partitions that the project has.
+        Raises `UserError` for one that is named and is of no such partition.
+        """
+        from instep.entities.partitions import demand_declared
         from instep.project.models import retries_of
         from instep.requests.letters import requeue
 
-        named, container = self._letters(refs), Container(self.project)
+        named, container = [], Container(self.project)
+        for ref in self._letters(refs):
+            try:
+                demand_declared(ref, self.project)
+                named.append(ref)
+            except UserError:
+                if refs is not None:
+                    raise
         if not named:
             return []  # No ledger is made just to find that it is empty.
         with closing(container.ledger()) as ledger:

@@ -65,6 +65,8 @@ def requeue(
 ) -> None:
     """Have them tried again, with all their attempts.
 
+    Those of partitions that the project does not declare (any more) stay.
+
     \b
     Examples:
       instep letters requeue MergeRequest@42/9970
@@ -107,7 +109,7 @@ def _answered(done: Sequence[PartitionRef], what: str, as_json: bool) -> None:
         for ref in done:
             out.line(f"{ref_text(ref)} {what}.")
         if not done:
-            out.line("There are no dead letters.")
+            out.line(f"No dead letter {what}.")
 
     out = Output(as_json=as_json)
     out.result([str(ref) for ref in done], show)

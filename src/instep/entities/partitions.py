@@ -40,6 +40,16 @@ def apart(refs: Sequence[PartitionRef], project: Project) -> Sequence[PartitionR
     return refs
 
 
+def demand_declared(ref: PartitionRef, project: Project) -> None:
+    """Check that the project can have the partition. Raises `UserError` if it declares no such entity with such a
+    scope, or if the namespace shares rows with a declared one.
+    """
+    entity = project.entities.get(ref.entity)
+    if entity is None or entity.namespaced is ref.scope.is_global:
+        raise UserError(f"the project declares no partition {ref}", hint=_declared(project))
+    apart([ref], project)
+
+
 class QueuesAlone(UserError):
     """A command about entities in a project that has none: wrong use (EX_USAGE of sysexits.h)."""
 

@@ -120,18 +120,19 @@ def test_an_instance_is_found_by_the_beginning_of_its_uuid_if_that_is_plain(
 
 
 def test_a_beginning_that_several_have_is_refused_unless_it_names_a_partition(ledger: Ledger) -> None:
-    seen: dict[str, str] = {}
-    for number in range(2000):
-        name = f"E{number}"
-        uuid = built(ledger, name)
-        if uuid[:4] in seen:
-            with pytest.raises(UserError, match=f"2 instances begin with '{uuid[:4]}'") as caught:
-                lineage(ledger, uuid[:4])
-            assert caught.value.hint == "Give more of the UUID."
-            break
-        seen[uuid[:4]] = name
-    else:
-        pytest.fail("two of so many instances begin alike")
+    names = [f"E{number}" for number in range(2000)]
+    ledger.events.append([InstanceCreated(ref=str(PartitionRef(name)), reason=Reason.FIRST) for name in names])
+    by_beginning: dict[str, list[str]] = {}
+    for name in names:
+        (made,) = ledger.instances.newest(PartitionRef(name))
+        by_beginning.setdefault(made.uuid[:4], []).append(name)
+    # Of so many some begin alike.
+    beginning, alike = next((found, names) for found, names in by_beginning.items() if len(names) > 1)
+    for name in alike:
+        built(ledger, name)
+    with pytest.raises(UserError, match=f"{len(alike)} instances begin with '{beginning}'") as caught:
+        lineage(ledger, beginning)
+    assert caught.value.hint == "Give more of the UUID."
     assert lineage(ledger, built(ledger, "face")).nodes[0].instance == lineage(ledger, "face").nodes[0].instance
 
 

@@ -184,16 +184,11 @@ class SimTarget(OwnedIndexes):
     def rows(self, physical: str) -> int:
         return len(self._index(physical).rows)
 
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        now, served = self._seconds(), self.served(alias)
-        return sorted(
-            name
-            for name, index in self.indexes.items()
-            if name.startswith(f"{alias}__")
-            and name != served
-            and now - index.written_at >= idle_seconds
-            and self.mine(name)
-        )
+    def _indexes(self, prefix: str) -> list[str]:
+        return sorted(each for each in self.indexes if each.startswith(prefix))
+
+    def _idle(self, physical: str) -> float:
+        return self._seconds() - self.indexes[physical].written_at
 
     def drop(self, physical: str) -> None:
         self.demand(physical)

@@ -68,8 +68,8 @@ def check(seeds: range, ledger: str, product: Product) -> Counter[str]:
 
 #: More and more of them: always, when what they are about has changed, and in `make soak`.
 MODEL = [
-    range(120),
-    pytest.param(range(120, 620), marks=pytest.mark.proof),
+    range(60),
+    pytest.param(range(60, 620), marks=pytest.mark.proof),
     *(pytest.param(range(first, first + 500), marks=pytest.mark.long) for first in range(620, 5_000, 500)),
 ]
 #: The first with takeovers and refusals among them.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import instep
+from instep.cli import main
 from instep.errors import Away, Fenced
 from instep.jobs import wave
 from instep.targets.opensearch import bulk as module
@@ -49,12 +48,17 @@ def declare(docs: Path, uri: str, *, settings: str = "") -> Path:
     return root
 
 
-def command(root: Path, *words: str, code: int = 0) -> Any:
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """What a user types, and its answer."""
-    line = [sys.executable, "-m", "instep", *words, "--json"]
-    done = subprocess.run(line, cwd=root, check=False, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
+
+    def called(root: Path, *words: str) -> Any:
+        code = main([*words, "--project", str(root), "--json"])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return json.loads(said.out)
+
+    return called
 
 
 def content(target: OpenSearchTarget) -> truth.Truth:
@@ -64,7 +68,9 @@ def content(target: OpenSearchTarget) -> truth.Truth:
     return Counter((each["_source"]["document_id"], each["_source"]["text"]) for each in hits)
 
 
-def test_a_folder_is_kept_in_step_by_the_command_line(target: OpenSearchTarget, docs: Path) -> None:
+def test_a_folder_is_kept_in_step_by_the_command_line(
+    target: OpenSearchTarget, docs: Path, command: Callable[..., Any]
+) -> None:
     root = declare(docs, target.uri)
     (built,) = command(root, "run")
     assert (built["state"], built["counts"]["written"]) == ("COMPLETED", 30)

@@ -112,6 +112,12 @@ class TableWritersContract(OnTables):
         target.commit(index, base=base, epoch=1, attempt="2", staged=[], marks=[Mark("other", 1, b"fine")])
         assert (nodes(target, index), edges(target, index)) == ({}, {})
 
+    def test_of_several_marks_of_a_slice_the_highest_fence_counts(self, target: TableTarget, index: str) -> None:
+        target.fence(index, 1, [Mark("s1", 2, b"")])
+        target.fence(index, 1, [Mark("s1", 1, b""), Mark("s1", 3, b"")])
+        with pytest.raises(Fenced):
+            target.fence(index, 1, [Mark("s1", 1, b""), Mark("s1", 2, b"")])
+
     def test_a_commit_before_the_fence_is_found_by_the_next_claim(self, target: TableTarget, index: str) -> None:
         base = target.fence(index, 1)
         parts = [staged(target, index, base, Node(1, "first", 1))]

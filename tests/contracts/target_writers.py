@@ -153,6 +153,12 @@ class WritersContract(OnOneIndex):
         ]
         assert target.committed(index, base, ["s", "own"]) == {"own": b"mine"}
 
+    def test_of_several_marks_of_a_slice_the_highest_fence_counts(self, target: DocumentTarget, index: str) -> None:
+        target.fence(index, 1, [Mark("s1", 2, b"")])
+        target.fence(index, 1, [Mark("s1", 1, b""), Mark("s1", 3, b"")])
+        with pytest.raises(Fenced):
+            target.fence(index, 1, [Mark("s1", 1, b""), Mark("s1", 2, b"")])
+
     def test_a_commit_before_the_fence_is_found_by_the_next_claim(self, target: DocumentTarget, index: str) -> None:
         base = target.fence(index, 1)
         staged = [replaced(target, index, base, {"a": ["first"]})]

@@ -30,6 +30,7 @@ from instep.targets.document_target import (
     existing_schema,
     written_schema,
 )
+from instep.targets.journal import refuse_fences
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 Row = dict[str, Any]
@@ -58,8 +59,8 @@ class _Index:
         if epoch < self.epoch:
             raise Fenced(f"epoch {epoch} is over: {self.epoch} was seen")
         for version, seen in self.fences:
-            if version > since and any(mark.slice_id == seen.slice_id and mark.fence < seen.fence for mark in marks):
-                raise Fenced(f"slice {seen.slice_id} was taken over")
+            if version > since:
+                refuse_fences(marks, {seen.slice_id: seen.fence})
 
     def remember(self, epoch: int, marks: Sequence[Mark]) -> None:
         self.version += 1

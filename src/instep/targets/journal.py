@@ -234,8 +234,7 @@ class Journal:
                 where=self.log.shown,
                 hint="Build it with: instep run",
             )
-        if head["epoch"] > epoch:
-            raise Fenced(f"{self.log.name}: epoch {epoch} was superseded by epoch {head['epoch']}")
+        refuse_epoch(self.log.name, epoch, head["epoch"])
         return head
 
     def demand_current(self, epoch: int) -> None:
@@ -254,7 +253,7 @@ class Journal:
             head = self.log.head()
             owner = owned(owner_in(head)) if head else ""
             seq = _next(self.demand(epoch, head))
-            _refuse(self.log.entries(since=-1, slice_ids=slices), marks)
+            refuse_fences(marks, _fences(self.log.entries(since=-1, slice_ids=slices)))
             if self.log.add(seq, entry="fence", epoch=epoch, marks=said, slices=slices, **_said(owner)):
                 return seq
 
@@ -268,7 +267,7 @@ class Journal:
                     return int(entry["seq"])
             head = self.demand(epoch, head)
             seq = _next(head)
-            _refuse(since, marks)
+            refuse_fences(marks, _fences(since))
             kept = self.log.keep(attempt, marks, epoch)
             said = {"marks": kept, "slices": _slices(marks), **_said(owner_in(head))}
             if self.log.add(seq, entry="commit", epoch=epoch, attempt=attempt, **said):
@@ -300,12 +299,24 @@ def _slices(marks: Sequence[Mark]) -> list[str]:
     return sorted({mark.slice_id for mark in marks})
 
 
-def _refuse(entries: Iterable[Entry], marks: Sequence[Mark]) -> None:
-    """Check fences. Raises `Fenced` when one of the marks is of an older fence than an entry's of the same slice."""
-    own: dict[str, int] = {}
-    for mark in marks:
-        own[mark.slice_id] = max(mark.fence, own.get(mark.slice_id, mark.fence))
+def _fences(entries: Iterable[Entry]) -> dict[str, int]:
+    """The newest fence of each slice."""
+    found: dict[str, int] = {}
     for entry in entries:
         for slice_id, fence, _ in entry.get("marks") or ():
-            if fence > own.get(slice_id, fence):
-                raise Fenced(f"slice {slice_id}: fence {own[slice_id]} was superseded by {fence}")
+            found[slice_id] = max(fence, found.get(slice_id, fence))
+    return found
+
+
+def refuse_epoch(name: str, epoch: int, newest: int) -> None:
+    """Raises `Fenced` when a newer epoch was seen of this index."""
+    if newest > epoch:
+        raise Fenced(f"{name}: epoch {epoch} was superseded by epoch {newest}")
+
+
+def refuse_fences(marks: Iterable[Mark], newest: Mapping[str, int]) -> None:
+    """Raises `Fenced` when a newer fence of a slice was seen. Of several marks of a slice the highest fence counts."""
+    own = {mark.slice_id: mark.fence for mark in sorted(marks, key=lambda mark: mark.fence)}
+    for slice_id, fence in own.items():
+        if newest.get(slice_id, fence) > fence:
+            raise Fenced(f"slice {slice_id}: fence {fence} was superseded by {newest[slice_id]}")

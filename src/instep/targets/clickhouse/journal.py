@@ -20,6 +20,7 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.layout import journal, stored_specs
+from instep.targets.journal import refuse_epoch, refuse_fences
 from instep.targets.requests import portions
 from instep.targets.table_target import OWN, TableSpec
 
@@ -68,12 +69,8 @@ class Journal:
         slice, was seen. Returns the last version.
         """
         last, newest = self._newest(scope)
-        if newest > epoch:
-            raise Fenced(f"{self.physical}: epoch {epoch} was superseded by epoch {newest}")
-        fences = self._fences(since, [mark.slice_id for mark in marks])
-        for mark in marks:
-            if fences.get(mark.slice_id, mark.fence) > mark.fence:
-                raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+        refuse_epoch(self.physical, epoch, newest)
+        refuse_fences(marks, self._fences(since, [mark.slice_id for mark in marks]))
         return last
 
     def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
+from instep.targets.journal import refuse_fences
 from instep.targets.lance.location import Location, Preempted, is_missing, lance_library
 
 _EPOCH = "instep.epoch"
@@ -316,9 +317,8 @@ def _refuse_older_epoch(state: State, scope: str, epoch: int, physical: str) -> 
 
 def _refuse_older_fences(notes: Iterable[Note | None], marks: Sequence[Mark]) -> None:
     for note in notes:
-        for mark in marks:
-            if note and note.fences.get(mark.slice_id, mark.fence) > mark.fence:
-                raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+        if note:
+            refuse_fences(marks, note.fences)
 
 
 def fragments_of(dataset: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
+from instep.targets.journal import refuse_epoch, refuse_fences
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing, Refused
 from instep.targets.requests import portions
@@ -129,14 +130,8 @@ class Journal:
         slice, was seen.
         """
         newer = self._read(f"{_HEADS} and epoch > {epoch:d}", ["epoch"])
-        if newer:
-            newest = max(each["epoch"] for each in newer)
-            raise Fenced(f"{self.physical}: epoch {epoch} was superseded by epoch {newest}")
-        mine = {mark.slice_id: mark.fence for mark in sorted(marks, key=lambda mark: mark.fence)}
-        fences = self._fences(since, list(mine))
-        for slice_id, fence in mine.items():
-            if fences.get(slice_id, fence) > fence:
-                raise Fenced(f"slice {slice_id}: fence {fence} was superseded")
+        refuse_epoch(self.physical, epoch, max((each["epoch"] for each in newer), default=0))
+        refuse_fences(marks, self._fences(since, sorted({mark.slice_id for mark in marks})))
 
     @property
     def newest(self) -> int:

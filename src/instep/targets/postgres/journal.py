@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
 from instep.postgres.connection import Session
+from instep.targets.journal import refuse_epoch, refuse_fences
 from instep.targets.postgres import staging
 from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known, own, owner_of_index, prepare
 
@@ -48,13 +49,13 @@ class Journal:
             epoch,
             epochs=self.session.name(EPOCHS),
         )
-        self._refuse_epoch(epoch, found[0][0])
+        refuse_epoch(self.index.name, epoch, found[0][0])
 
     def look(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int) -> None:
         """Check epoch and fences. Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a
         slice, was seen. Takes nothing: it only spares the work of what would be refused in the end.
         """
-        self._refuse_epoch(epoch, self.epoch(scope))
+        refuse_epoch(self.index.name, epoch, self.epoch(scope))
         self._refuse_slices(marks, since=since)
 
     def epoch(self, scope: str) -> int:
@@ -67,10 +68,6 @@ class Journal:
         )
         return int(found[0][0]) if found else 0
 
-    def _refuse_epoch(self, epoch: int, newest: int) -> None:
-        if newest > epoch:
-            raise Fenced(f"{self.index.name}: epoch {epoch} was superseded by epoch {newest}")
-
     def _refuse_slices(self, marks: Sequence[Mark], *, since: int) -> None:
         found = self.session.run(
             "SELECT slice, max(fence) FROM {marks} WHERE index_id = %s AND slice = ANY(%s) AND seq > %s GROUP BY slice",
@@ -79,10 +76,7 @@ class Journal:
             since,
             marks=self.session.name(MARKS),
         )
-        fences: dict[str, int] = dict(found)
-        for mark in marks:
-            if fences.get(mark.slice_id, mark.fence) > mark.fence:
-                raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+        refuse_fences(marks, dict(found))
 
     def find(self, attempt: str) -> int | None:
         """The version that this attempt made, if it is in."""

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,16 +64,17 @@ class Left:
     nothing: float
 
 
-def write(root: Path, number: int, tables: Sequence[str]) -> None:
+def write(root: Path, number: int, tables: Sequence[str], moments: list[datetime]) -> None:
     (root / "notes").mkdir(exist_ok=True)
     for note in range(NOTES) if number == 0 else [number % NOTES]:
         (root / "notes" / f"{note}.md").write_text(f"# Note {note}\n\nThe tide of day {number}.\n")
-    moments = [
-        pa.scalar(1_700_000_000_000_000 + number * 1_000_000 * (row == number % ROWS), pa.timestamp("us", "UTC"))
-        for row in range(ROWS)
-    ]
+    changed = range(ROWS) if number == 0 else [number % ROWS]
+    for row in changed:
+        moments[row] = datetime.now(UTC)
     for name in tables:
-        rows = pa.table({"id": range(ROWS), "text": [f"{row} {number}" for row in range(ROWS)], "at": moments})
+        rows = pa.table(
+            {"id": range(ROWS), "text": [f"{row} {each}" for row, each in enumerate(moments)], "at": moments}
+        )
         (root / name).mkdir(exist_ok=True)
         pq.write_table(rows, root / name / "rows.parquet")
 
@@ -91,8 +93,9 @@ def left(root: Path, runs: int, nothing: float) -> Left:
 
 def measured(root: Path, runs: int, at: Sequence[int], tables: Sequence[str]) -> Iterator[Left]:
     project = instep.load(root)
+    moments = [datetime.now(UTC)] * ROWS
     for number in range(runs):
-        write(root, number, tables)
+        write(root, number, tables, moments)
         if odd := [each for each in project.run() if each.state is not JobState.COMPLETED]:
             raise SystemExit(f"run {number + 1}: {odd}")
         if number + 1 in at:

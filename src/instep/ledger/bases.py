@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,15 +38,17 @@ class BaseFiles:
     folder: Path
 
     def read(self, name: str) -> pa.Table | None:
-        """A file, mapped into memory. None if it is lost or damaged: Arrow itself does not look, and takes wrong bytes
-        for values, or crashes on them.
+        """A file, mapped into memory: a column that is not looked at takes none. None if it is lost or damaged: Arrow
+        itself does not look, and takes wrong bytes for values, or crashes on them.
         """
         import pyarrow as pa
 
+        file = self.folder / f"{name}{_SUFFIX}"
         try:
-            with pa.memory_map(str(self.folder / f"{name}{_SUFFIX}")) as mapped:
-                whole = mapped.read_buffer()
-                return pa.ipc.open_file(whole).read_all() if _digest(whole) == name else None
+            if _digest(file) != name:
+                return None
+            with pa.memory_map(str(file)) as mapped:
+                return pa.ipc.open_file(mapped).read_all()
         except (OSError, pa.ArrowInvalid):
             return None
 
@@ -61,8 +64,7 @@ class BaseFiles:
                     writer.write_table(table)
                 file.flush()
                 os.fsync(file.fileno())
-            with pa.memory_map(str(torn)) as mapped:
-                name = _digest(mapped.read_buffer())
+            name = _digest(torn)
             torn.rename(self.folder / f"{name}{_SUFFIX}")
         except BaseException:
             with suppress(OSError):
@@ -79,5 +81,6 @@ class BaseFiles:
                     file.unlink(missing_ok=True)
 
 
-def _digest(whole: pa.Buffer) -> str:
-    return hashlib.blake2b(whole, digest_size=16).hexdigest()
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, partial(hashlib.blake2b, digest_size=16)).hexdigest()

@@ -83,6 +83,8 @@ class Documents(Store):
         base = self._base(manifest) if set(names) <= set(BASE) else None
         if base is None:
             return pa.Table.from_batches(list(_pages(tx, manifest.instance, names)), entry_schema(names))
+        if manifest.revision == manifest.base_revision:
+            return base.select(list(names))  # Without a look at each row.
         pages = _pages(tx, manifest.instance, BASE, since=manifest.base_revision)
         later = pa.Table.from_batches(list(pages), entry_schema(BASE))
         if later.num_rows:
@@ -114,6 +116,8 @@ class Documents(Store):
     def _later(self, tx: Transaction, manifest: _Manifest, base: pa.Table | None) -> int:
         """Documents that were written after the base, or all."""
         since = -1 if base is None else manifest.base_revision
+        if since == manifest.revision:
+            return 0
         later = (documents.c.instance == manifest.instance, documents.c.revision > since)
         return int(tx.connection.scalar(select(func.count()).select_from(documents).where(*later)) or 0)
 

@@ -21,7 +21,7 @@ from instep.entities.plan_request import PlanOptions
 from instep.errors import Away, Transient
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
-from instep.jobs.wave import TELL_SECONDS
+from instep.jobs.wave_progress import TELL_SECONDS
 from instep.ledger.jobs import Jobs
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.inline import InlineEngine

@@ -30,21 +30,19 @@ from instep.error_transport import explaining
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.retry import Circuit, T, backoff, with_retries
+from instep.jobs.wave_progress import AttemptProgress, WaveProgress
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
 from instep.planning.context import Context
 from instep.telemetry import traces
-from instep.telemetry.context import Fact, about, at, here
+from instep.telemetry.context import Fact, about
 
 #: Seconds for which one wave is retried while the target or the embedder is down.
 OUTAGE_SECONDS = 30.0
 #: Retries of one wave because another writer changed rows at the same time.
 CONFLICTS = 5
-#: Seconds between two reports to the ledger of how far a wave is, and what they are for each worker of the job: many
-#: must not keep it busy.
-TELL_SECONDS, TELL_SECONDS_EACH = 2.0, 0.02
 #: Failed waves in a row after which the job stops instead of trying every slice.
 HOPELESS = 8
 
@@ -90,8 +88,7 @@ class WaveRunner:
         self._done = 0
         self._base = -1 if base is None else base
         self._notes = notes
-        self._tell_every = TELL_SECONDS
-        self._told = False
+        self._progress = WaveProgress(context.ledger, context.clock, worker_id)
         self._work, self._seconds, self._odd = 0, 0.0, False
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
@@ -118,7 +115,7 @@ class WaveRunner:
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started, self._odd = self._clock.monotonic(), False
         ids = [claim.slice_id for claim in claims]
-        self._tell_every = max(TELL_SECONDS, TELL_SECONDS_EACH * open_part.workers)
+        self._progress.share(open_part.workers)
         self._heartbeat.begin(ids)
         self._done = 0
         try:
@@ -258,30 +255,18 @@ class WaveRunner:
         claims = self._fail_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
-        with _undone_on_error(progress) as tell:
-            self._run_once(claims, tell)
+        with self._progress.of(claims, progress) as attempt:
+            self._run_once(claims, attempt)
         self._failed_in_a_row = 0
         self._done += sum(claim.work for claim in claims)
 
-    def _run_once(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        wave, told = self._wave(claims), 0
-        if self._told:  # By an attempt that has failed.
-            self._tell_ledger(claims, 0)
+    def _run_once(self, claims: Sequence[Claim], progress: AttemptProgress) -> None:
+        wave = self._wave(claims)
         with about(wave=wave.id, **_facts(claims)):
-            place, due = here(), self._clock.monotonic() + self._tell_every
-
-            def tell(units: int) -> None:
-                nonlocal told, due
-                told += units
-                with at(place):  # Engines report from their own threads.
-                    progress(units)
-                    if (now := self._clock.monotonic()) >= due:
-                        self._tell_ledger(claims, told)
-                        due = now + self._tell_every
-
+            progress.begin()
             with self._step("run"):
                 program = self._setup.program(self._part, wave, self._ledger, self._job_id)
-                tasks = self._engine.run(wave, program, tell)
+                tasks = self._engine.run(wave, program, progress.tell)
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
             self._demand(claims)
@@ -293,18 +278,7 @@ class WaveRunner:
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
                 self._record(outcomes)
-            # Rows that the engine has not reported while it ran.
-            if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
-                progress(read - told)
-            self._told = False
-
-    def _tell_ledger(self, claims: Sequence[Claim], units: int) -> None:
-        """Show others how far the wave is, until its slices are complete or given back. If that fails, they wait for
-        the next time.
-        """
-        self._told = units > 0
-        with suppress(InstepError):
-            self._ledger.slices.tell(claims[0], self._worker, units)
+            progress.end(sum(outcome.counts.read for outcome in outcomes))
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence the earlier holders of these slices in the target, then complete the slices that they had committed but
@@ -441,23 +415,6 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
     except Unknown as error:
         raise UserError(f"{setup.ref}: {error}", hint="Rebuild it: instep run --full-refresh") from error
     return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
-
-
-@contextmanager
-def _undone_on_error(progress: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
-    """Take back the reported progress when an attempt fails: the next attempt reports it again."""
-    told = 0
-
-    def tell(units: int) -> None:
-        nonlocal told
-        told += units
-        progress(units)
-
-    try:
-        yield tell
-    except BaseException:
-        progress(-told)
-        raise
 
 
 def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:

@@ -81,9 +81,9 @@ MUTANTS = [
     ),
     Mutant(
         "what an attempt told that has failed is seen by others",
-        "jobs/wave.py",
-        "        if self._told:  # By an attempt that has failed.\n            self._tell_ledger(claims, 0)\n",
-        "",
+        "jobs/wave_progress.py",
+        "        if self._is_in_ledger:\n            self.tell_ledger(claims, 0)\n",
+        "        return\n",
         ("tests/jobs/test_outages.py",),
     ),
     Mutant(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,10 @@ from .shop import Shop
 #: Small waves, so that there is something between two commits to be killed in.
 RUN = """
 import sys
+from instep.entities.tables import changes
 from instep.entities.tables.setup import TableSetup
 TableSetup.most_claims = 2
+changes._SLICES_OF_A_WINDOW = 1
 from instep.__main__ import main
 sys.argv = ["instep", "run", *sys.argv[1:]]
 sys.exit(main())
@@ -111,6 +114,30 @@ def test_runs_that_are_killed_or_stopped_in_a_wave_are_resumed_and_nothing_that_
         assert {key: after[key] for key in before} == before
     assert shop.wrong("Ticket") == {}
     assert {each.state for each in run(shop, "Ticket").values()} == {None}
+
+
+@pytest.mark.long
+def test_a_window_that_is_killed_in_a_wave_is_resumed_with_the_rest_of_it(shop: Shop) -> None:
+    shop.edit("slices: 12", "slices: 12\n    slice_rows: 1000")
+    run(shop, "Ticket")
+    floor, built = shop.checkpoint("Ticket@1/2"), done(shop)
+    changed = datetime.now(UTC)  # Runs go by the real clock.
+    for number in range(12_000):
+        shop.put("tickets", id=number, title="changed", gone=number % 100 == 1, at=changed)
+    shop.save()
+    process = start(shop, "Ticket@1/2")
+    wait_for_mid_wave(shop, process, after=len(built))
+    process.kill()
+    process.wait()
+    before = done(shop)
+    assert shop.checkpoint("Ticket@1/2") == floor
+    result = run(shop, "Ticket@1/2")["Ticket@1/2"]
+    assert result.state is JobState.COMPLETED
+    after = slices(shop)
+    assert len(before) > len(built)
+    assert {key: after[key] for key in before} == before
+    run(shop, "Ticket")
+    assert shop.wrong("Ticket") == {}
 
 
 @pytest.mark.long

@@ -75,7 +75,7 @@ class Container:
         self.project = project
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or RandomIds()
-        self.timing = timing
+        self.timing = timing if project.lease == TIMING.lease else timing.lasting(project.lease)
         self._given = spark
         self._threads = threads
         self._setting = cast("EngineSetting", engine or project.engine)

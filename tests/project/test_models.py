@@ -270,6 +270,14 @@ def test_variants_must_say_their_type_in_the_schema() -> None:
         assert "type" in definitions[name]["required"]
 
 
+def test_a_lease_is_neither_short_nor_long() -> None:
+    assert project().lease == 300_000
+    assert project(lease="15m").lease == 900_000
+    for outside in ("119s", "61m"):
+        with pytest.raises(ValidationError, match="must be from 2m to 1h"):
+            project(lease=outside)
+
+
 def test_jobs_are_kept_for_as_long_as_their_losses_count() -> None:
     assert project().retention == 30 * 24 * 3_600_000
     assert project(retention="6h").retention == 6 * 3_600_000

@@ -9,7 +9,7 @@ real processes can be faster; only tests have a reason to change them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 
@@ -63,9 +63,27 @@ class Timing:
     rest: int = 30_000
     longest_rest: int = 60 * 60_000
 
+    def lasting(self, lease: int) -> Timing:
+        """The same with a lease of so many milliseconds, which is also the silence after which a worker counts as dead.
+        Heartbeats, renewals and sweeps are more frequent with a shorter one, and as frequent with a longer one: servers
+        with different leases on one ledger must not take each other for dead.
+        """
+        return replace(
+            self,
+            lease=lease,
+            stale=lease,
+            renew=min(self.renew, lease // 5),
+            heartbeat=min(self.heartbeat, lease // 10),
+            margin=min(self.margin, lease // 20),
+            sweep=min(self.sweep, lease * 2 // 5),
+        )
+
     def faster(self, factor: float) -> Timing:
         """The same proportions, `factor` times as fast."""
         return Timing(**{each.name: max(1, round(getattr(self, each.name) / factor)) for each in fields(self)})
 
 
 TIMING = Timing()
+
+#: Bounds of a declared lease. The shortest is twice what may pass between two renewals, whatever lease a server has.
+SHORTEST_LEASE, LONGEST_LEASE = 2 * 60_000, 60 * 60_000

@@ -14,6 +14,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from instep.domain.clock import LONGEST_LEASE, SHORTEST_LEASE, TIMING
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import PartitionRef, Scope, is_entity_name, own_name
 from instep.domain.requests import Group, Kind
@@ -143,6 +144,8 @@ class Project(Model):
     """The time for which ended things are kept: jobs with their slices, instances that were left, wants. Workers forget
     it.
     """
+    lease: Duration = TIMING.lease
+    """Time for which a server may be silent before others take over its work: from 2m to 1h."""
     engine: Literal["auto", "inline", "spark"] = "auto"
     """The engine of waves: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
     spark: Spark = Spark()
@@ -168,6 +171,14 @@ class Project(Model):
     def _plain_name(cls, value: str) -> str:
         if not _NAME.match(value):
             raise problem("name", "must be letters, digits, dots, dashes and underscores, at most 100")
+        return value
+
+    @field_validator("lease")
+    @classmethod
+    def _neither_short_nor_long(cls, value: int) -> int:
+        if not SHORTEST_LEASE <= value <= LONGEST_LEASE:
+            shortest, longest = duration_text(SHORTEST_LEASE), duration_text(LONGEST_LEASE)
+            raise problem("lease", f"must be from {shortest} to {longest}, and is {duration_text(value)}")
         return value
 
     @field_validator("ledger")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from instep.domain.counts import Counts
 from instep.domain.events import DependencyMissed, Event, InstanceImported, WantCanceled, read
@@ -49,6 +50,17 @@ def change(number: int, action: Action = Action.INSERT) -> DocumentChange:
 def plan(index: int, documents: Sequence[int], *, work: int = 10, priority: int = 40) -> SlicePlan:
     payload = encode_changes([change(number) for number in documents])
     return SlicePlan(index, 3, "", "", len(documents), work, priority, payload)
+
+
+def in_columns(of: SlicePlan) -> SlicePlan:
+    """The same, as large plans are."""
+    import pyarrow as pa
+
+    from instep.document_state.columns import ChangeColumns
+
+    rows = [{**each._asdict(), "action": str(each.action)} for each in of.changes]
+    columns = ChangeColumns(pa.Table.from_pylist(rows))
+    return replace(of, payload=b"", columns=lambda: columns)
 
 
 def plans(count: int, *, units: int = 2, work: int = 10) -> list[SlicePlan]:

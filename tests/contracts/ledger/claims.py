@@ -25,6 +25,7 @@ from tests.contracts.ledger.building import (
     complete_all,
     end,
     fail,
+    in_columns,
     job_of,
     joined,
     lease_of,
@@ -75,7 +76,20 @@ class Claims(Fixtures):
         assert (claim.job_id, claim.ref, claim.index, claim.bucket, claim.rank) == ("job", REF, 7, 3, 0)
         assert (claim.units, claim.work, claim.attempts, claim.fence) == (3, 33, 0, 1)
         assert claim.payload == stored.payload
+        assert ledger.plans.changes(claim.payload) == [change(1), change(2), change(3)]
         assert job_of(ledger).slices == {SliceState.PROCESSING: 1}
+
+    @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+    def test_a_claim_carries_what_was_planned_in_columns(self, ledger: Ledger, *, cut: bool) -> None:
+        """As of a large plan: on a ledger without files it is in the rows of the slices."""
+        stored = in_columns(plan(0, range(6)))
+        running(ledger, [stored])
+        (claim,) = claim_all(ledger)
+        assert (claim.units, list(ledger.plans.changes(claim.payload))) == (6, list(stored.changes))
+        if cut:
+            assert ledger.slices.split(claim, "ann")
+            found = [each for half in claim_all(ledger) for each in ledger.plans.changes(half.payload)]
+            assert found == list(stored.changes)
 
     @pytest.mark.parametrize(
         ("work", "limit", "expected"),

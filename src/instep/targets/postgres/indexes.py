@@ -90,7 +90,7 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
 
     @property
     def _partition(self) -> str:
-        """Whose the epochs are, where several share an index."""
+        """The scope of the epochs, where several partitions share an index."""
         return ""
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 from tests.doubles.dripping_server import dripping
+from tests.waiting import until
 
 KEY = "sk-verysecretverysecret"
 
@@ -114,6 +115,8 @@ def test_a_missing_answer_is_an_outage_and_not_retried(endpoint: Endpoint) -> No
     endpoint.behave = silent
     with pytest.raises(Transient, match="no whole answer within"):
         embedder(endpoint, timeout=0.3, attempts=6).embed(["a"])
+    # The endpoint may read it only now.
+    until(lambda: endpoint.asked != [])
     over.set()
     assert len(endpoint.asked) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -54,11 +55,15 @@ class Pooled:
 
 def _daemon(batches: Batches) -> Batches:
     daemon = Path(f"/proc/{os.getppid()}")
-    threads = [each for each in (daemon / "task").iterdir() if each.name != daemon.name]
     for _ in batches:
+        threads = []
+        for each in (daemon / "task").iterdir():
+            # One of Arrow's may end meanwhile.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                threads += [(each / "comm").read_text().strip()] if each.name != daemon.name else []
         found = {
             "command": [(daemon / "cmdline").read_text().replace("\0", " ")],
-            "threads": [" ".join((each / "comm").read_text().strip() for each in threads)],
+            "threads": [" ".join(threads)],
         }
         yield pa.RecordBatch.from_pydict(found)
 

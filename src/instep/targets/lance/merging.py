@@ -111,7 +111,9 @@ class Merge:
 def _same_numbers(place: Location, table: str, head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
     """Addresses and key numbers of rows that have one of these numbers: of those that are there, and of some that were.
 
-    A scan of all numbers that are there costs less than an index of them would, and nothing for rows that come. By the
+    A scan of all numbers that are there costs less than an index of them would, and nothing for rows that come, up to
+    some millions of rows. (For 100 and 1,000 rows that come: of 1,000,000 rows 17 ms, by a BTREE 35 and 80; of
+    10,000,000 170 ms, by a BTREE that takes 4.5 s and 124 MB to build 40 and 250.) By the
     files: that takes less than half of what a scan of the dataset does (5,000,000 rows: 68 instead of 163 ms of
     processor time).
     """

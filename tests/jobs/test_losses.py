@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def test_a_source_that_goes_bit_by_bit_is_asked_for_as_one_that_goes_at_once(tmp
     remove(world, 5, 6, 7)
     world.run()
     assert documents(world) == 13
+
+
+def test_forgetting_old_jobs_forgets_no_loss_that_still_counts(tmp_path: Path) -> None:
+    world = home(tmp_path, 20)
+    remove(world, 0, 1, 2)
+    world.run()
+    corpus.write(world.docs, range(20, 21))
+    world.run()  # The newest job would stay in any case.
+    assert world.open().gc(keep=timedelta(milliseconds=1)).jobs == 0
+    remove(world, 3, 4)
+    with pytest.raises(UserError, match=r"2 of 18 documents are gone.*3 more were deleted in the last 6h"):
+        world.run()
 
 
 def test_a_rebuild_counts_too(tmp_path: Path) -> None:

@@ -129,18 +129,19 @@ class Instances:
 
     def gc(self, *, keep: timedelta | None = None, dry_run: bool = False) -> Garbage:
         """Forget jobs and wants that have ended, and instances that were abandoned, more than `keep` ago: by default,
-        the project's retention.
+        the project's retention. Jobs stay for the longest `deletes.window` of the entities in any case.
         """
         from instep.jobs.collection import collect
 
+        losses = max((entity.deletes.window for entity in self.project.entities.values()), default=0)
         milliseconds = self.project.retention if keep is None else round(keep.total_seconds() * 1000)
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            found = collect(ledger, keep=milliseconds, dry_run=True)
+            found = collect(ledger, keep=milliseconds, losses=losses, dry_run=True)
         if dry_run or found.empty:
             return found
         with closing(container.ledger()) as ledger:
-            return collect(ledger, keep=milliseconds)
+            return collect(ledger, keep=milliseconds, losses=losses)
 
     def _ref(self, text: str) -> PartitionRef:
         return declared_ref(text, self.project)

@@ -116,10 +116,10 @@ def gc(
 ) -> None:
     """Forget jobs and wants that have ended, and instances that were left, long ago.
 
-    Workers do so by themselves after their jobs, a little at a time. The newest job of each partition stays, and those
-    that made what is served. What is canonical or served stays, and what a job or an open want uses, and what any of
-    those that stay was made from. Events stay in the log. Indexes are not touched: runs drop those that are not served
-    any more by themselves.
+    Workers do so by themselves after their jobs, a little at a time. The newest job of each partition stays, those that
+    made what is served, and all of the longest `deletes.window`, in which their deletions count. What is canonical or
+    served stays, and what a job or an open want uses, and what any of those that stay was made from. Events stay in the
+    log. Indexes are not touched: runs drop those that are not served any more by themselves.
 
     \b
     Examples:

@@ -51,15 +51,18 @@ class Garbage:
         }
 
 
-def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
-    """Forget jobs, instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list."""
+def collect(ledger: Ledger, *, keep: int, losses: int = 0, dry_run: bool = False) -> Garbage:
+    """Forget jobs, instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list. Jobs
+    that ended less than `losses` ms ago stay: what they have deleted still counts.
+    """
     state, now = ledger.events.state(), ledger.now()
     instances = collectable(state, now, keep)
     instances = collectable(state, now, keep, _in_work(ledger, state, instances))
     wants = collectable_wants(state, now, keep)
-    old = ledger.retention.forgettable(now - keep)
+    before = now - max(keep, losses)
+    old = ledger.retention.forgettable(before)
     if not dry_run:
-        while ledger.retention.forget(now - keep).more:
+        while ledger.retention.forget(before).more:
             pass
         # Wants refer to instances, and newer instances to older ones: if this stops half-way, no kept record refers to
         # a forgotten one. A want is older than the wants that it waits for: so the oldest go first.

@@ -46,7 +46,16 @@ GROUPS: Final = {
     "clickhouse": ("targets/test_clickhouse_server.py", "queues/test_clickhouse"),
 }
 #: These take seconds each: before the many short ones.
-_EARLY: Final = ("engine/", "simulator/", "e2e/", "cli/", "soak/")
+_EARLY: Final = (
+    "engine/",
+    "simulator/",
+    "e2e/",
+    "cli/",
+    "soak/",
+    "docs/",
+    "ledger/test_sqlite.py",
+    "targets/test_lance",
+)
 
 
 def group(path: str) -> str:

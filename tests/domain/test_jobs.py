@@ -11,10 +11,14 @@ from instep.domain.jobs import (
     JOB_MOVES,
     SLICE_MOVES,
     Claim,
+    Job,
+    JobPart,
     JobState,
+    PartStatus,
     SliceState,
     end_of_job,
     end_of_part,
+    ended_badly,
 )
 from instep.domain.refs import PartitionRef
 
@@ -90,3 +94,19 @@ def test_counts_add_up_field_by_field_and_survive_storage(parts: list[Counts]) -
     assert total.read == sum(part.read for part in parts)
     assert total.skipped == sum(part.skipped for part in parts)
     assert Counts.from_dict(total.as_dict()) == total
+
+
+def test_an_error_that_stops_a_job_is_none_of_its_parts_that_had_ended() -> None:
+    """A worker that follows the sources would hold them back for the error of another entity."""
+    refs = {state: PartitionRef(name) for state, name in {None: "Open", JobState.COMPLETED: "Done"}.items()}
+    parts = tuple(
+        PartStatus(JobPart(ref, ref.entity, "", {}, 1, 1, 0, False), state, None, None, {}, 0, Counts())
+        for state, ref in refs.items()
+    )
+
+    def errors(stopped: str) -> list[str | None]:
+        job = Job("job", JobState.STOPPED, "ann", {}, 0, 0, 0, 0, stopped, parts)
+        return [ended_badly(job, each) for each in parts]
+
+    assert errors("Open: the target is full") == ["Open: the target is full", None]
+    assert errors("stopped by ann") == ["stopped by ann", "stopped by ann"]

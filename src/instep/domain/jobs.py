@@ -323,9 +323,10 @@ def ended_badly(job: Job, part: PartStatus) -> str | None:
     """The error of a job after which a partition's work is still undone and in no job; None if it is not so.
 
     The writes of a refresh stay, even if the target holds more or fewer rows: there is nothing to repeat. A failed
-    build serves nothing, and the next job reads failed slices again.
+    build serves nothing, and the next job reads failed slices again. An error that stopped the job is not one of the
+    parts that had ended by then; what a person has stopped is all of it.
     """
-    if job.state is JobState.STOPPED:
+    if job.state is JobState.STOPPED and (part.state is None or job.stopped_by_people):
         return job.error or "it was stopped"
     if part.error is None:
         return None

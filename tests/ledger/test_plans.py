@@ -14,7 +14,7 @@ from instep.document_state.difference import Record, difference
 from instep.domain.jobs import JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, SourceDocument
 from instep.domain.planning import SliceSizing
-from instep.errors import Conflict
+from instep.errors import Conflict, UserError
 from instep.ledger import plans
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
@@ -193,6 +193,19 @@ def test_what_was_written_and_not_stored_goes_when_its_job_has_ended(
 
 def _refused(*_: object, **__: object) -> None:
     raise Conflict("what was planned has changed")
+
+
+def test_a_plan_that_cannot_be_written_is_told_with_its_place(place: Place) -> None:
+    ledger = place.open()
+    part = new_part(ledger, lease_of(ledger, "ann"))
+    folder = place.folder / "ledger-documents"
+    folder.write_bytes(b"a file")
+    with pytest.raises(UserError, match="the plan of job job cannot be written: File exists") as told:
+        ledger.parts.plan("job", [NewPart(part, large())])
+    assert told.value.where == str(folder)
+    folder.unlink()
+    ledger.parts.plan("job", [NewPart(part, large())])
+    assert len(place.files()) == 1
 
 
 def test_files_that_are_no_plans_are_left_alone(place: Place) -> None:

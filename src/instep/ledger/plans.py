@@ -130,6 +130,18 @@ def _lost(name: str, why: str) -> PlanLost:
 
 
 def _write(folder: Path, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
+    try:
+        return _written(folder, job_id, slices)
+    except OSError as error:
+        raise UserError(
+            f"the plan of job {job_id} cannot be written: {error.strerror or type(error).__name__}",
+            where=str(folder),
+            hint="Large plans are files in this folder, beside the ledger: it needs room, and you need to be able to "
+            "write there.",
+        ) from error
+
+
+def _written(folder: Path, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
     folder.mkdir(parents=True, exist_ok=True)
     torn = folder / f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn"
     whole, places, at = hashlib.blake2b(digest_size=16), dict[int, dict[str, Any]](), 0

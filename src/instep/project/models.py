@@ -178,7 +178,7 @@ class Project(Model):
     def _neither_short_nor_long(cls, value: int) -> int:
         if not SHORTEST_LEASE <= value <= LONGEST_LEASE:
             shortest, longest = duration_text(SHORTEST_LEASE), duration_text(LONGEST_LEASE)
-            raise problem("lease", f"must be from {shortest} to {longest}, and is {duration_text(value)}")
+            raise problem("lease", f"must be from {shortest} to {longest}")
         return value
 
     @field_validator("ledger")

@@ -1,4 +1,4 @@
-"""What makes tests of all folders quick, and none fail for being slow: memory instead of a disk, nothing compiled again
+"""Make tests of all folders quick, and let none fail for being slow: memory instead of a disk, nothing compiled again
 that is there already, and no deadlines.
 """
 
@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from hypothesis import Phase, settings
 from xdist.remote import Producer
 
 from tests import groups
-from tests.proof import is_proved, room_of
+from tests.proof import ROOMS, is_proved, room_of
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
@@ -71,21 +72,29 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     groups.mark(items)
     if not config.getoption("prove"):
-        _skip_what_is_proved(items)
+        _leave_out_proved(config, items)
     if config.getoption("loadgroup", False):
         groups.arrange(items)
 
 
-def _skip_what_is_proved(items: list[pytest.Item]) -> None:
-    unchanged = pytest.mark.skip(reason="has passed with these very files; `make soak` runs it, and --prove does")
-    rooms: dict[str, bool] = {}
-    for item in items:
-        if item.get_closest_marker("proof"):
-            room = room_of(groups.path_of(item))
-            if room not in rooms:
-                rooms[room] = is_proved(room)
-            if rooms[room]:
-                item.add_marker(unchanged)
+def _leave_out_proved(config: pytest.Config, items: list[pytest.Item]) -> None:
+    proved = set(_proved_rooms())
+    left_out = [item for item in items if item.get_closest_marker("proof") and room_of(groups.path_of(item)) in proved]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+@cache
+def _proved_rooms() -> tuple[str, ...]:
+    return tuple(filter(is_proved, ROOMS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("prove") and (rooms := _proved_rooms()):
+        names = ", ".join(rooms)
+        terminalreporter.write_line(f"Proofs that passed with these very files are left out (make soak): {names}")
 
 
 @pytest.hookimpl(optionalhook=True)  # some tests run others without xdist

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from dataclasses import replace as but
+from dataclasses import dataclass, replace
 from typing import Any
 
 from instep.domain.counts import Counts
@@ -87,11 +86,11 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
         physical = None
     found = Adoption(setup, alias, physical, whose or "", generation)
     if physical is None:
-        return but(found, why_not="nothing is there that is served")
+        return replace(found, why_not="nothing is there that is served")
     context.progress.say(setup.ref.label, f"looking at {physical}")
     recorded = ledger.documents.entries(checkpoint.instance) if checkpoint and checkpoint.physical == physical else None
     inspection, why_not = setup.inspect(physical, recorded)
-    return but(found, inspection=inspection, why_not=why_not)
+    return replace(found, inspection=inspection, why_not=why_not)
 
 
 def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
@@ -101,7 +100,7 @@ def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
     else:
         _taint(found, context, by)
     _claim(found, context)
-    return but(found, done=True)
+    return replace(found, done=True)
 
 
 def _holder(found: Adoption, context: Context) -> AbstractContextManager[LeaseHolder]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.errors import UserError
+from instep.jobs.heartbeat import Registration
+from instep.jobs.run import run_entities
 from tests.jobs.quiet import REF, Quiet, built
 from tests.simulator.scheduler import Process
 
@@ -168,4 +171,30 @@ def test_a_job_of_another_declaration_is_left_alone_for_the_orphan_time() -> Non
     world.work()
     assert world.parts()[-1].state is JobState.FAILED
     assert world.now - began >= TIMING.orphan
+    world.sound()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_half_of_a_new_job_is_left_for_workers_of_other_processes_only(own: bool) -> None:
+    """A process that left it for its own threads would wait for nobody."""
+    world, left = Quiet(), list[bool]()
+    real = world.ledger.parts.plan
+    process = world.process("worker", [REF.entity], exact=True)
+    setups, context = world.setups(process, [REF.entity]), world.context(process)
+
+    def plan(*given: Any, stagger: bool) -> None:
+        left.append(stagger)
+        real(*given, stagger=stagger)
+
+    def work() -> None:
+        if own:
+            Registration(replace(context), "worker")
+        else:
+            world.ledger.workers.register("another", kind="worker", host="elsewhere", pid=1)
+        run_entities(setups, context, PlanOptions(), wait_seconds=0.0)
+
+    world.ledger.parts.plan = plan  # type: ignore[assignment,method-assign]  # to see what is asked of it
+    process.start(work)
+    world.to_the_end(process)
+    assert left == [not own]
     world.sound()

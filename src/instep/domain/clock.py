@@ -45,9 +45,9 @@ class Timing:
     `stale`: silence after which a worker's slices go to others. `margin`: how long before its lease or heartbeat ends a
     worker stops writing. `sweep`: interval of recovery by every worker. `grace`: how long a stopping job waits for the
     slices in work. `orphan`: how long a job without workers waits for one that can resume it, before it may be failed.
-    `stagger`: the time over which the second half of a new job's slices becomes claimable, if others use the ledger
-    too. `poll`: how often an idle worker looks for work. `rest`, `longest_rest`: the first and the longest pause before
-    a worker tries a failed job again by itself.
+    `stagger`: the time over which the second half of a new job's slices becomes claimable, if other processes work on
+    the ledger too. `poll`: how often an idle worker looks for work. `rest`, `longest_rest`: the first and the longest
+    pause before a worker tries a failed job again by itself.
     """
 
     lease: int = 5 * 60_000

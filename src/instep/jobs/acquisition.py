@@ -283,7 +283,7 @@ class Acquisition:
         if not parts:
             self._ledger.jobs.discard(self._job_id)
             return
-        others = any(each.id != self._member.id for each in self._ledger.workers.all())
+        others = any(each.id not in self._context.own_workers for each in self._ledger.workers.all())
         self._ledger.parts.plan(self._job_id, parts, stagger=others)
         self._ledger.jobs.start(self._job_id)
         for new in parts:

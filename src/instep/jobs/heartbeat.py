@@ -137,6 +137,7 @@ class Registration:
         self._context = context
         self.id = context.ids.new()
         self.heartbeat = Heartbeat(context.ledger, self.id, context.clock, context.timing)
+        context.own_workers.add(self.id)
         context.ledger.workers.register(self.id, kind=kind, host=socket.gethostname(), pid=os.getpid())
         self._proof, self._beats = ExitStack(), ExitStack()
         self._proof.callback(context.liveness.begin(self.id))
@@ -163,3 +164,4 @@ class Registration:
         """End the proof of life: the worker counts as dead, unless it was removed. May be called twice."""
         self.silence()
         self._proof.close()
+        self._context.own_workers.discard(self.id)

@@ -38,5 +38,7 @@ class Context:
     counters: Counters = field(default_factory=Uncounted)
     #: The group whose limit holds for what workers start or go on with there by themselves.
     group: Callable[[PartitionRef], Group | None] = lambda _: None
+    #: The workers that this process has registered, in whichever thread.
+    own_workers: set[str] = field(default_factory=set)
     #: How long (ms) what has ended is kept; 0: for ever.
     retention: int = 0

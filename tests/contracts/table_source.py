@@ -120,7 +120,10 @@ class TableSourceContract:
         """A row without a namespace too."""
         scopes = tuple(Scope.parse(each) for each in others)
         window = Window(micros(START) + 50, micros(START) + 250)
-        check_selected(source, sessions, rows, Selection(Scope("42/99700/"), window, others=scopes))
+        wanted = Selection(Scope("42/99700/"), window, others=scopes)
+        check_selected(source, sessions, rows, wanted)
+        found = source.histogram(sessions, ROWS, wanted, ("path",), bins=10).rows
+        assert found == len(selected(rows, ROWS, wanted))
         inside = selected(rows, ROWS, Selection(Scope("42/99700/"), others=scopes))
         latest, last = (max(micros(row["updated"]) for row in some if row["updated"]) for some in (inside, rows))
         assert source.changed(sessions, ROWS, Scope("42/99700/"), latest - 1, scopes)

@@ -419,14 +419,17 @@ def test_rows_that_come_late_are_reported(shop: QuickShop) -> None:
 
 def test_rows_that_are_ahead_of_the_clock_are_reported(shop: QuickShop) -> None:
     """A table of local times east of Greenwich would be indexed as an empty one, without a word."""
-    for number, ahead in ((901, timedelta(hours=10)), (902, timedelta(seconds=90))):
-        shop.put("people", at=shop.now + ahead, id=number, name="local time")
+    until = shop.now + timedelta(hours=10)
+    for number, at in ((901, until), (902, shop.now + timedelta(minutes=9))):
+        shop.put("people", at=at, id=number, name="local time")
     shop.save()
     (told,) = shop.run("Person")["Person"].notes
-    assert told.startswith("warning: some rows have a at that is ahead of now")
-    shop.clock.sleep(timedelta(minutes=5).total_seconds())
-    refreshed = shop.run("Person")["Person"]
-    assert refreshed.notes == [told]
+    assert told.startswith(
+        f"warning: 2 rows with a at ahead of now, up to {until:%Y-%m-%d %H:%M} UTC: no run sees them"
+    )
+    shop.clock.sleep(timedelta(minutes=15).total_seconds())
+    (told,) = shop.run("Person")["Person"].notes
+    assert told.startswith("warning: 1 row with a at ahead of now")
     assert shop.read("Person") == 1
     assert list(shop.wrong("Person")) == ["Person/"]
     shop.clock.sleep(timedelta(hours=10).total_seconds())
@@ -452,6 +455,20 @@ def test_rows_in_no_namespace_are_counted(shop: QuickShop) -> None:
     shop.save()
     assert shop.run("Ticket", full_refresh=True)["Ticket@1/2"].notes == []
     assert shop.wrong("Ticket") == {}
+
+
+def test_new_rows_in_no_namespace_are_counted_by_the_refresh_that_passes_them_over(shop: QuickShop) -> None:
+    shop.run("Ticket")
+    for number in (901, 902):
+        shop.put("tickets", id=number, path="1/2", title="new", author=None)
+    shop.put("tickets", id=903, path="1/2/1/", title="new", author=None)
+    shop.save()
+    results = shop.run("Ticket")
+    (told,) = results["Ticket@1/2"].notes
+    assert told.startswith("warning: 2 rows in no namespace that is indexed, such as path = '1/2': nothing is made of")
+    shop.put("tickets", id=903, path="1/2/1/", title="newer", author=None)
+    shop.save()
+    assert [each.notes for each in shop.run("Ticket").values()] == [[], []]
 
 
 @pytest.mark.parametrize("watermark", ["none", "restored"])

@@ -140,6 +140,9 @@ MICROS = 1_000
 #: A watermark that is no further ahead of the ledger's clock is not worth a warning.
 _CLOCKS_DIFFER = 60_000
 
+#: The last microsecond of the year 9999: no watermark is later.
+_LAST = 253_402_300_799_999_999
+
 #: An incremental window of no more rows than so many slices have is one: looking where they are would take longer.
 _SLICES_OF_A_WINDOW = 10
 
@@ -205,7 +208,7 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
         return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)
-    warnings += _ahead(setup, request)
+    warnings += [*_ahead(setup, request), *_homeless(setup, request, Selection(setup.ref.scope, window))]
     cut_by, cuts = _cut_window(setup, request, window)
     rows = sum(each.rows for each in cuts)
     return Found(
@@ -262,12 +265,18 @@ def _unread(setup: TableAdapters, request: PlanRequest, selection: Selection) ->
 
 def _ahead(setup: TableAdapters, request: PlanRequest) -> list[str]:
     """A warning about rows whose watermark is ahead of the clock: as when local times are taken for times in UTC."""
-    soon = (request.ledger.now() + _CLOCKS_DIFFER) * MICROS
-    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, soon):
+    soon, name = (request.ledger.now() + _CLOCKS_DIFFER) * MICROS, setup.rows.watermark
+    if name is None or not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, soon):
         return []
+    ahead = Selection(setup.ref.scope, Window(soon, _LAST))
+    found = setup.source.histogram(setup.spark, setup.rows, ahead, (name,), bins=1).rows
+    ends = setup.source.extremes(setup.spark, setup.rows, ahead, name) if found else None
+    if ends is None:
+        return []
+    until = str(ends[1].values[0])[:16]
     return [
-        f"warning: some rows have a {setup.rows.watermark} that is ahead of now: no run sees them before that time has "
-        "come. A time without a zone is taken for one in UTC; `sql` can convert a local one"
+        f"warning: {amount(found, 'row')} with a {name} ahead of now, up to {until} UTC: no run sees them before "
+        "that time has come. A time without a zone is taken for one in UTC; `sql` can convert a local one"
     ]
 
 

@@ -32,7 +32,7 @@ from instep.domain.columns import (
     widens,
 )
 from instep.domain.refs import Scope, outside
-from instep.domain.rows import RowColumns, Window
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.sources.tables.folders import Folder, Listed
 from instep.sources.tables.predicates import within as within_namespaces
 from instep.sources.tables.spark_types import quoted
@@ -242,8 +242,13 @@ def later_outside(footer: FileMetaData, rows: RowColumns, scopes: Sequence[Scope
             yield at
 
 
-def has_later_outside(footer: FileMetaData, rows: RowColumns, scopes: Sequence[Scope], floor: int) -> bool:
-    return next(later_outside(footer, rows, scopes, floor), None) is not None
+def may_have_later(footer: FileMetaData, rows: RowColumns, selection: Selection, floor: int) -> bool:
+    """Whether a file may have rows that are selected and have a later watermark."""
+    if later([footer], rows, selection.scope, floor) is not False:
+        return True
+    if selection.others is None:
+        return False
+    return next(later_outside(footer, rows, (selection.scope, *selection.others), floor), None) is not None
 
 
 def _meets(ranges: Sequence[tuple[str, str | None]], least: str, most: str) -> bool:

@@ -199,7 +199,7 @@ def _below(dialect: Dialect, columns: Sequence[str], bound: Key) -> str:
     return f"({found})" if len(pairs) == 1 else f"({column} <= {constant} OR {column} IS NULL) AND ({found})"
 
 
-def within(paths: pa.Array[Any], scopes: Iterable[Scope]) -> pa.Array[Any]:
+def within(paths: pa.Array[Any] | pa.ChunkedArray[Any], scopes: Iterable[Scope]) -> pa.Array[Any]:
     """Whether each path is in one of the namespaces; a null is in none. However many there are, all namespaces of one
     depth are looked up together.
     """

@@ -15,6 +15,7 @@ from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
 from instep.domain.rows import RowColumns, Selection
 from instep.sources.tables.folders import Folder, Listed
+from instep.sources.tables.predicates import within
 
 #: Keys that are taken for each bin. With 25 of them for each of 4,000 bins, four slices differ by less than a percent.
 KEYS_PER_BIN = 25
@@ -145,7 +146,11 @@ def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Tab
     """The rows that are in the scope and in the window, and those of a first window that are not deleted."""
     kept = np.ones(batch.num_rows, bool)
     if rows.scope and not selection.scope.is_global:
-        kept &= _true(pc.starts_with(batch.column(rows.scope), selection.scope.path))
+        paths = batch.column(rows.scope).cast(pa.string())
+        if selection.others is not None:
+            kept &= ~_true(within(paths, selection.others))
+        else:
+            kept &= _true(pc.starts_with(paths, selection.scope.path))
     if selection.window is not None and rows.watermark:
         marks = batch.column(rows.watermark).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
         kept &= ~_true(pc.greater(marks, pa.scalar(selection.window.target)))

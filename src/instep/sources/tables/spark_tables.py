@@ -282,12 +282,11 @@ class SparkTable:
         known = None if rows is None or window is None or any(map(is_url, self.path)) else self._plain()
         if rows is None or window is None or window.floor is None or rows.watermark is None or known is None:
             return self.path, selection
-        files, scope, others = known[0], selection.scope, selection.others
+        files = known[0]
         later = [
             (each.path, footer)
             for _, each, footer in files
-            if parquet.later([footer], rows, scope, window.floor) is not False
-            or (others is not None and parquet.has_later_outside(footer, rows, (scope, *others), window.floor))
+            if parquet.may_have_later(footer, rows, selection, window.floor)
         ]
         if not later:
             return [files[0][1].path], selection
@@ -390,8 +389,7 @@ class SparkTable:
         demand((*rows.named, *columns), list(types), self.text)
         self._demand_keys({name: types[name] for name in columns})
         if selection.window is not None and (floor := selection.window.floor) is not None:
-            scope = selection.scope
-            files = [each for each in files if parquet.later([each[2]], rows, scope, floor) is not False]
+            files = [each for each in files if parquet.may_have_later(each[2], rows, selection, floor)]
         found = samples.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
 

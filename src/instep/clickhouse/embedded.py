@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from instep.clickhouse.outdated_parts import remove_outdated
-from instep.clickhouse.session import STAGED, WHOLE, explained, literal, plain, quoted
+from instep.clickhouse.session import JSON, STAGED, WHOLE, explained, literal, plain, quoted
 from instep.errors import Away, Transient, UserError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _ALWAYS: dict[str, str | int] = {
     "compile_aggregate_expressions": 0,
     "compile_sort_description": 0,
     **WHOLE,
+    **JSON,
 }
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "'": "\\'"})

@@ -185,6 +185,12 @@ WHOLE: Final[Mapping[str, str | int]] = {
     "offset": 0,
 }
 
+#: How structures become JSON, whatever the version and the profile: NaN and infinity would be null.
+JSON: Final[Mapping[str, str | int]] = {
+    "output_format_json_quote_denormals": 1,
+    "output_format_json_quote_64bit_integers": 0,
+}
+
 _IN_PART = re.compile(
     r"(?<![a-z])(\w*?_overflow_mode(?:_leaf)?)\s*=\s*'?(?:break|any)\b|"
     r"(?<![a-z])(skip_unavailable_shards|partial_result_on_first_cancel)\s*=\s*'?(?:1|true)\b",
@@ -203,16 +209,16 @@ class Setting(Protocol):
 
 
 def demanded(known: Mapping[str, Setting], where: str) -> dict[str, str | int]:
-    """The settings of `WHOLE` that have to be sent to a server with these settings; also one that is not among them,
-    since the profile may have cut off the answer that they came in. Raises `UserError` for one that is otherwise and
-    that the user may not change.
+    """The settings of `WHOLE` and `JSON` that have to be sent to a server with these settings; also one that is not
+    among them, since the profile may have cut off the answer that they came in. Raises `UserError` for one of `WHOLE`
+    that is otherwise and that the user may not change.
     """
     found: dict[str, str | int] = {}
-    for name, value in WHOLE.items():
+    for name, value in {**WHOLE, **JSON}.items():
         setting = known.get(name)
         if setting is None or not setting.readonly:
             found[name] = value
-        elif setting.value not in _spelled(value):
+        elif name in WHOLE and setting.value not in _spelled(value):
             raise UserError(
                 f"ClickHouse would answer in part: the user's profile has {name} = {setting.value}, and keeps it so",
                 where=where,

@@ -10,7 +10,7 @@ import pytest
 from clickhouse_connect.driver.models import SettingDef
 
 from instep.clickhouse.location import Location
-from instep.clickhouse.session import WHOLE, demanded, in_part
+from instep.clickhouse.session import JSON, WHOLE, demanded, in_part
 from instep.domain.rows import DocumentColumns, RowColumns, Selection
 from instep.errors import InstepError, UserError
 from instep.sources.tables.clickhouse import ClickHouseTable
@@ -55,12 +55,12 @@ def test_a_profile_under_which_rows_would_be_missing_is_overruled_or_an_error(ur
 
 def test_a_setting_that_the_user_may_not_change_has_to_be_right() -> None:
     def known(readonly: int, **values: str) -> dict[str, SettingDef]:
-        right = {name: str(value) for name, value in WHOLE.items()}
+        right = {name: str(value) for name, value in {**WHOLE, **JSON}.items()}
         return {name: SettingDef(name, value, readonly) for name, value in {**right, **values}.items()}
 
-    assert demanded(known(0, read_overflow_mode="break"), "here") == WHOLE
+    assert demanded(known(0, read_overflow_mode="break"), "here") == {**WHOLE, **JSON}
     assert demanded(known(1), "here") == {}
-    assert demanded({}, "here") == WHOLE
+    assert demanded({}, "here") == {**WHOLE, **JSON}
     for name, value in (("read_overflow_mode", "break"), ("skip_unavailable_shards", "1"), ("limit", "10")):
         with pytest.raises(UserError, match=f"{name} = {value}, and keeps it so"):
             demanded(known(1, **{name: value}), "here")

@@ -208,16 +208,23 @@ def test_times_in_nanoseconds_are_read_as_pandas_writes_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("kind", "hint"),
     [
-        (pa.list_(pa.timestamp("ns")), "no nanoseconds"),
-        (pa.float16(), "no type for that column"),
-        (pa.time64("us"), "no type for that column"),
-        (pa.decimal256(50, 2), "no type for that column"),
+        (pa.list_(pa.timestamp("ns")), "microseconds"),
+        (pa.float16(), "such as text"),
+        (pa.time32("s"), "such as text"),
+        (pa.time64("us"), "such as text"),
+        (pa.struct([("at", pa.map_(pa.string(), pa.time64("ns")))]), "such as text"),
+        (pa.decimal256(50, 2), "such as text"),
     ],
+    ids=str,
 )
-def test_a_type_that_spark_has_not_is_one_sentence(tmp_path: Path, kind: pa.DataType, hint: str) -> None:
-    source = written(tmp_path / "t", pa.table({"id": [1], "odd": pa.array([None], kind)}))
-    with pytest.raises(UserError, match="it cannot be read") as raised:
-        rows_of(source)
+@pytest.mark.parametrize("options", [{}, {"mergeSchema": "true"}], ids=["plain", "merged"])
+def test_a_column_of_a_type_that_spark_has_not_is_named(
+    tmp_path: Path, kind: pa.DataType, hint: str, options: dict[str, str]
+) -> None:
+    """In whichever file it is; Spark would not say which column it is."""
+    path = written(tmp_path / "t", pa.table({"id": [1]}), pa.table({"id": [1], "odd": pa.array([None], kind)})).path
+    with pytest.raises(UserError, match=r"column 'odd' has the type .* which Spark cannot read") as raised:
+        SparkTable("parquet", path, options=options).columns(session)
     assert hint in (raised.value.hint or "")
 
 

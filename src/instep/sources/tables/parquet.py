@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,7 @@ from instep.domain.columns import (
 )
 from instep.domain.refs import Scope, outside
 from instep.domain.rows import RowColumns, Selection, Window
+from instep.errors import UserError
 from instep.sources.tables.folders import Folder, Listed
 from instep.sources.tables.predicates import within as within_namespaces
 from instep.sources.tables.spark_types import quoted
@@ -144,7 +145,9 @@ def merged(footers: Sequence[FileMetaData]) -> StructType | None:
                 return None
     kinds = [stored for _, stored in found.values()]
     structures = [each for each in kinds if pa.types.is_nested(each)]
-    if structures and (any(map(_has_nanoseconds, structures)) or not any(map(_counts_nanoseconds, kinds))):
+    if structures and (
+        any(_has(each, _counts_nanoseconds) for each in structures) or not any(map(_counts_nanoseconds, kinds))
+    ):
         return None
     return _in_spark(found)
 
@@ -161,13 +164,36 @@ def in_nanoseconds(footers: Sequence[FileMetaData]) -> dict[str, str]:
     return found
 
 
+def demand_readable(footer: FileMetaData, where: str) -> None:
+    """Raises `UserError` naming a column of a type that Spark has not: it would refuse the file, and not say why."""
+    try:
+        schema = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError):
+        return
+    for each in schema:
+        if pa.types.is_nested(each.type) and _has(each.type, _counts_nanoseconds):
+            hint = "Write microseconds, as with coerce_timestamps='us' in pandas."
+        elif _has(each.type, _unknown_to_spark):
+            hint = "Write it as another one, such as text, or leave it out of the files."
+        else:
+            continue
+        raise UserError(
+            f"column {each.name!r} has the type {each.type}, which Spark cannot read", where=where, hint=hint
+        )
+
+
+def _unknown_to_spark(kind: Any) -> bool:
+    wide = pa.types.is_decimal(kind) and kind.precision > MAX_PRECISION
+    return bool(wide or pa.types.is_time(kind) or pa.types.is_float16(kind))
+
+
+def _has(kind: Any, found: Callable[[Any], bool]) -> bool:
+    """Whether it is found of the type, or of something in it, however deep."""
+    return found(kind) or any(_has(kind.field(at).type, found) for at in range(kind.num_fields))
+
+
 def _counts_nanoseconds(kind: Any) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
-
-
-def _has_nanoseconds(kind: Any) -> bool:
-    """Whether something in it counts them, however deep."""
-    return _counts_nanoseconds(kind) or any(_has_nanoseconds(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _apart(there: Any, here: Any) -> bool:

@@ -397,13 +397,16 @@ class SparkTable:
         """A reader of the columns of all Parquet files: when they differ, Spark takes those of one for all. Beside it:
         expressions of times that Spark reads as numbers.
         """
-        if any(each.lower() == "mergeschema" for each in self.options):
-            return reader, {}
         found = self._parquet()
         if found is None or not found[1]:
             return reader, {}
         places, footers = found
-        same, times = parquet.alike(footers), parquet.in_nanoseconds(footers)
+        same = parquet.alike(footers)
+        for each in footers[:1] if same else footers:
+            parquet.demand_readable(each, self.text)
+        if any(each.lower() == "mergeschema" for each in self.options):
+            return reader, {}
+        times = parquet.in_nanoseconds(footers)
         # Told what there is, Spark has no job of its own to find that out.
         wanted = times or not same or all(each.plain for each in places)
         schema = parquet.merged(footers) if wanted else None

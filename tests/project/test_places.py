@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from instep.project import Project, Target
-from instep.project.targets import DeclaredTarget, location_of
+from instep.project.targets import DeclaredTarget, location_of, location_text
 
 from .conftest import Load, Reject
 
@@ -87,6 +87,9 @@ def test_spellings_of_one_place(kind: str, uris: list[str], monkeypatch: pytest.
     for each in ("PGHOST", "PGHOSTADDR", "PGPORT"):
         monkeypatch.delenv(each, raising=False)
     assert {location_of(target(kind, uri)) for uri in uris} == {location_of(target(kind, uris[0]))}
+    (text,) = {location_text(target(kind, uri), Path("/srv/project")) for uri in uris}
+    assert text.startswith(f"{kind} at ")
+    assert "secret" not in text
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,29 @@ def test_spellings_of_one_place(kind: str, uris: list[str], monkeypatch: pytest.
 )
 def test_places_that_are_apart(kind: str, uris: list[str]) -> None:
     assert len({location_of(target(kind, uri)) for uri in uris}) == len(uris)
+    assert len({location_text(target(kind, uri), Path("/srv/project")) for uri in uris}) == len(uris)
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "text"),
+    [
+        ("postgres", "postgresql://ann:secret@h/db", "postgres at h:5432/db, schema public"),
+        ("opensearch", "https://h/prefix", "opensearch at h:443/prefix"),
+        ("lance", "s3://bucket/a/", "lance at s3://bucket/a"),
+        ("lance", "/srv/index", "lance in /srv/index"),
+        ("lance", "/srv/project/index/", "lance in index"),
+        ("lance", "file:///srv/project/a/../index", "lance in index"),
+        ("milvus", "/srv/project/index.db", "milvus in index.db"),
+    ],
+)
+def test_a_location_as_text(kind: str, uri: str, text: str) -> None:
+    assert location_text(target(kind, uri), Path("/srv/project")) == text
+
+
+def test_a_password_of_an_object_store_is_no_part_of_the_text() -> None:
+    text = location_text(target("lance", "s3://key:secret@bucket/a?token=secret"), Path("/srv/project"))
+    assert text.startswith("lance at s3://key@bucket/a (")
+    assert "secret" not in text
 
 
 def test_schemas_and_endpoints_distinguish_locations() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from instep.answers.answer import Answer
-from instep.domain.refs import PartitionRef, generation_text
+from instep.domain.refs import generation_text
 from instep.domain.storable import storable
 from instep.entities.documents.setup import DocumentSetup
-from instep.entities.generations import generation_of, physical_of
+from instep.entities.generations import generation_of, moved_text, physical_of
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
@@ -127,7 +127,7 @@ def search(
             setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
         )
     if not answers:
-        raise _nothing_built([setup.ref for setup in setups], ledger, generation)
+        raise _nothing_built(setups, ledger, generation)
     return [_answer(hit, query) for hit in alternating(answers)[:limit]]
 
 
@@ -147,13 +147,14 @@ def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[D
     return found
 
 
-def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str | None) -> UserError:
+def _nothing_built(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None) -> UserError:
     of_it = f" of generation {generation!r}" if generation else ""
-    working = [str(ref) for ref in refs if ledger.jobs.unfinished(ref, generation or "")]
+    working = [str(each.ref) for each in setups if ledger.jobs.unfinished(each.ref, generation or "")]
     if working:
         return UserError(f"the first build{of_it} of {', '.join(working)} has not ended", hint="Run: instep run")
     option = f" --generation {generation}" if generation else ""
-    return UserError(f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
+    moved = next(filter(None, (moved_text(each, ledger, generation) for each in setups)), None)
+    return UserError(moved or f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
 
 
 def _possible(

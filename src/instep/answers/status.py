@@ -8,7 +8,7 @@ from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
 from instep.bus.bus import StatusEntry, StatusKeys
 from instep.domain import status
-from instep.domain.fingerprint import changed_parts
+from instep.domain.fingerprint import TARGET, change_text, changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus, error_of
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
@@ -68,12 +68,13 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     made_of, unknown = _fingerprint(setup)
     if checkpoint:
         size = setup.size(ledger, checkpoint)
-        rows = _rows(setup, checkpoint, size.rows, notes)
+        changed = [] if made_of is None else _changed(setup, ledger, checkpoint, notes)
+        rows = None if TARGET in changed else _rows(setup, checkpoint, size.rows, notes)
         if promoted == generation and rows is not None and not (job and not job.state.ended):
             known = _is_served(setup, checkpoint, notes)
-        if made_of is not None and (changed := changed_parts(made_of, checkpoint.fingerprint)):
+        if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
-            notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
+            notes.append(_rebuilt_because(setup, checkpoint, changed, option))
         notes += _left(ledger, setup, generation, checkpoint.instance)
     if problem := setup.source_problem() or unknown:
         notes.append(f"the next run will fail: {problem}")
@@ -113,6 +114,23 @@ def _fingerprint(setup: EntitySetup) -> tuple[Mapping[str, str] | None, str | No
         return setup.fingerprint, None
     except InstepError as error:
         return None, cleaned(str(error))
+
+
+def _changed(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, notes: list[str]) -> list[str]:
+    """See `EntitySetup.changed_since_built`; a place that cannot be read is told, and may be the same."""
+    try:
+        return setup.changed_since_built(ledger, checkpoint)
+    except InstepError as error:
+        notes.append(f"target {setup.target_name!r} cannot be read: {error}")
+        return [each for each in changed_parts(setup.fingerprint, checkpoint.fingerprint) if each != TARGET]
+
+
+def _rebuilt_because(setup: EntitySetup, checkpoint: Checkpoint, changed: Sequence[str], option: str) -> str:
+    others = [each for each in changed if each != TARGET]
+    if TARGET not in changed:
+        return f"{', '.join(others)} changed since; the next run{option} rebuilds"
+    moved = change_text(TARGET, setup.fingerprint, checkpoint.fingerprint)
+    return f"{', '.join([moved, *(f'{each} changed' for each in others)])}; the next run{option} builds it there"
 
 
 def _latest(job: Job, part: PartStatus) -> LatestJob:

@@ -12,6 +12,7 @@ from instep.answers.lineage import Node
 from instep.domain.jobs import Job, JobPart, JobState
 from instep.domain.wants import Want, WantState
 from instep.entities import provenance
+from instep.entities.generations import moved_text
 from instep.entities.setup import EntitySetup
 from instep.errors import Missing, Transient, UserError
 from instep.ledger.ledger import Ledger
@@ -127,7 +128,8 @@ def why(
     if away is not None:
         raise away
     if not built:
-        raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
+        moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
+        raise UserError(moved or f"nothing is served of {target} yet", hint="Run: instep run")
     raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
 
 

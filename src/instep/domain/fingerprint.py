@@ -10,6 +10,8 @@ from typing import Any, Final
 #: The part that says how documents are named, if by their path in the project.
 NAMES: Final = "names"
 IN_PROJECT: Final = "project"
+#: The part that says where the target is: as text, without secrets.
+TARGET: Final = "target"
 
 
 def digest(value: Any) -> str:
@@ -19,12 +21,18 @@ def digest(value: Any) -> str:
 
 
 def changed_parts(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
-    """Names of the parts that differ, sorted; empty when nothing has to be rebuilt."""
-    return sorted(part for part in now.keys() | then.keys() if now.get(part) != then.get(part))
+    """Names of the parts that differ, sorted; empty when nothing has to be rebuilt. A place that was not recorded is
+    not known, and no other one.
+    """
+    parts = now.keys() | then.keys()
+    known = parts if TARGET in now and TARGET in then else parts - {TARGET}
+    return sorted(part for part in known if now.get(part) != then.get(part))
 
 
-def change_text(part: str, now: Mapping[str, str]) -> str:
+def change_text(part: str, now: Mapping[str, str], then: Mapping[str, str]) -> str:
     """The meaning of a changed part, as text."""
+    if part == TARGET:
+        return f"target moved: from {then[part]} to {now[part]}"
     if part != NAMES:
         return f"{part} changed"
     by = "their path in the project" if part in now else "absolute paths"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from instep.domain.fingerprint import TARGET, change_text
 from instep.domain.refs import PartitionRef, is_generation_name
 from instep.domain.wants import Want
 from instep.entities.ownership import foreign_alias
@@ -47,6 +48,14 @@ def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> s
         return served
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
     return checkpoint.physical if checkpoint else None
+
+
+def moved_text(setup: EntitySetup, ledger: Ledger, generation: str | None) -> str | None:
+    """A text that the index of a generation is not in the declared target, but in another; or None."""
+    checkpoint = ledger.checkpoints.get(setup.ref, generation_of(ledger, setup.ref, generation))
+    if checkpoint is None or TARGET not in setup.changed_since_built(ledger, checkpoint):
+        return None
+    return change_text(TARGET, setup.fingerprint, checkpoint.fingerprint)
 
 
 def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:

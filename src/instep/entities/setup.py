@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from instep.domain.counts import Counts
-from instep.domain.fingerprint import changed_parts, digest
+from instep.domain.fingerprint import TARGET, changed_parts, digest
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry, decode_changes
 from instep.domain.promotion_rules import NEEDED, Loss
@@ -159,7 +159,21 @@ class EntitySetup(ABC):
         if part.buckets != self.buckets:
             return f"it was planned for {part.buckets} buckets, now there are {self.buckets}"
         changed = changed_parts(self.fingerprint, part.fingerprint)
+        if changed == [TARGET] and self.target.exists(part.physical):
+            return None
         return f"{', '.join(changed)} changed since it was planned" if changed else None
+
+    def changed_since_built(self, ledger: Ledger, checkpoint: Checkpoint) -> list[str]:
+        """The parts of the fingerprint that have changed since a checkpoint. A target is the same one, under whatever
+        name, if it has the very index, with all that its last job has written.
+        """
+        changed = changed_parts(self.fingerprint, checkpoint.fingerprint)
+        if TARGET not in changed or not self.target.exists(checkpoint.physical):
+            return changed
+        job = ledger.jobs.get(checkpoint.job_id)
+        if job is None or self.target.epoch(checkpoint.physical) < job.part(self.ref).part.epoch:
+            return changed
+        return [part for part in changed if part != TARGET]
 
     def fits(self, part: JobPart) -> bool:
         """Whether a worker can go on with the part. It cannot as long as the fingerprint cannot be told, either."""

@@ -186,8 +186,9 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
     is rejected because of its older epoch.
     """
     checkpoint = ledger.checkpoints.get(part.ref, part.generation)
+    recorded = checkpoint.physical if checkpoint and setup.target.exists(checkpoint.physical) else None
     for alias in _aliases(setup, part.generation, ledger):
-        setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
+        setup.target.promote(alias, recorded, part.epoch)
 
 
 def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:

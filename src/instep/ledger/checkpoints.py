@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
 from instep.ledger import documents
 from instep.ledger.tables import checkpoints
-from instep.ledger.transaction import Store, Transaction, reads
+from instep.ledger.transaction import Store, Transaction, reads, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,15 @@ class Checkpoints(Store):
         """The checkpoints of all partitions of an entity, by their names, and of all generations."""
         rows = tx.connection.execute(select(checkpoints).where(is_of(checkpoints.c.ref, entity)))
         return sorted(map(_checkpoint, rows), key=lambda each: (each.ref, each.generation))
+
+    @writes
+    def describe(self, tx: Transaction, known: Checkpoint, fingerprint: Mapping[str, str]) -> None:
+        """Record what its instance is made of and where, as far as that is known better by now. Nothing happens if
+        another instance is served by now.
+        """
+        here = (*_of(known.ref, known.generation), checkpoints.c.instance == known.instance)
+        made = json.dumps(dict(fingerprint), sort_keys=True)
+        tx.connection.execute(update(checkpoints).where(*here).values(fingerprint=made))
 
 
 def checkpoint(tx: Transaction, ref: PartitionRef, generation: str) -> Checkpoint | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from instep.domain.fingerprint import change_text, changed_parts
+from instep.domain.fingerprint import TARGET, change_text, changed_parts
 from instep.domain.instances import Instance, Reason, first_reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
@@ -94,7 +94,7 @@ def plan_entity(
     current = ledger.instances.canonical(setup.ref, generation)
     if checkpoint is None or unfinished:
         demand_ours(setup, ledger, generation)
-    kind, why = _kind(setup, checkpoint, unfinished, current, options)
+    kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
@@ -177,7 +177,8 @@ def reason_of(plan: EntityPlan) -> Reason:
     """The reason of a new instance, for a plan that builds one."""
     if plan.kind is Kind.FIRST_BUILD:
         return first_reason(plan.generation)
-    return Reason.FINGERPRINT if plan.checkpoint and plan.fingerprint != plan.checkpoint.fingerprint else Reason.REBUILD
+    changed = plan.checkpoint and changed_parts(plan.fingerprint, plan.checkpoint.fingerprint)
+    return Reason.FINGERPRINT if changed else Reason.REBUILD
 
 
 _MISSING = {
@@ -211,25 +212,34 @@ def _kind(
     unfinished: Job | None,
     current: Instance | None,
     options: PlanOptions,
+    *,
+    ledger: Ledger,
 ) -> tuple[Kind, list[str]]:
-    """The action and its reasons, from the ledger alone."""
+    """The action and its reasons, from the ledger alone; a target that is declared in another place is asked, too."""
     if unfinished and not options.full_refresh:
         part = unfinished.part(setup.ref).part
-        fits = part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint)
-        if fits and not allowed_since(unfinished, setup, options):
+        if setup.misfit(part) is None and not allowed_since(unfinished, setup, options):
             return Kind.RESUME, [f"job {unfinished.id} has not ended"]
     if checkpoint is None:
         return Kind.FIRST_BUILD, ["not indexed yet"]
     if options.full_refresh:
         return Kind.REBUILD, ["full refresh asked"]
-    why = [change_text(part, setup.fingerprint) for part in changed_parts(setup.fingerprint, checkpoint.fingerprint)]
-    if checkpoint.buckets != setup.buckets:
-        why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")
-    if why:
-        return Kind.REBUILD, [*why, "all of it is indexed again beside the old index"]
+    if why := _outdated(setup, ledger, checkpoint):
+        return Kind.REBUILD, why
     if current and not current.usable:
         return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")]
     return Kind.REFRESH, []
+
+
+def _outdated(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> list[str]:
+    """The reasons why the declaration needs another index than that of the checkpoint."""
+    changed = setup.changed_since_built(ledger, checkpoint)
+    why = [change_text(part, setup.fingerprint, checkpoint.fingerprint) for part in changed]
+    if checkpoint.buckets != setup.buckets:
+        why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")
+    if TARGET in changed:
+        return [*why, "all of it is indexed there; what is in the old place stays there, untouched"]
+    return [*why, "all of it is indexed again beside the old index"] if why else []
 
 
 def allowed_since(unfinished: Job, setup: EntitySetup, options: PlanOptions) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from instep.domain.fingerprint import TARGET
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
 from instep.entities.generations import generation_of
@@ -67,6 +68,9 @@ class Planner:
             indexes=indexes,
         )
         self._tell_listing(plan)
+        known = plan.checkpoint
+        if not plan.pending and known and TARGET in setup.fingerprint and TARGET not in known.fingerprint:
+            context.ledger.checkpoints.describe(known, setup.fingerprint)  # Of a version that knew no place.
         digest = self.expected.get(str(ref))
         if digest is not None and not again and plan.digest != digest:
             raise UserError(

@@ -56,6 +56,7 @@ from instep.project.targets import (
     QdrantTarget,
     Target,
     check_places,
+    location_text,
 )
 from instep.servers.address import SERVER_SCHEMES, nats_address, server_address
 
@@ -309,6 +310,10 @@ class Project(Model):
         name = self.entities[entity].target
         assert name is not None, "filled in by validation"
         return name
+
+    def target_location(self, name: str) -> str:
+        """The location of a target as text, without secrets."""
+        return location_text(self.resolved_target(name), self.root)
 
     def resolved_target(self, name: str) -> Target:
         """A target with its paths made absolute."""

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from instep.domain.fingerprint import digest
 from instep.project.addresses import (
     clickhouse_uri,
     is_clickhouse_server,
@@ -196,6 +197,8 @@ _PORTS: Final[Mapping[str, tuple[int, int]]] = {
 _DATABASES: Final[Mapping[str, str]] = {"clickhouse": "instep", "milvus": "default"}
 #: Options of object stores that say which store it is, not how to get in.
 _STORE: Final = re.compile(r"endpoint|account_name|\Aaws_s3_express\Z", re.IGNORECASE)
+#: Of the authority of a URL. A user alone may be a container, and is no secret.
+_PASSWORD: Final = re.compile(r":[^@]*(?=@)")
 
 
 def check_places(targets: Mapping[str, Target], resolved: Mapping[str, Target]) -> None:
@@ -221,13 +224,34 @@ def location_of(target: Target) -> Location:
     return target.type, *_server(target.type, urlsplit(target.uri))
 
 
+def location_text(target: Target, root: Path) -> str:
+    """The same location as text, without secrets; in the project's folder (`root`) by its path there, so that the
+    project may be moved.
+    """
+    kind, *parts = location_of(target)
+    match target:
+        case PostgresTarget():
+            doors, service, database, schema = parts
+            hosts = ",".join(sorted(f"{host}:{port}" for host, port in doors))
+            return f"{kind} at {hosts}/{database}{f' of service {service}' if service else ''}, schema {schema}"
+        case LanceTarget() if is_url(target.uri) and not _is_file(target.uri):
+            scheme, authority, steps, asked, stores = parts
+            more = f" ({digest([asked, stores])})" if asked or stores else ""
+            return f"{kind} at {scheme}://{_PASSWORD.sub('', authority)}/{'/'.join(steps)}{more}"
+    if not is_url(target.uri) or _is_file(target.uri):
+        path, home = _path(target.uri), Path(os.path.realpath(root))
+        return f"{kind} in {path.relative_to(home) if path.is_relative_to(home) else path}"
+    host, port, path = parts
+    return f"{kind} at {host}:{port}/{path}"
+
+
 def _is_file(uri: str) -> bool:
     return uri.lower().startswith("file://")
 
 
 def _on_disk(uri: str) -> Location:
     """The nearest folder that is there, and the way from there: links and mounts lead to the same one."""
-    path = Path(os.path.realpath(unquote(urlsplit(uri).path) if _is_file(uri) else uri))
+    path = _path(uri)
     for folder in (path, *path.parents):
         try:
             found = folder.stat()
@@ -235,6 +259,10 @@ def _on_disk(uri: str) -> Location:
             continue
         return found.st_dev, found.st_ino, str(path.relative_to(folder))
     return (str(path),)
+
+
+def _path(uri: str) -> Path:
+    return Path(os.path.realpath(unquote(urlsplit(uri).path) if _is_file(uri) else uri))
 
 
 def _server(kind: str, address: SplitResult) -> Location:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from instep.domain.jobs import JobPart, JobState
@@ -54,6 +56,18 @@ class Promotion(Fixtures):
         assert (checkpoint.buckets, checkpoint.job_id) == (16, "job")
         assert (checkpoint.watermark, checkpoint.updated_at) == (START, START + 100)
         assert job_of(ledger).finished_at == START + 100
+
+    def test_a_checkpoint_is_described_better_as_long_as_its_instance_is_served(self, ledger: Ledger) -> None:
+        _built(ledger, "j1")
+        known = ledger.checkpoints.get(REF)
+        assert known is not None
+        better = {**known.fingerprint, "target": "lance in index"}
+        ledger.checkpoints.describe(known, better)
+        assert ledger.checkpoints.get(REF) == replace(known, fingerprint=better)
+        _built(ledger, "j2")
+        rebuilt = ledger.checkpoints.get(REF)
+        ledger.checkpoints.describe(known, better)
+        assert ledger.checkpoints.get(REF) == rebuilt
 
     def test_a_part_that_is_not_promoted_leaves_the_checkpoint(self, ledger: Ledger) -> None:
         built = _built(ledger, "first")

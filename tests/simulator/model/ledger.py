@@ -430,6 +430,10 @@ class _Checkpoints(_Kept, Checkpoints):
         with self._lock:
             return parts.entity_checkpoints(self._tables, entity)
 
+    def describe(self, known: Checkpoint, fingerprint: Mapping[str, str]) -> None:
+        with self._lock:
+            parts.describe_checkpoint(self._tables, known, fingerprint)
+
 
 class _Partitions(_Kept, Partitions):
     def promoted(self, ref: PartitionRef) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
@@ -50,6 +51,12 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
 
 def checkpoints(tables: Tables, ref: PartitionRef) -> list[Checkpoint]:
     return [each for key, each in sorted(tables.checkpoints.items()) if key[0] == ref]
+
+
+def describe_checkpoint(tables: Tables, known: Checkpoint, fingerprint: Mapping[str, str]) -> None:
+    found = tables.checkpoints.get((known.ref, known.generation))
+    if found is not None and found.instance == known.instance:
+        tables.checkpoints[known.ref, known.generation] = replace(found, fingerprint=dict(fingerprint))
 
 
 def entity_checkpoints(tables: Tables, entity: str) -> list[Checkpoint]:

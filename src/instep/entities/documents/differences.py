@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from instep.domain.discrepancies import Differing, Discrepancy, Truth, discrepancies, repairs
+from instep.domain.fingerprint import changed_parts
 from instep.domain.manifest import Action, Difference, DocumentChange, ManifestEntry, difference
 from instep.domain.planning import cut_documents
 from instep.domain.refs import PartitionRef
@@ -50,7 +51,7 @@ def program_of(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) 
     from instep.pipeline.documents.row_program import RowProgram
 
     job = ledger.jobs.get(checkpoint.job_id)
-    if job is None or checkpoint.fingerprint != setup.fingerprint:
+    if job is None or changed_parts(setup.fingerprint, checkpoint.fingerprint):
         return None
     program = setup.programs(job.part(setup.ref).part, 0, setup.target)
     if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:

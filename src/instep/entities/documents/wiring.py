@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
+from instep.domain.fingerprint import TARGET
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
@@ -49,7 +50,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
 
     def fingerprints() -> Mapping[str, str]:
         made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform())
-        return {**made, **source_fingerprint(entity)}
+        return {**made, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
+from instep.domain.fingerprint import TARGET
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.promotion_rules import Loss
@@ -41,8 +42,8 @@ class TableSetup(TableAdapters):
     def physical(self, instance: str, generation: str) -> str:
         if not self.in_place:
             return index_name(self.alias, self.owner.id, instance)
-        # All partitions with the same fingerprint share it, and no others.
-        made = {part: text for part, text in self.fingerprint.items() if part != ROWS}
+        # All partitions with the same fingerprint share it, and no others; wherever it is, its name is the same.
+        made = {part: text for part, text in self.fingerprint.items() if part not in (ROWS, TARGET)}
         text = repr((sorted(made.items()), self.tables(), generation))
         digest = hashlib.sha256(text.encode()).hexdigest()
         before = index_name(self.alias, "", digest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from instep.domain.columns import TIMESTAMP, Column, TypeName
-from instep.domain.fingerprint import digest
+from instep.domain.fingerprint import TARGET, digest
 from instep.domain.graph import GraphEntity, GraphError, GraphTable, graph_tables, node_keys
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
@@ -116,7 +116,9 @@ class TableEntities:
             buckets=1,
             priority=entity.priority,
             needs_spark=True,
-            fingerprints=cache(partial(_fingerprint, entity, source)),
+            fingerprints=cache(
+                partial(_fingerprint, entity, source, self.project.target_location(self.project.target_of(name)))
+            ),
             ttl=entity.ttl,
             revision=lambda: revision_of(self.project.root),
             depends_on=upstream_refs(self.project, PartitionRef(name, scope)),
@@ -168,15 +170,17 @@ def table_source(project: Project, name: str) -> TableSource:
     return ClickHouseTable(declared.uri, declared.table, sql=declared.sql, transform=transform)
 
 
-def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
-    """Fingerprint of everything that decides a row's content, but its columns: these are read only if there is work."""
+def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Mapping[str, str]:
+    """Fingerprint of everything that decides a row's content, but its columns: these are read only if there is work.
+    And the location of the target.
+    """
     declared = entity.model_dump(mode="json")
     parts = {
         "source": [entity.source.type, *_place(entity.source, source), entity.source.sql],
         "key": [declared[name] for name in ("key", "scope", "watermark", "deleted")],
         "graph": [declared["node"], declared["edges"]],
     }
-    made = {part: digest(value) for part, value in parts.items()}
+    made = {part: digest(value) for part, value in parts.items()} | {TARGET: location}
     if entity.transform:
         made["transform"] = loaded_fingerprint(load_transform(entity.transform))
     if entity.changes:

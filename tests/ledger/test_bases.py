@@ -11,15 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.domain.counts import Counts
+from instep.domain.identity import document_id
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SliceOutcome
-from instep.ledger import documents
-from instep.ledger.bases import BASE, BaseFiles
+from instep.ledger import base_form, documents
+from instep.ledger.base_form import BASE
+from instep.ledger.bases import BaseFiles
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from tests.contracts.ledger.building import START, VirtualClock
 
 MANY = 4
+OLD = Path(__file__).parent / "first_form" / "c6aecd36eb14f79ecf934969da6cb24a.arrow"
 
 
 @dataclass
@@ -49,8 +52,12 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def name(number: int) -> str:
+    return f"doc_{number:064d}"
+
+
 def entry(number: int, version: str = "v1") -> ManifestEntry:
-    return ManifestEntry(f"doc_{number:04d}", f"file:///docs/{9 - number}", number, version, "hash", 1, 0)
+    return ManifestEntry(name(number), f"file:///docs/{9 - number}", number, version, "hash", 1, 0)
 
 
 def write(ledger: Ledger, *entries: ManifestEntry, removed: tuple[str, ...] = (), instance: str = "one") -> None:
@@ -111,12 +118,12 @@ def test_a_base_is_written_anew_when_much_was_written_since(place: Place, monkey
     check(ledger)
 
 
-@pytest.mark.parametrize("removed", [("doc_0000",), ("doc_0000", "doc_0001", "doc_9999")])
+@pytest.mark.parametrize("removed", [(name(0),), (name(0), name(1), name(9999))])
 def test_a_base_counts_no_more_when_a_document_was_removed(place: Place, removed: tuple[str, ...]) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     ledger.documents.compact("one")
-    write(ledger, removed=("doc_9999",))
+    write(ledger, removed=(name(9999),))
     assert read_by(ledger), "nothing was removed"
     write(ledger, removed=removed)
     assert not read_by(ledger)
@@ -144,13 +151,65 @@ def test_documents_of_an_older_ledger_get_a_base(place: Place) -> None:
     check(ledger)
 
 
+def test_a_base_of_the_first_form_is_read_and_written_anew(place: Place) -> None:
+    """It was written by Instep of 24 November 2026, with ids as text."""
+    ledger = place.open()
+    uris = [f"file:///docs/{number}" for number in range(6)]
+    write(ledger, *(ManifestEntry(document_id(uri), uri, at, "v1", "hash", 1, 0) for at, uri in enumerate(uris)))
+    place.bases.mkdir()
+    shutil.copy(OLD, place.bases)
+    ledger.documents._name(ledger.database.read(lambda tx: documents._manifest(tx, "one")), OLD.stem)
+    with ledger.database._writer.begin() as connection:
+        connection.exec_driver_sql("UPDATE documents SET version = 'not looked at' WHERE size > 0")
+    found = ledger.documents.columns("one", ["document_id", "uri", "version"]).to_pylist()
+    assert found == [{"document_id": document_id(uri), "uri": uri, "version": "v1"} for uri in uris]
+    write(ledger, ManifestEntry(document_id(uris[3]), uris[3], 7, "v2", "hash", 1, 0))
+    versions = ledger.documents.columns("one", ["uri", "version"]).to_pylist()
+    assert {each["uri"]: each["version"] for each in versions} == dict.fromkeys(uris, "v1") | {uris[3]: "v2"}
+    before = (place.bases / OLD.name).stat().st_size
+    ledger.documents.compact("one")
+    (new,) = place.files()
+    assert (place.bases / new).stat().st_size < before + 100, "a file says its form, and little else in six rows"
+    assert new != OLD.name
+    assert {each["version"] for each in ledger.documents.columns("one", BASE).to_pylist()} == {"v1", "v2"}
+
+
+def test_a_base_of_a_form_to_come_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    with monkeypatch.context() as later:
+        later.setattr(base_form, "_FORM", 3)
+        ledger.documents.compact("one")
+        assert read_by(ledger)
+    assert not read_by(ledger)
+    check(ledger)
+    ledger.documents.compact("one")
+    assert read_by(ledger)
+
+
+def test_an_id_that_is_no_hash_keeps_documents_out_of_a_base(place: Place) -> None:
+    ledger = place.open()
+    odd = entry(7)._replace(document_id=name(7).replace("0", "A"))
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    write(ledger, odd)
+    check(ledger)
+    ledger.documents.compact("one")
+    check(ledger)
+    write(ledger, *(entry(number, "v2") for number in range(6)), instance="two")
+    write(ledger, odd, instance="two")
+    ledger.documents.compact("two")
+    assert not read_by(ledger, "two")
+    check(ledger, "two")
+
+
 @pytest.mark.parametrize("harm", ["lost", "torn", "empty", "folder", "value", "zeros"])
 def test_a_base_that_cannot_be_read_is_none(place: Place, harm: str) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     ledger.documents.compact("one")
-    (name,) = place.files()
-    file = place.bases / name
+    (one,) = place.files()
+    file = place.bases / one
     data = file.read_bytes()
     if harm == "folder":
         shutil.rmtree(place.bases)
@@ -160,8 +219,8 @@ def test_a_base_that_cannot_be_read_is_none(place: Place, harm: str) -> None:
         file.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
     if harm in ("value", "zeros"):
         # Arrow reads both, and takes them for values.
-        at = data.index(b"doc_0003")
-        file.write_bytes(data[:at] + (b"doc_0009" if harm == "value" else bytes(8)) + data[at + 8 :])
+        at = data.index(bytes.fromhex(name(3)[4:]))
+        file.write_bytes(data[:at] + (bytes.fromhex(name(9)[4:]) if harm == "value" else bytes(32)) + data[at + 32 :])
     check(ledger)
     ledger.documents.compact("one")
     assert read_by(ledger)
@@ -174,7 +233,7 @@ def test_a_base_that_was_overtaken_is_not_named(place: Place, monkeypatch: pytes
     before = BaseFiles.write
 
     def overtaken(self: BaseFiles, table: object) -> str:
-        write(other, entry(1, "v2"), removed=("doc_0002",))
+        write(other, entry(1, "v2"), removed=(name(2),))
         return before(self, table)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(BaseFiles, "write", overtaken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binascii import hexlify
+from binascii import hexlify, unhexlify
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -20,6 +20,10 @@ _AT_ONCE: Final = 50_000
 PREFIX: Final = b"doc_"
 _BYTES: Final = 32
 _DIGEST: Final = type(sha256()).digest
+_ID: Final = f"^{PREFIX.decode()}[0-9a-f]{{{2 * _BYTES}}}$"
+
+#: What is kept of an id: half as long as its text.
+DIGEST: Final = pa.binary(_BYTES)
 
 #: A path that stands in the canonical form of a URI as it is, whatever comes before it: no query, no fragment, nothing
 #: that is refused, and a path beyond doubt.
@@ -37,6 +41,27 @@ def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]
         raise ValueError("a route needs at least one bucket")
     heads = [np.frombuffer(_digests(some), ">i4")[:: _BYTES // 4] for some in _portions(ids)]
     return (np.concatenate([np.empty(0, ">i4"), *heads]) % np.int32(buckets)).astype(np.int32)
+
+
+def as_digests(ids: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
+    """The 32 bytes that each id says in hex. None if one of them is no such id."""
+    if not pc.all(pc.match_substring_regex(ids, _ID)).as_py():
+        return None
+    kind: Any = DIGEST
+    return pa.chunked_array([_fixed(unhexlify(_joined(some).replace(PREFIX, b""))) for some in _portions(ids)], kind)
+
+
+def as_ids(digests: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """The ids that these digests stand for."""
+    return pa.chunked_array([_ids(b"".join(some.to_pylist())) for some in _portions(digests)], pa.string())
+
+
+def _fixed(digests: bytes) -> Any:
+    return pa.FixedSizeBinaryArray.from_buffers(DIGEST, len(digests) // _BYTES, [None, pa.py_buffer(digests)])
+
+
+def _joined(texts: Any) -> bytes:
+    return b"".join(texts.cast(pa.binary()).to_pylist())
 
 
 def _digests(texts: Any) -> bytes:

@@ -22,9 +22,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Columns of a base, which is in the order of the URIs: so are listings of tables.
-BASE: Final = ("document_id", "uri", "size", "version", "chunks")
-
 _SUFFIX: Final = ".arrow"
 _NAME: Final = re.compile("[0-9a-f]{32}")
 #: Seconds for which a file that nothing names is left alone: its writer may be about to name it.

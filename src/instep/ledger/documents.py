@@ -15,7 +15,8 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger import failures, leases
-from instep.ledger.bases import BASE, BaseFiles
+from instep.ledger.base_form import BASE, current, known, packed, unpacked
+from instep.ledger.bases import BaseFiles
 from instep.ledger.tables import documents, job_parts, jobs, manifests, slices
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes
 
@@ -77,23 +78,26 @@ class Documents(Store):
         return self._database.read_steadily(lambda tx: self._columns(tx, _manifest(tx, instance), names))
 
     def _columns(self, tx: Transaction, manifest: _Manifest, names: Sequence[str]) -> pa.Table:
+        merged = self._merged(tx, manifest) if set(names) <= set(BASE) else None
+        return _rows(tx, manifest.instance, names) if merged is None else unpacked(merged.select(list(names)))
+
+    def _merged(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
+        """The base with what was written since, in its form. None if there is no base."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        base = self._base(manifest) if set(names) <= set(BASE) else None
-        if base is None:
-            return pa.Table.from_batches(list(_pages(tx, manifest.instance, names)), entry_schema(names))
-        if manifest.revision == manifest.base_revision:
-            return base.select(list(names))  # Without a look at each row.
-        pages = _pages(tx, manifest.instance, BASE, since=manifest.base_revision)
-        later = pa.Table.from_batches(list(pages), entry_schema(BASE))
-        if later.num_rows:
-            replaced = pc.is_in(base["document_id"], value_set=later["document_id"])
-            base = pa.concat_tables([base.filter(pc.invert(replaced)), later])
-        return base.select(list(names))
+        file = self._base(manifest)
+        base = None if file is None else packed(file)
+        if base is None or manifest.revision == manifest.base_revision:
+            return base  # Without a look at each row.
+        later = packed(_rows(tx, manifest.instance, BASE, since=manifest.base_revision))
+        if later is None or not later.num_rows:
+            return None if later is None else base
+        replaced = pc.is_in(base["document_id"], value_set=later["document_id"])
+        return pa.concat_tables([base.filter(pc.invert(replaced)), later])
 
     def _base(self, manifest: _Manifest) -> pa.Table | None:
-        return None if self._bases is None or manifest.base is None else self._bases.read(manifest.base)
+        return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
 
     def compact(self, instance: str) -> None:
         """Write the instance's base file anew, if it has many documents and none, or one that much was written since.
@@ -103,14 +107,20 @@ class Documents(Store):
             return
         manifest = self._database.read(lambda tx: _manifest(tx, instance))
         base = self._base(manifest)
-        if self._later(manifest, base) < (_BASE_ROWS if base is None else max(_BASE_ROWS, base.num_rows) * _BASE_SHARE):
+        enough = _BASE_ROWS if base is None else max(_BASE_ROWS, base.num_rows) * _BASE_SHARE
+        if self._later(manifest, base) < enough and (base is None or current(base)):
             return
-        found = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._columns(tx, manifest, BASE)))
-        if found[0] != manifest:
+        now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
+        if now != manifest or rows is None:
             return
-        name = self._bases.write(found[1].sort_by("uri"))
+        name = self._bases.write(rows.sort_by("uri"))
         self._name(manifest, name)
         self._bases.remove_all_but(self._named())
+
+    def _packed(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
+        """What a base has to have; None if an id does not fit into one."""
+        merged = self._merged(tx, manifest)
+        return packed(_rows(tx, manifest.instance, BASE)) if merged is None else merged
 
     @reads
     def _later(self, tx: Transaction, manifest: _Manifest, base: pa.Table | None) -> int:
@@ -247,6 +257,13 @@ def entry_schema(names: Sequence[str]) -> pa.Schema:
 
     kinds = {"size": pa.int64(), "chunks": pa.int64(), "bucket": pa.int32(), "digest": pa.int64()}
     return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+
+
+def _rows(tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None) -> pa.Table:
+    """Of an instance, or of its revisions after `since`."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches(list(_pages(tx, instance, names, since=since)), entry_schema(names))
 
 
 def _pages(

@@ -74,6 +74,10 @@ class Quiet(Simulation):
             raise process.error
         assert not process.dead
 
+    def run_until(self, reached: Callable[[], bool]) -> None:
+        """All processes that were started."""
+        self._scheduler.run(reached)
+
     def taint(self) -> None:
         self.ledger.events.append([InstanceTainted(instance=self.current.uuid)])
 
@@ -138,6 +142,10 @@ class Quiet(Simulation):
         process = self._scheduler.running.process
         process.kill()
         raise Crash(process.name)
+
+    def pause(self, seconds: float) -> None:
+        """The running process; others go on."""
+        self._scheduler.running.process.sleep(seconds * 1000)
 
     # What there is.
 

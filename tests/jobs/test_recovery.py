@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 
-from instep.jobs.recovery import bury_the_dead
-from tests.jobs.quiet import Quiet, built
+import pytest
+
+from instep.jobs.recovery import release_dead_processes
+from tests.jobs.quiet import PLAIN, REF, Quiet, built, indexed
 
 
 class AllDead:
@@ -28,7 +30,7 @@ def test_only_workers_of_this_host_are_proved_dead() -> None:
     context = replace(context, ledger=world.ledger, liveness=liveness)  # type: ignore[arg-type]  # as much as is used
     world.ledger.workers.register("near", kind="run", host=socket.gethostname(), pid=1)
     world.ledger.workers.register("far", kind="run", host=f"not-{socket.gethostname()}", pid=1)
-    bury_the_dead(context)
+    release_dead_processes(context)
     assert [each.id for each in world.ledger.workers.all()] == ["far"]
     assert liveness.forgotten == ["near"]
 
@@ -41,3 +43,28 @@ def test_a_part_planned_under_other_settings_does_not_fit() -> None:
     assert setup.misfit(replace(part, buckets=99)) == "it was planned for 99 buckets, now there are 1"
     changed = setup.misfit(replace(part, fingerprint={"transform": "another"}))
     assert changed == "transform changed since it was planned"
+
+
+@pytest.mark.parametrize("kind", ["run", "worker"])
+def test_the_slices_of_a_process_that_dies_on_this_host_are_free_at_the_next_look(kind: str) -> None:
+    world = Quiet()
+    written: list[float] = []
+    released: list[float] = []
+
+    def dies() -> None:
+        written.append(world.now)
+        world.pause(15)
+        world.kill()
+
+    world.before(world.target, "commit", dies)
+    world.before(world.ledger, "workers.bury", lambda: released.append(world.now))
+    first = world.start_run([REF.entity], wait=0.0, options=PLAIN, exact=True)
+    world.run_until(lambda: bool(written))
+    if kind == "run":
+        world.to_the_end(world.start_run([REF.entity], wait=60.0, options=PLAIN, exact=True))
+    else:
+        world.work()
+    assert first.dead
+    assert len(world.parts()) == 1, "both did the same job"
+    assert indexed(world) == set(range(1, 13))
+    assert released[0] - written[0] < 25_000, "it did not wait for the next sweep"

@@ -20,7 +20,7 @@ from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
 from instep.jobs.membership import Membership
-from instep.jobs.recovery import bury_the_dead
+from instep.jobs.recovery import release_dead_processes
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.parts import NewPart
 from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
@@ -137,7 +137,7 @@ class Acquisition:
             context.progress.say(holder.ref.label, f"{held_text(holder)}; waiting")
             self._told.add(holder.ref)
         context.clock.sleep(context.timing.poll / 1000)
-        bury_the_dead(context)
+        release_dead_processes(context)
 
     def _configuration(self) -> dict[str, Any]:
         found = {str(ref): said for ref, plan in self.todo.items() if (said := plan.settings.as_dict())}

@@ -17,7 +17,7 @@ from instep.planning.context import Context
 
 def recover(context: Context) -> None:
     """Free the slices of workers proved dead on this host at once, then those of workers silent for too long."""
-    bury_the_dead(context)
+    release_dead_processes(context)
     swept = context.ledger.sweep()
     for worker_id in swept.workers:
         context.liveness.forget(worker_id)
@@ -26,7 +26,8 @@ def recover(context: Context) -> None:
         context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
 
 
-def bury_the_dead(context: Context) -> None:
+def release_dead_processes(context: Context) -> None:
+    """Free the slices and leases of workers proved dead on this host. Cheap: idle workers do it at each look."""
     ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
     for worker in ledger.workers.all():
         # Only on this host: on a shared file system, a lock held elsewhere may not be visible.

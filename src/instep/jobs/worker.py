@@ -17,7 +17,7 @@ from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
 from instep.jobs.other_jobs import OtherJobs
-from instep.jobs.recovery import fail_orphans, recover
+from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.want_scheduler import fail_wants_of
@@ -98,6 +98,7 @@ class Worker:
             busy = standstill.look(parts, self.id)
             if busy is None:
                 swept = False
+                self._release_dead_processes()
                 self._context.clock.sleep(self._context.timing.poll / 1000)
             elif not swept:
                 with suppress(Transient, Unknown):  # The next look waits for the ledger.
@@ -137,6 +138,7 @@ class Worker:
             elif until_idle and all(each.key in self.waiting for each in parts) and place.idle(began):
                 return
             else:
+                self._release_dead_processes()
                 self._context.clock.sleep(pause)
                 pause = min(1.5 * pause, longest)
 
@@ -180,6 +182,11 @@ class Worker:
         """Recover from dead workers now instead of at the first look."""
         recover(self._context)
         self._swept = self._context.clock.monotonic()
+
+    def _release_dead_processes(self) -> None:
+        """Before a pause: what a process on this host had in work when it died is free at the next look."""
+        with suppress(Transient, Unknown):  # The next look waits for the ledger.
+            release_dead_processes(self._context)
 
     def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
         now, context = self._context.clock.monotonic(), self._context

@@ -188,7 +188,7 @@ MUTANTS = [
         (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(
-        "a worker of another host is buried for dead",
+        "a worker of another host is taken for dead",
         "jobs/recovery.py",
         "if worker.host == here and liveness.proved_dead(worker.id):",
         "if liveness.proved_dead(worker.id):",

@@ -33,14 +33,14 @@ _URL = re.compile(
     re.VERBOSE,
 )
 #: Options that change no answer. With any other that is not read here Spark has to ask.
-_NO_MATTER = {
+_HARMLESS_OPTIONS = {
     "postgresql": "applicationname connecttimeout defaultrowfetchsize logintimeout preparethreshold readonly "
     "sockettimeout tcpkeepalive",
     "mysql": "allowpublickeyretrieval autoreconnect cacheprepstmts characterencoding connecttimeout defaultfetchsize "
     "permitmysqlscheme rewritebatchedstatements sockettimeout tcpkeepalive usecursorfetch useserverprepstmts "
     "useunicode",
 }
-_NO_MATTER_TO_SPARK = frozenset({"driver", "fetchsize", "numpartitions", "pushdownpredicate", "querytimeout"})
+_HARMLESS_SPARK_OPTIONS = frozenset({"driver", "fetchsize", "numpartitions", "pushdownpredicate", "querytimeout"})
 
 #: Types that columns of ours have; Spark has to say whether another one is of use.
 _OF_POSTGRES = frozenset(
@@ -177,7 +177,7 @@ def _login(table: JdbcTable) -> _Login:
     user, password = given.pop("user", ""), given.pop("password", "")
     if not user:
         raise _UnknownHere
-    ignored = _NO_MATTER_TO_SPARK.union(_NO_MATTER[table.server].split())
+    ignored = _HARMLESS_SPARK_OPTIONS.union(_HARMLESS_OPTIONS[table.server].split())
     return _Login(
         match["host"].strip("[]"),
         int(match["port"]) if match["port"] else None,

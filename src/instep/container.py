@@ -115,6 +115,10 @@ class Container:
                 self._bus = open_bus(self.project.bus, ledger)
             return self._bus
 
+    @property
+    def _lock_files(self) -> LockFiles:
+        return LockFiles(self.project.state_dir / "workers")
+
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""
         return Context(
@@ -124,7 +128,7 @@ class Container:
             background=Threads(progress.say),
             random=random.random,
             timing=self.timing,
-            liveness=LockFiles(self.project.state_dir / "workers"),
+            liveness=self._lock_files,
             progress=progress,
             status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress, self.stop_waiting),
             choose=partial(self.choose, ledger=ledger),
@@ -266,6 +270,7 @@ class Container:
             doctor.check(
                 self.setups_of(all_refs(self.project)),
                 open_ledger=self._describe_ledger,
+                state=self._lock_files.check,
                 java=_describe_java,
                 spark=self._describe_spark,
                 java_needed=needed or self._setting == "spark",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from instep.errors import UserError
 from instep.ledger.liveness import LockFiles
 
 HOLD = """
@@ -55,6 +56,18 @@ def test_a_worker_that_ended_without_giving_back_its_slices_is_known_to_be_dead(
     assert not files.proved_dead("w3")
     end()
     assert files.proved_dead("w3")
+
+
+def test_a_folder_that_takes_no_locks_is_an_error_of_its_setting(tmp_path: Path) -> None:
+    locks = LockFiles(Path("/proc/instep/workers"))
+    for refused in (locks.check, lambda: locks.begin("w1")):
+        with pytest.raises(UserError, match="`state` cannot be written") as error:
+            refused()
+        assert error.value.where == "/proc/instep"
+        assert "instep.yaml" in (error.value.hint or "")
+    locks = LockFiles(tmp_path / "new" / "workers")
+    assert locks.check() == "can be written"
+    assert list(tmp_path.iterdir()) == [], "a check makes nothing"
 
 
 def test_a_worker_is_not_proved_dead_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

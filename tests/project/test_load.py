@@ -133,6 +133,14 @@ def test_root_is_not_a_key_of_the_file(reject: Reject) -> None:
     assert "unknown key" in reject("root: /x\n" + BASE).what
 
 
+@pytest.mark.parametrize("state", ["s3://bucket/state", "file:///tmp/state", "a-file", "a-file/below"])
+def test_state_that_is_no_folder_is_refused_with_its_line(reject: Reject, tmp_path: Path, state: str) -> None:
+    (tmp_path / "a-file").write_text("x")
+    error = reject(f"state: {state}\n{BASE}")
+    assert [(each.line, each.path) for each in error.problems] == [(1, "state")]
+    assert "must be a folder" in str(error)
+
+
 def test_all_problems_are_reported_at_once_in_order(reject: Reject) -> None:
     error = reject(
         """\

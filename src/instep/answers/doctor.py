@@ -33,12 +33,13 @@ def check(
     setups: Sequence[EntitySetup],
     *,
     open_ledger: Callable[[], str],
+    state: Callable[[], str],
     java: Callable[[], str],
     spark: Callable[[], str],
     java_needed: bool,
     queues: Mapping[str, Callable[[], str]],
 ) -> Iterator[Finding]:
-    """Findings in the order a run would meet them. `open_ledger`, `java` and `spark` describe what
+    """Findings in the order a run would meet them. `open_ledger`, `state`, `java` and `spark` describe what
     they found or raise `UserError`. Without Java, small document waves still run inline: a warning. A project
     of queues alone needs neither.
     """
@@ -46,6 +47,7 @@ def check(
         yield _ask("Java", java, else_=Health.PROBLEM if java_needed else Health.WARNING)
         yield _ask("Spark", spark, else_=Health.PROBLEM if java_needed else Health.WARNING)
     yield _ask("ledger", open_ledger)
+    yield _ask("state", state)
     checked: set[str] = set()
     asked: set[str] = set()
     owned: set[tuple[str, str]] = set()

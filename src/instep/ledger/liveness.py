@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+
+from instep.errors import UserError
 
 
 class Liveness(Protocol):
@@ -35,7 +38,29 @@ class LockFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def check(self) -> str:
+        """Check that locks can be written, and leave none. Raises `UserError`."""
+        there = next(each for each in (self._folder, *self._folder.parents) if each.is_dir())
+        try:
+            with tempfile.TemporaryFile(dir=there):
+                return "can be written"
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     def begin(self, worker_id: str) -> Callable[[], None]:
+        try:
+            return self._begin(worker_id)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(
+            f"the folder of `state` cannot be written: {(error.strerror or type(error).__name__).lower()}",
+            where=str(self._folder.parent),
+            hint="Make it writable, or name another folder as `state` in instep.yaml.",
+        )
+
+    def _begin(self, worker_id: str) -> Callable[[], None]:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Locked before it has its name: a look in between must not find it free.
         new = self._folder / f"{worker_id}.new"

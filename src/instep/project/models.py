@@ -263,6 +263,15 @@ class Project(Model):
         check_places(self.targets, {name: self.resolved_target(name) for name in self.targets})
         return self
 
+    @model_validator(mode="after")
+    def _state_in_a_folder(self) -> Self:
+        if is_url(self.state):
+            raise problem("state", "must be a folder: its locks are files of this machine", path=("state",))
+        there = next(each for each in (self.state_dir, *self.state_dir.parents) if each.exists())
+        if not there.is_dir():
+            raise problem("state", "must be a folder, and a file is there, or above it", path=("state",))
+        return self
+
     @property
     def ledger_url(self) -> str:
         """The ledger's URL, with an absolute path for SQLite. May hold a password: do not show it."""

@@ -287,6 +287,7 @@ def test_nothing_is_deleted_while_a_job_works_on_a_part_of_it(world: World) -> N
     with pytest.raises(Busy) as refused:
         world.delete()
     assert refused.value.exit_code == 75
+    assert "If that process is gone, it is free in 5m at the latest." in (refused.value.hint or "")
     assert world.left() == before
     assert world.steps == []
     world.ledger.workers.retire("busy")

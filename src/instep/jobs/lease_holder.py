@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import duration_text
 from instep.errors import Conflict, Transient, Unknown
 from instep.jobs.acquisition import Busy, held_text
 from instep.jobs.heartbeat import Registration
@@ -38,7 +39,9 @@ class LeaseHolder:
         since = self._context.clock.monotonic()
         lease = self._context.ledger.leases.acquire(ref, self.job_id, self.worker_id)
         if isinstance(lease, Holder):
-            raise Busy(held_text(lease), hint=self._hint)
+            left = max(1_000, lease.expires_at - self._context.ledger.now()) // 1_000 * 1_000
+            gone = f"If that process is gone, it is free in {duration_text(left)} at the latest."
+            raise Busy(held_text(lease), hint=f"{self._hint} {gone}")
         self._held.append(ref)
         self.heartbeat.keep(lease, since=since)
         return lease

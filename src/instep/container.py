@@ -299,7 +299,7 @@ class Container:
         from instep.pipeline.engine.spark_engine import SparkEngine
 
         self._lazy_spark.begin()
-        return SparkEngine(self._lazy_spark)
+        return SparkEngine(self._lazy_spark, self.project.places_of_tasks)
 
     @cached_property
     def _lazy_spark(self) -> LazySpark:

@@ -1,8 +1,8 @@
-"""The project's own code, as tasks of Spark get it: they run in other processes, or on other machines, where it is not.
+"""Code that tasks of Spark get with the session: they run in other processes, or on other machines, where it is not.
 
-A transform's module is sent along with what it imports of the same place, by name, and packages as a whole: what is
-installed is there already, and nothing else of the project's folder is put on a path, where it could stand in
-for a library.
+Instep itself goes as a whole, so that every task runs this very version. A transform's module
+is sent along with what it imports of the same place, by name, and packages as a whole: what is installed is there
+already, and nothing else of the project's folder is put on a path, where it could stand in for a library.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import io
 import sys
 import sysconfig
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -47,6 +49,35 @@ def send(session: SparkSession, function: Callable[..., Any]) -> None:
         # A wave that cannot be given its code says nothing about the documents in it.
         raise found if isinstance(found, InstepError) else Transient(f"Spark did not take {module}: {found}") from error
     sent.add(module)
+
+
+def send_instep(session: SparkSession) -> None:
+    """Let the session's tasks import Instep in the version of this process, whichever they find installed, if any."""
+    sent = _SENT.setdefault(session, set())
+    if "instep" in sent:
+        return
+    try:
+        _send(session, _instep())
+    except Exception as error:
+        found = explained(error)
+        raise found if isinstance(found, InstepError) else Transient(f"Spark did not take Instep: {found}") from error
+    sent.add("instep")
+
+
+@cache
+def _instep() -> bytes:
+    """An archive of the package, with what Python has compiled of it: else each new worker compiles it again."""
+    root = Path(__file__).parents[1]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted(Path(__file__).parent.rglob("*.py")):
+            name = each.relative_to(root).as_posix()
+            changed = time.localtime(each.stat().st_mtime)[:6]
+            archive.writestr(zipfile.ZipInfo(name, changed), each.read_bytes(), zipfile.ZIP_DEFLATED)
+            compiled = Path(cache_from_source(str(each)))
+            if compiled.is_file():
+                archive.writestr(zipfile.ZipInfo(f"{name}c", changed), compiled.read_bytes(), zipfile.ZIP_DEFLATED)
+    return made.getvalue()
 
 
 def _send(session: SparkSession, archive: bytes) -> None:

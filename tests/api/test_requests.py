@@ -263,7 +263,7 @@ def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> N
 @pytest.mark.parametrize(("declared", "master"), [("local[*]", "local[3]"), ("spark://host:7077", "spark://host:7077")])
 def test_threads_of_a_worker_are_those_of_its_engines(folder: Path, declared: str, master: str) -> None:
     text = (folder / "instep.yaml").read_text()
-    (folder / "instep.yaml").write_text(f"spark: {{master: '{declared}'}}\n{text}")
+    (folder / "instep.yaml").write_text(f"spark: {{master: '{declared}', shared: true}}\n{text}")
     container = Container(load_again(folder), threads=3)
     (setup,) = container.setups()
     inline = container.engine(container.choose(setup, 1))

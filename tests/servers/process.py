@@ -99,7 +99,7 @@ class Server(ABC):
     def start(self) -> None:
         self._install()
         for _ in range(5):
-            self.port = _free_port()
+            self.port = free_port()
             if self._launch():
                 return  # else another process was quicker to take the port
         raise RuntimeError(f"{self.kind} does not start:\n{self.log()}")
@@ -220,7 +220,7 @@ def _has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

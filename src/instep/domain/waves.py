@@ -112,10 +112,18 @@ class Failure(NamedTuple):
         )
 
 
+class Unseen(NamedTuple):
+    """A listed document that a task did not find on its host: gone since, or out of that host's sight."""
+
+    document_id: str
+    host: str
+
+
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
     """The outcome of one slice. `entries` replace manifest rows, `removed` are ids to drop from it. `lost` counts the
-    rows that documents had and have no more, though they are still there; of tables, rows that moved out.
+    rows that documents had and have no more, though they are still there; of tables, rows that moved out. `unseen` are
+    among the skipped.
     """
 
     slice_id: str
@@ -125,6 +133,7 @@ class SliceOutcome:
     removed: Sequence[str] = ()
     failures: Sequence[Failure] = ()
     lost: int = 0
+    unseen: Sequence[Unseen] = ()
 
     def storable(self) -> SliceOutcome:
         """The outcome in a form that ledgers can store: one bad text must not prevent the record."""

@@ -17,7 +17,7 @@ from instep.domain.promotion_rules import NEEDED, Loss
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
 from instep.domain.texts import amount
-from instep.domain.waves import Wave, WaveSlice
+from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.provenance import Provenance
 from instep.errors import InstepError
@@ -247,6 +247,12 @@ class EntitySetup(ABC):
     @abstractmethod
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:
         """The program of a wave of this part."""
+
+    def require_seen(self, wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:
+        """Check that what tasks did not find of the source is gone for this process as well. Raises `Transient` for
+        what is there: it is no fault of the document, but of the task's host.
+        """
+        return
 
     def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
         """Counts of rows that a commit would delete because they moved out of all indexed namespaces. Only the target

@@ -269,6 +269,7 @@ class WaveRunner:
                 tasks = self._engine.run(wave, program, progress.tell)
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
+                self._setup.require_seen(wave, outcomes)
             self._demand(claims)
             counts = sum((each.counts for each in outcomes), Counts())
             self._odd |= not self._setup.scanned and 2 * counts.embedded < counts.rows_written + counts.rows_kept

@@ -11,7 +11,7 @@ import pyarrow as pa
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
 from instep.domain.storable import pack, unpack
-from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave
+from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Unseen, Wave
 
 #: One row per task: what it staged in the target, and the outcomes of its slices.
 OUTCOME_SCHEMA = pa.schema(
@@ -28,6 +28,7 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "removed": outcome.removed,
         "failures": outcome.failures,
         "lost": outcome.lost,
+        "unseen": outcome.unseen,
     }
     return pack(value)
 
@@ -42,6 +43,7 @@ def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
         removed=list(value["removed"]),
         failures=[Failure(*row) for row in value["failures"]],
         lost=value.get("lost", 0),
+        unseen=[Unseen(*row) for row in value.get("unseen", ())],
     )
 
 
@@ -99,6 +101,7 @@ def _together(one: SliceOutcome, other: SliceOutcome) -> SliceOutcome:
         [*one.removed, *other.removed],
         [*one.failures, *other.failures],
         one.lost + other.lost,
+        [*one.unseen, *other.unseen],
     )
 
 

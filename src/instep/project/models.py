@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -21,6 +23,7 @@ from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
 from instep.domain.wants import Retries
 from instep.project.addresses import is_relative, is_url
+from instep.project.cluster import check_in_sight, fixed_part, local_places
 from instep.project.entities import (
     DeclaredEntity,
     Entity,
@@ -72,6 +75,9 @@ class Spark(Model):
     """Spark settings, such as `spark.driver.memory: 1g`."""
     jars: Globs = ()
     """Jars that sources need: paths (relative to the project) or URLs. A Spark Connect server loads its own."""
+    shared: bool = False
+    """The paths of sources and targets are on a file system that all hosts of the cluster see; this is tried before
+    the first job."""
 
     @field_validator("jars")
     @classmethod
@@ -272,6 +278,12 @@ class Project(Model):
             raise problem("state", "must be a folder, and a file is there, or above it", path=("state",))
         return self
 
+    @model_validator(mode="after")
+    def _executors_see_all(self) -> Self:
+        if self.engine != "inline" and not self.spark.shared:
+            check_in_sight(self.spark.master, self.spark.remote, self.entities, self.targets)
+        return self
+
     @property
     def ledger_url(self) -> str:
         """The ledger's URL, with an absolute path for SQLite. May hold a password: do not show it."""
@@ -356,6 +368,16 @@ class Project(Model):
         return tuple(
             self._absolute_path(each) for each in declared if not is_url(each) and not set(each) & set("*?[]{}")
         )
+
+    @property
+    def places_of_tasks(self) -> Mapping[str, bool]:
+        """Absolute paths that tasks of Spark need, and whether they write there; patterns are cut off."""
+        found: dict[str, bool] = {}
+        for each in local_places(self.entities, self.targets):
+            path = unquote(urlsplit(each.path).path) if is_url(each.path) else each.path
+            path = self._absolute_path(fixed_part(path))
+            found[path] = found.get(path, False) or each.written
+        return found
 
     def queue_address(self, name: str) -> str:
         """The address of a queue: a URL, which may hold a password, or an absolute path."""

@@ -183,7 +183,7 @@ def in_process(target: Target) -> bool:
 #: What two declarations of one place have in common; never shown, though secrets are no part of it.
 Location: TypeAlias = tuple[Any, ...]
 
-_LOCAL: Final = "localhost"
+THIS_HOST: Final = "localhost"
 #: Where servers of PostgreSQL put their sockets if they are told nothing.
 _SOCKETS: Final = ("/run/postgresql", "/var/run/postgresql", "/tmp")  # noqa: S108 (nothing is written there)
 #: Default ports of clients, for http and https. Those of ClickHouse are two ports of one server.
@@ -270,7 +270,7 @@ def _server(kind: str, address: SplitResult) -> Location:
     if kind == "clickhouse" and port == _PORTS[kind][1]:
         port = _PORTS[kind][0]
     path = "/".join(_steps(address.path)[: 1 if kind in _DATABASES else None])
-    return _host(address.hostname or ""), port, path or _DATABASES.get(kind, "")
+    return canonical_host(address.hostname or ""), port, path or _DATABASES.get(kind, "")
 
 
 def _postgres(uri: str) -> Location:
@@ -288,7 +288,7 @@ def _doors(hosts: str, ports: str) -> Iterator[tuple[str, str]]:
     """Pairs of host and port: several hosts have a port each, or all the same one."""
     each_port = ports.split(",")
     for index, host in enumerate(hosts.split(",")):
-        yield _host(host), each_port[index] if len(each_port) > 1 and index < len(each_port) else each_port[0]
+        yield canonical_host(host), each_port[index] if len(each_port) > 1 and index < len(each_port) else each_port[0]
 
 
 def _object_store(uri: str, options: Mapping[str, str]) -> Location:
@@ -304,7 +304,7 @@ def _endpoint(value: str) -> Location:
     if not address.hostname:
         return (value.rstrip("/"),)
     return (
-        _host(address.hostname),
+        canonical_host(address.hostname),
         address.port or {"http": 80, "https": 443}.get(address.scheme),
         address.path.strip("/"),
     )
@@ -314,16 +314,16 @@ def _steps(path: str) -> tuple[str, ...]:
     return tuple(unquote(step) for step in path.split("/") if step not in ("", "."))
 
 
-def _host(name: str) -> str:
+def canonical_host(name: str) -> str:
     """A host in one spelling; this machine is `localhost`, also by a socket of PostgreSQL that is where it is by
     default.
     """
     if name.startswith("/"):
         folder = os.path.realpath(name)
-        return _LOCAL if folder in map(os.path.realpath, _SOCKETS) else folder
+        return THIS_HOST if folder in map(os.path.realpath, _SOCKETS) else folder
     name = name.strip("[]").rstrip(".").lower()
-    if name in ("", _LOCAL, "localhost.localdomain") or name.endswith(".localhost"):
-        return _LOCAL
+    if name in ("", THIS_HOST, "localhost.localdomain") or name.endswith(".localhost"):
+        return THIS_HOST
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -333,4 +333,4 @@ def _host(name: str) -> str:
         except (OSError, ValueError):
             return name
     address = getattr(address, "ipv4_mapped", None) or address
-    return _LOCAL if address.is_loopback or address.is_unspecified else str(address)
+    return THIS_HOST if address.is_loopback or address.is_unspecified else str(address)

@@ -88,9 +88,16 @@ MUTANTS = [
     Mutant(
         "a document that has vanished is recorded without chunks",
         "pipeline/documents/writing.py",
-        "    if each.vanished:\n        return\n",
-        "",
+        "        done.unseen.append(Unseen(each.document_id, gethostname()))\n        return\n",
+        "        pass\n",
         _PIPELINE,
+    ),
+    Mutant(
+        "what an executor does not find is skipped unseen",
+        "entities/documents/setup.py",
+        "            if not isinstance(answer, Vanished):\n",
+        "            if False:\n",
+        ("tests/documents/test_unseen.py",),
     ),
     Mutant(
         "skipped documents count as failures",

@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.manifest import DocumentChange, ManifestEntry
+from instep.domain.manifest import DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
-from instep.domain.waves import Wave, WaveSlice
+from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.documents import changes, differences, inspection, promotion_checks, provenance
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import Inspection, Size
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
+from instep.sources.document_source import Vanished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,17 @@ class DocumentSetup(DocumentAdapters):
 
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
         return self.programs(part, wave.base, self.target)
+
+    def require_seen(self, wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:
+        hosts = {each.document_id: each.host for outcome in outcomes for each in outcome.unseen}
+        if not hosts:
+            return
+        changes = [each for part in wave.slices for each in part.changes if each.document_id in hosts]
+        listed = [SourceDocument(each.uri, each.size, each.version, each.locator) for each in changes]
+        answers = self.source.contents(listed, max_bytes=self.limits.ceiling)
+        for change, answer in zip(changes, answers, strict=True):
+            if not isinstance(answer, Vanished):
+                raise Transient(f"{hosts[change.document_id]} does not find {change.uri}, which is there")
 
     def compact(self, part: JobPart, ledger: Ledger) -> None:
         ledger.documents.compact(part.instance)

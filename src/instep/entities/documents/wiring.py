@@ -103,6 +103,8 @@ def _rehearsal(name: str, spark: Sessions) -> Callable[[], str]:
         transform = load_transform(name)
         try:
             added = rehearsed(spark(), transform)
+        except Away:
+            raise
         except UserError as error:
             raise UserError(error.what, where=name, hint=error.hint) from error
         return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from instep.domain.counts import Counts
 from instep.domain.identity import content_hash, titled_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.texts import cleaned
-from instep.domain.waves import SKIPPED, Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
 from instep.errors import InstepError
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
@@ -80,10 +81,12 @@ class _Slice:
     removed: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     lost: int = 0
+    unseen: list[Unseen] = field(default_factory=list)
 
     def encoded(self, name: str) -> bytes:
         counts = Counts.from_dict(self.tally)
-        return encode_outcome(SliceOutcome(name, 0, counts, self.entries, self.removed, self.failures, self.lost))
+        told = self.entries, self.removed, self.failures, self.lost, self.unseen
+        return encode_outcome(SliceOutcome(name, 0, counts, *told))
 
 
 class _Effects(NamedTuple):
@@ -346,6 +349,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
         return
     tally["written" if written or removed else "skipped"] += 1
     if each.vanished:
+        done.unseen.append(Unseen(each.document_id, gethostname()))
         return
     chunks = int(effects.stored[place]) if each.unchanged else wanted
     done.lost += max(0, int(effects.stored[place]) - chunks)

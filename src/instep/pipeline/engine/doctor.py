@@ -45,11 +45,9 @@ def examine(settings: SparkSettings) -> str:
 
 def _work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in the workers: they must have Instep and what a wave imports."""
-    from importlib.metadata import version
-
-    import instep.pipeline.documents.pipeline  # noqa: F401 -- to see that it can be imported
+    import instep.pipeline.documents.pipeline
     from instep.targets.lance.location import lance_library
 
     lance_library()
     for batch in batches:
-        yield pa.RecordBatch.from_pydict({"version": pa.array([version("instep")] * batch.num_rows)})
+        yield pa.RecordBatch.from_pydict({"version": pa.array([instep.__version__] * batch.num_rows)})

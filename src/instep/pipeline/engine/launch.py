@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: How long a standalone master may take to admit the application, and another cluster, where that may be a queue.
-_REGISTER_SECONDS = 10.0
+_REGISTER_SECONDS = 60.0
 _ADMIT_SECONDS = 300.0
 
 
@@ -60,6 +60,9 @@ def _cluster(settings: SparkSettings) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName("instep").setMaster(settings.master)
     for key, value in settings.config.items():
         conf.set(key, value)
+    if python := settings.config.get("spark.pyspark.python"):
+        # spark-submit takes it from there; without it, PySpark looks at the environment alone.
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     return _launched(conf, settings, {})
 
 

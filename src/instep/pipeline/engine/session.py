@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.error_transport import SparkLost, explained, out_of_memory
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
+from instep.own_code import send_instep
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.launch import new_session
 from instep.pipeline.engine.settings import SparkSettings, local_options
@@ -97,7 +98,10 @@ class LazySpark:
                 raise error
             if self._session is None:
                 raise UserError("this Spark session is closed already")
-            return self._session
+            session = self._session
+        if not sparkapi.is_on_this_machine(session):
+            send_instep(session)
+        return session
 
     def explained(self, session: SparkSession, error: Exception) -> Exception:
         """An error of what was done in the session, as one that says who should act. A session that is over, or of no

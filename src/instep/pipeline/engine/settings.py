@@ -61,7 +61,7 @@ def local_options(java_options: Sequence[str] = (), *, scans: bool = False) -> d
         # To the Python workers without TCP: no other user of the machine can connect, and a job takes 0.2 s less.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",
-    } | (_SCANS if scans else _DOCUMENTS)
+    } | ({**_SCANS, "spark.scheduler.allocation.file": _POOLS.as_uri()} if scans else _DOCUMENTS)
 
 
 _DOCUMENTS = {
@@ -84,7 +84,6 @@ _SCANS = {
     # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays so until its task ends, so
     # tasks are short, half a million rows or so; with many of them the cores also end at about the same time.
     "spark.scheduler.mode": "FAIR",
-    "spark.scheduler.allocation.file": _POOLS.as_uri(),
     "spark.sql.files.maxPartitionBytes": "16m",
 }
 

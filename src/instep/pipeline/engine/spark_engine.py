@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.sight import require_in_sight
 from instep.pipeline.engine.tasks import pipelined
 from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes
@@ -44,8 +45,11 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: LazySpark) -> None:
+    def __init__(self, spark: LazySpark, places: Mapping[str, bool] | None = None) -> None:
+        """`places`: absolute paths that executors elsewhere have to see, and whether tasks write there."""
         self._spark = spark
+        self._places = places or {}
+        self._seen = False
         # One name per engine, registered anew for each wave of documents; the lock keeps two of them from mixing.
         self._source = f"instep_{uuid.uuid4().hex[:12]}"
         self._lock = threading.Lock()
@@ -74,8 +78,11 @@ class SparkEngine:
             raise found from error
 
     def ready(self) -> None:
-        """Waits for the session to start."""
-        self._spark.get()
+        """Waits for the session to start; executors on other machines are asked whether they see what tasks need."""
+        session = self._spark.get()
+        if not self._seen:
+            require_in_sight(session, self._places)
+            self._seen = True
 
     def close(self) -> None:
         """Stops the session if it was ours."""

@@ -214,6 +214,13 @@ def isolated_copy(session: SparkSession) -> str | None:
     return name
 
 
+def is_on_this_machine(session: SparkSession) -> bool:
+    """Whether all of it runs in processes of this machine that share its files and its Python; a Connect server does
+    not say.
+    """
+    return not is_connect(session) and str(session.sparkContext.master).split("[")[0] == "local"
+
+
 def explained(frame: DataFrame) -> str:
     """The text that `frame.explain("formatted")` prints."""
     anything: Any = frame

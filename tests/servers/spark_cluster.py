@@ -1,0 +1,82 @@
+"""A standalone Spark cluster of PySpark's own programs: a master, and workers that do not see all of this machine.
+
+Each worker has a mount namespace of its own. The sources of Instep and the folders that are named are empty there, so
+that nothing is found on an executor that was not sent to it, or lies where all hosts look.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import urllib.request
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import psutil
+import pyspark
+
+import instep
+from tests.servers.process import Server, free_port
+
+_SPARK = Path(pyspark.__file__).parent
+#: Small and quick to start: they hand out cores, and do no work.
+_JAVA = "java -Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DEPLOY = "org.apache.spark.deploy"
+
+
+class SparkCluster(Server):
+    kind = "spark"
+    farewell = signal.SIGKILL
+
+    def __init__(self, hidden: Iterable[Path], *, workers: int = 2) -> None:
+        """With so many workers of one core each, to whom the `hidden` folders are empty."""
+        super().__init__()
+        self._hidden = [Path(instep.__file__).parents[1], *hidden]
+        self._workers = workers
+        self._page = 0
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def executors(self) -> list[psutil.Process]:
+        """The processes of executors that run now."""
+        return [each for each in self._family() if "CoarseGrainedExecutorBackend" in " ".join(_command_line(each))]
+
+    def url(self, database: str = "ledger", *, user: str | None = None, password: str | None = None) -> str:
+        raise NotImplementedError("it has no databases")
+
+    def execute(self, statement: str, *, database: str | None = None) -> list[tuple[object, ...]]:
+        raise NotImplementedError("it has no databases")
+
+    def _install(self) -> None:
+        """It has no data."""
+
+    def _command(self) -> Sequence[str | Path]:
+        self._page = free_port()
+        java = f"exec {_JAVA} -cp {shlex.quote(str(_SPARK / 'jars'))}/'*' {_DEPLOY}"
+        hide = "".join(f"mount -t tmpfs none {shlex.quote(str(each))} && " for each in self._hidden)
+        work = shlex.quote(str(self.folder / "work"))
+        worker = (
+            f"{hide}{java}.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 1 --memory 1g -d {work} {self.master}"
+        )
+        lines = [
+            f"export SPARK_HOME={shlex.quote(str(_SPARK))} SPARK_LOCAL_IP=127.0.0.1 SPARK_SCALA_VERSION=2.13",
+            f"({java}.master.Master --host 127.0.0.1 --port {self.port} --webui-port {self._page}) &",
+            *[f"unshare --mount sh -c {shlex.quote(worker)} &"] * self._workers,
+            "wait",
+        ]
+        return ["bash", "-c", "\n".join(lines)]
+
+    def _greet(self) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
+            assert json.load(answer)["aliveworkers"] == self._workers
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []

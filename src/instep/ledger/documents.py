@@ -118,7 +118,7 @@ class Documents(Store):
         self._bases.remove_all_but(self._named())
 
     def _packed(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
-        """What a base has to have; None if an id does not fit into one."""
+        """The columns of a base; None if an id does not fit into one."""
         merged = self._merged(tx, manifest)
         return packed(_rows(tx, manifest.instance, BASE)) if merged is None else merged
 
@@ -260,7 +260,7 @@ def entry_schema(names: Sequence[str]) -> pa.Schema:
 
 
 def _rows(tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None) -> pa.Table:
-    """Of an instance, or of its revisions after `since`."""
+    """The columns of an instance, or of its revisions after `since`."""
     import pyarrow as pa
 
     return pa.Table.from_batches(list(_pages(tx, instance, names, since=since)), entry_schema(names))

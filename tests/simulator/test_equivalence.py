@@ -272,6 +272,12 @@ class TwoLedgers(RuleBasedStateMachine):
         claims = self._drawn_claims(data)
         self.both(lambda ledger: ledger.slices.give_back(claims, worker, error="died", spent=spent, delay=delay))
 
+    @precondition(lambda self: self.parts)
+    @rule(data=st.data())
+    def reset_attempts(self, data: st.DataObject) -> None:
+        job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
+        self.both(lambda ledger: ledger.slices.reset_attempts(part, job_id=job_id))
+
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), worker=_WORKERS)
     def split(self, data: st.DataObject, worker: str) -> None:

@@ -189,6 +189,8 @@ class WaveRunner:
                 self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
             if self._failed_in_a_row >= HOPELESS:
                 self._give_back(claims, reason)
+                # Whatever it is, it is not in the slices: they do not pay for it when it is mended.
+                self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
                 raise UserError(
                     f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
                     hint="Mend the cause and run again: finished slices are not redone.",

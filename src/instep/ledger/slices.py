@@ -189,6 +189,14 @@ class Slices(Store):
             request_stop(tx, job, reason)
 
     @writes
+    def reset_attempts(self, tx: Transaction, part: JobPart, *, job_id: str) -> None:
+        """Count no attempts of the part's PENDING slices any more: what went wrong was not theirs. Raises `Fenced` if
+        the part's epoch is not the lease's any more.
+        """
+        leases.demand_epoch(tx, job_id, part)
+        _begin_anew(tx, [(job_id, str(part.ref))])
+
+    @writes
     def split(self, tx: Transaction, claim: Claim, worker_id: str) -> bool:
         """A claimed slice that proves too long is cut in two PENDING halves, recorded as split from it.
         False, and no change, for a slice of one unit, one of rows, or one that was taken over.

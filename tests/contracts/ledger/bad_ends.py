@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, log2
 
 import pytest
@@ -21,6 +22,7 @@ from instep.domain.jobs import (
     tries_of,
 )
 from instep.domain.manifest import decode_changes
+from instep.errors import Fenced
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,
@@ -126,6 +128,19 @@ class BadEnds(Fixtures):
             ledger.slices.give_back(claim_all(ledger), "ann", error="target is down", spent=False)
         (claim,) = claim_all(ledger)
         assert claim.attempts == 0
+
+    def test_attempts_that_are_reset_are_counted_anew(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(2, units=1))
+        ledger.slices.give_back(claim_all(ledger), "ann", error="the disk is full", spent=True)
+        (first, second) = claim_all(ledger)
+        assert (first.attempts, second.attempts) == (1, 1)
+        ledger.slices.give_back([first], "ann", spent=False)
+        ledger.slices.reset_attempts(part, job_id="job")
+        assert [each.attempts for each in claim_all(ledger)] == [0]
+        ledger.slices.give_back([second], "ann", spent=False)
+        assert [each.attempts for each in claim_all(ledger)] == [1], "it was in work"
+        with pytest.raises(Fenced):
+            ledger.slices.reset_attempts(replace(part, epoch=part.epoch - 1), job_id="job")
 
     def test_an_outage_while_a_worn_out_slice_is_looked_up_changes_nothing(
         self, ledger: Ledger, clock: VirtualClock

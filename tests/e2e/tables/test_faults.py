@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind
+from instep.errors import UserError
 from instep.planning.context import Context
 from tests.doubles.clock import VirtualClock
+from tests.doubles.through import replaced
 
 from .quick import Crash, Fault, QuickShop, slice_by_slice
 
@@ -183,3 +186,16 @@ def mend_and_check(shop: QuickShop, ref: str, options: dict[str, Any], where: st
     assert result.counts.balanced, where
     if result.plan.kind in (Kind.FIRST_BUILD, Kind.REBUILD):
         assert result.counts.written == len(truth(shop, ref)[""]), where
+
+
+@pytest.mark.parametrize("slices", [2, 3, 4])
+def test_a_target_that_refused_all_waves_leaves_no_trace_once_it_is_mended(shop: QuickShop, slices: int) -> None:
+    shop.edit("slices: 2", f"slices: {slices}")
+
+    def refuse(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(UserError, match="the disk is full"):
+        shop.run(TICKETS, setups=lambda setup: replace(setup, target=replaced(setup.target, {"commit": refuse})))
+    mended = shop.run(TICKETS)
+    assert (mended[TICKETS].state, mended[TICKETS].promoted) == (JobState.COMPLETED, True)

@@ -325,6 +325,10 @@ class _Slices(_Kept, Slices):
         with self._lock:
             jobs.give_back(self._tables, claims, worker_id, error=_storable(error), spent=spent, delay=delay)
 
+    def reset_attempts(self, part: JobPart, *, job_id: str) -> None:
+        with self._lock:
+            slices.reset_attempts(self._tables, part, job_id=job_id)
+
     def split(self, claim: Claim, worker_id: str) -> bool:
         with self._lock:
             return slices.split(self._tables, claim, worker_id)

@@ -147,6 +147,11 @@ def give_back(
     return stop
 
 
+def reset_attempts(tables: Tables, part: JobPart, *, job_id: str) -> None:
+    demand_epoch(tables, part, job_id)
+    _begin_anew(tables.job(job_id).parts[part.ref])
+
+
 def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
     row = held(tables, claimed.slice_id, claimed.fence, worker_id)
     if row is None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +115,27 @@ def test_a_document_that_cannot_be_read_for_a_moment_is_read_by_the_next_run(
     said(capsys, "run")
     assert _documents(folder) == 3
     assert "Nothing to do" in said(capsys, "plan")
+
+
+def test_a_clickhouse_server_that_is_away_is_two_lines(folder: Path) -> None:
+    """The client library writes what it sees to the screen by itself, unless it is told not to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # taken, without a listener
+        server = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        (folder / "instep.yaml").write_text(
+            f"""
+name: p
+targets:
+  main: {{type: lance, uri: .instep/index}}
+entities:
+  Person: {{source: {{type: clickhouse, uri: "{server}/app", table: people}}, key: id}}
+"""
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "instep", "plan"], cwd=folder, check=False, capture_output=True, text=True
+        )
+    assert done.returncode == 75
+    message, hint = done.stderr.splitlines()
+    assert message.startswith(f"error: {server}/app: ClickHouse cannot be reached: ")
+    assert message.endswith("Connection refused")
+    assert hint == "hint: Is the server up, the address right?"

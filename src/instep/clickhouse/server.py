@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
         ) from None
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
+    # What it would write to the screen is in the error that is raised.
+    logging.getLogger("clickhouse_connect").addHandler(logging.NullHandler())
     try:
         client: Any = within(
             GREETING,

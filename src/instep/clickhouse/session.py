@@ -23,6 +23,8 @@ STAGED = "<staged>"
 FENCED = "instep: superseded"
 
 _CODE = re.compile(r"Code: (\d+)")
+#: Of an error of the HTTP client, which also says which request it was.
+_CAUSED = re.compile(r"\(Caused by \w+\([\"'](?:\w+\([^)]*\): )?(.*?)[\"']\)\)")
 _TRAILER = re.compile(r"\s*\(version [^)]*\)|: while executing .*|Stack trace:.*", re.DOTALL)
 
 _THROWN = 395
@@ -107,6 +109,8 @@ def explained(text: str, where: str) -> InstepError:
     if code in _PASSING:
         return Transient(f"{where}: {text}")
     if not code:
+        reason = _CAUSED.search(text)
+        text = reason[1] if reason else text
         return Away(f"ClickHouse cannot be reached: {text}", where=where, hint="Is the server up, the address right?")
     if code in _NOT_THERE:
         what = f"there is no such table or index ({text})"

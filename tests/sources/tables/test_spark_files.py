@@ -144,6 +144,14 @@ def test_columns_by_footers_are_those_of_spark(tmp_path: Path) -> None:
     assert (row["unsigned"], row["nested"], row["list"]) == (2**32 - 1, '{"a":[1,null]}', '["x"]')
 
 
+def test_times_within_structures_keep_their_microseconds(tmp_path: Path) -> None:
+    wall = datetime(2024, 3, 31, 2, 30, 0, 1)
+    kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("walls", pa.list_(pa.timestamp("us")))])
+    odd = pa.array([{"at": wall.replace(tzinfo=UTC), "walls": [wall]}], kind)
+    (row,) = rows_of(written(tmp_path / "t", pa.table({"id": [1], "odd": odd})))
+    assert row["odd"] == '{"at":"2024-03-31T02:30:00.000001Z","walls":["2024-03-31T02:30:00.000001"]}'
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
 def test_a_time_without_a_zone_is_one_in_utc(tmp_path: Path, zone: str) -> None:
     """At this time the clocks of Paris are put forward: it is not on them."""

@@ -43,6 +43,9 @@ _PLAIN: Mapping[str, ColumnType] = {
     "timestamp_ntz": TIMESTAMP,
 }
 _STRUCTURES = ("struct<", "array<", "map<")
+#: Of times within structures Spark writes no more than milliseconds, unless it is told to.
+_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_JSON = {"timeZone": "UTC", "timestampFormat": f"{_TIME}XXX", "timestampNTZFormat": _TIME}
 _TEXTS = ("string collate ", "char(", "varchar(")
 
 #: Python's types of keys for each of ours that a key can have.
@@ -104,7 +107,8 @@ def as_ours(name: str, kind: DataType) -> str:
         since = f"CAST(CAST({column} - TIMESTAMP_NTZ '1970-01-01 00:00:00' AS INTERVAL SECOND) AS DECIMAL(20, 6))"
         return f"timestamp_micros(CAST({since} * 1000000BD AS BIGINT)) AS {column}"
     if text == "variant" or text.startswith(_STRUCTURES):
-        return f"to_json({column}, map('timeZone', 'UTC')) AS {column}"
+        options = ", ".join(f"'{option}', {spark_constant(value, 'string')}" for option, value in _JSON.items())
+        return f"to_json({column}, map({options})) AS {column}"
     return column
 
 

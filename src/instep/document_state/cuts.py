@@ -72,11 +72,19 @@ def _numbered(ids: Any, buckets: Numbers) -> npt.NDArray[np.uint64] | None:
     least, most = lengths.as_py().values()
     if least is None or least != most or least < len(PREFIX) + _DIGITS or buckets.max() >= 1 << 16:
         return None
-    digits = np.concatenate([_beginnings(each, most) for each in ids.chunks])
+    heads = [_head(each, most) for each in ids.chunks]
+    known = [each for each in heads if each is not None]
+    if len(known) < len(heads):
+        return None
+    return buckets.astype(np.uint64) << np.uint64(4 * _DIGITS) | np.concatenate(known)
+
+
+def _head(ids: Any, length: int) -> npt.NDArray[np.uint64] | None:
+    digits = _beginnings(ids, length)
     known = (digits >= ord("0")) & (digits <= ord("9")) | (digits >= ord("a")) & (digits <= ord("f"))
     if not (np.all(known[:, len(PREFIX) :]) and np.all(digits[:, : len(PREFIX)] == np.frombuffer(PREFIX, np.uint8))):
         return None
-    numbers = buckets.astype(np.uint64)
+    numbers = np.zeros(len(ids), np.uint64)
     for column in digits.T[len(PREFIX) :]:
         numbers = numbers << np.uint64(4) | ((column & 15) + 9 * (column >> 6)).astype(np.uint64)
     return numbers

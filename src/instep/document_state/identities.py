@@ -39,7 +39,8 @@ def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]
     """As `domain.identity.bucket_of` has them."""
     if buckets < 1:
         raise ValueError("a route needs at least one bucket")
-    heads = [np.frombuffer(_digests(some), ">i4")[:: _BYTES // 4] for some in _portions(ids)]
+    # Copies: a view would keep all of the digests.
+    heads = [np.frombuffer(_digests(some), ">i4")[:: _BYTES // 4].copy() for some in _portions(ids)]
     return (np.concatenate([np.empty(0, ">i4"), *heads]) % np.int32(buckets)).astype(np.int32)
 
 

@@ -72,6 +72,24 @@ def demand_types(columns: DocumentColumns, types: Mapping[str, ColumnType], wher
         raise UserError(f"{columns.deleted!r} is {types[columns.deleted]}, and has to be a flag", where=where)
 
 
+def _listed(rows: pa.Table, versions: Any, flaws: Any) -> ListedColumns:
+    import pyarrow as pa
+
+    return ListedColumns(pa.Table.from_arrays([rows["uri"], rows["size"], versions, flaws], schema=listed_schema()))
+
+
+def _sorted(listed: pa.Table) -> pa.Table:
+    """By URI. Arrow keeps what was freed, while tables are made one from another; it is asked not to."""
+    import pyarrow as pa
+
+    pool = pa.default_memory_pool()
+    pool.release_unused()
+    ordered = listed.sort_by("uri")
+    del listed
+    pool.release_unused()
+    return ordered
+
+
 @dataclass(frozen=True)
 class RowDocuments:
     """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
@@ -106,7 +124,9 @@ class RowDocuments:
             rows += batch.num_rows
             if progress:
                 progress(rows)
-        return Listing(self._documents(pa.Table.from_batches(found, schema).sort_by("uri")), [])
+        listed = [pa.Table.from_batches(found, schema).combine_chunks()]
+        found.clear()
+        return Listing(self._documents(_sorted(listed.pop())), [])
 
     def _documents(self, ordered: pa.Table) -> ListedColumns:
         import numpy as np
@@ -115,19 +135,19 @@ class RowDocuments:
 
         uris: Any = ordered["uri"]
         other: Any = pc.not_equal(uris[1:], uris[:-1])
+        nulls = pc.match_substring(uris, NULL)
+        flaws: Any = pa.repeat("", ordered.num_rows)
+        if pc.all(other, min_count=0).as_py() and not pc.any(nulls, min_count=0).as_py():  # As a rule.
+            return _listed(ordered, ordered["version"], flaws)
         starts = np.append(0, np.flatnonzero(other.to_numpy()) + 1) if len(uris) else np.empty(0, np.int64)
         counts = np.diff(starts, append=len(uris))
         if len(starts) < len(uris):
             ordered = ordered.take(pa.array(starts))
-        nulls = pc.match_substring(ordered["uri"], NULL).to_numpy()
-        flaws: Any = pa.repeat("", ordered.num_rows)
-        versions: Any = ordered["version"]
-        if np.any(flawed := nulls | (counts > 1)):
-            said = [self._flaw(int(counts[at]), null=bool(nulls[at])) for at in np.flatnonzero(flawed)]
-            flaws = pc.replace_with_mask(flaws, pa.array(flawed), pa.array(said))
-            versions = pc.if_else(pa.array(flawed), flaws, versions)
-        columns = [ordered["uri"], ordered["size"], versions, flaws]
-        return ListedColumns(pa.Table.from_arrays(columns, schema=listed_schema()))
+        null = pc.match_substring(ordered["uri"], NULL).to_numpy()
+        flawed = null | (counts > 1)
+        said = [self._flaw(int(counts[at]), null=bool(null[at])) for at in np.flatnonzero(flawed)]
+        flaws = pc.replace_with_mask(flaws[: ordered.num_rows], pa.array(flawed), pa.array(said))
+        return _listed(ordered, pc.if_else(pa.array(flawed), flaws, ordered["version"]), flaws)
 
     def _flaw(self, count: int, *, null: bool) -> str:
         named = ", ".join(self.columns.key)

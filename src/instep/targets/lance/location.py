@@ -47,6 +47,17 @@ def lance_library() -> Any:
     return lance
 
 
+def _absent(path: str) -> bool:
+    """Whether there is no such folder, beyond doubt."""
+    try:
+        Path(path).stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class Preempted(Transient):
     """A concurrent commit won; look again and repeat."""
 
@@ -104,6 +115,8 @@ class Location:
         return Fenced(f"{physical}: version {version} was cleaned away; this work was taken over")
 
     def has(self, physical: str) -> bool:
+        if self.folder is not None and _absent(self.dataset_uri(physical)):
+            return False  # Without the library: a first plan needs it for nothing else.
         lance = lance_library()
         with self.understood():
             try:

@@ -37,6 +37,12 @@ class UserError(InstepError):
         return "\n".join(lines)
 
 
+class Interrupted(UserError):
+    """A user's Ctrl-C, with what it means for the work."""
+
+    exit_code = 130
+
+
 class Away(UserError):
     """Ledger or target are out of reach (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import instep
+from instep.cli import main
 
 from .conftest import Location
 
@@ -93,6 +94,30 @@ def test_spark_that_is_away_is_named_as_such(place: Location, mute: int, remote:
     assert checked.returncode == 75, checked.stderr
     assert f"Spark: {where}: " in checked.stdout
     assert "Connection refused" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("instep.jobs.finish._refine", "stopped; all is written, nothing is left to resume"),
+        ("instep.jobs.finish._seal", "stopped; run again to resume"),
+    ],
+)
+def test_ctrl_c_says_whether_anything_is_left(
+    place: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str, said: str
+) -> None:
+    place.declare()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, interrupted)
+        assert main(["run", "--project", str(place.root), "--quiet"]) == 130
+    assert capsys.readouterr().err == f"{said}\n"
+    result = place.run()
+    assert (result.state is None) is ("nothing is left" in said)
+    assert place.wrong() == ""
 
 
 @pytest.mark.parametrize("command", ["run", "check"])

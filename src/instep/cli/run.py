@@ -28,7 +28,7 @@ from instep.cli.plan import read_plan
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.workers import serve, watching
 from instep.domain.refs import generation_text
-from instep.errors import UserError
+from instep.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from instep.jobs.run import EntityResult
@@ -103,15 +103,20 @@ def run(
         raise UserError("a saved plan has its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
     with terminate_like_ctrl_c(), out.progress() as progress:
-        results = opened.run(
-            saved.entities if saved else what,
-            **(saved.options if saved else options),
-            engine=engine,
-            wait=wait,
-            progress=progress,
-            metrics=metrics,
-            expected=saved.digests if saved else None,
-        )
+        try:
+            results = opened.run(
+                saved.entities if saved else what,
+                **(saved.options if saved else options),
+                engine=engine,
+                wait=wait,
+                progress=progress,
+                metrics=metrics,
+                expected=saved.digests if saved else None,
+            )
+        except KeyboardInterrupt as error:
+            if notes := getattr(error, "__notes__", None):
+                raise Interrupted(notes[-1]) from error
+            raise
     finish(out, results)
 
 

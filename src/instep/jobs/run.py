@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
@@ -29,6 +29,9 @@ from instep.telemetry import traces
 if TYPE_CHECKING:
     from instep.jobs.worker import Worker
 
+
+#: Note of an interrupt that came after the work.
+ALL_WRITTEN: Final = "stopped; all is written, nothing is left to resume"
 
 _WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
@@ -126,8 +129,9 @@ def _run_all(setups: Sequence[EntitySetup], planner: Planner, wait_seconds: floa
     found = in_target_order(setups)
     alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
-    for turn in answering_first(found):
-        for result in _in_turn(turn, planner, wait_seconds, alone=alone):
+    turns = list(answering_first(found))
+    for number, turn in enumerate(turns, 1):
+        for result in _in_turn(turn, planner, wait_seconds, alone=alone, last=number == len(turns)):
             ref = result.plan.ref
             before = done.get(ref)  # Built already, as upstream of an earlier one.
             if before is None or result.state is not None or result.problem:
@@ -142,14 +146,21 @@ def _in_turn(
     wait_seconds: float,
     *,
     alone: bool,
+    last: bool,
 ) -> list[EntityResult]:
-    """Run entities of one target. With several partitions, an error of one is its result and stops no other."""
+    """Run entities of one target, the `last` one or not. With several partitions, an error of one is its result and
+    stops no other.
+    """
     run = _Run(planner, wait_seconds)
     plans = run.plan_all(setups, alone=alone)
     todo = {plan.ref: plan for plan in plans.values() if plan.pending}
     try:
         if todo:
             run.go(todo)
+    except KeyboardInterrupt as error:
+        if last and run.has_ended(todo):
+            error.add_note(ALL_WRITTEN)
+        raise
     except InstepError as error:
         if alone:
             raise
@@ -237,6 +248,11 @@ class _Run:
                 raise Away(str(error), hint=RESUMES) from error
             raise
         worker.end(stop=self._why_stopped)
+
+    def has_ended(self, refs: Iterable[PartitionRef]) -> bool:
+        """Whether the jobs on these partitions have ended well, so that nothing of what was planned is left to do."""
+        ledger = self._context.ledger
+        return all(ref in self._taken and _ended_well(ledger, self._taken[ref], ref) for ref in refs)
 
     def _why_stopped(self, job_id: str) -> str:
         """The reason why the run leaves a job that has not ended: an error of one of its own partitions."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.doctor import Finding
-    from instep.bus.bus import Bus
+    from instep.bus.bus import Bus, StatusKeys
     from instep.domain.clock import Clock, Ids
     from instep.entities.tables.wiring import Catalog, TableEntities
     from instep.ledger.ledger import Ledger
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from instep.targets.table_target import TableTarget
 
 #: Spark has one size of batches for all that runs in a session: the largest that some entity has.
+#: Seconds after which status keys try again to open a bus that could not be opened.
+_BUS_PAUSE_SECONDS = 30.0
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 EngineSetting = Literal["auto", "inline", "spark"]
@@ -84,6 +86,8 @@ class Container:
         self._table_targets: dict[str, TableTarget] = {}
         self._owner: Owner | None = None
         self._bus: Bus | None = None
+        #: Until when the bus is not opened again for status keys, and why it could not be.
+        self._bus_refused: tuple[float, InstepError] | None = None
         self._no_spark: InstepError | None = None
         #: Workers of entities are threads, and share one container.
         self._opening = threading.RLock()
@@ -115,6 +119,17 @@ class Container:
                 self._bus = open_bus(self.project.bus, ledger)
             return self._bus
 
+    def _status_keys(self, ledger: Ledger) -> StatusKeys:
+        """The bus's, which jobs do not wait for: when it could not be opened, that is not tried again for a while."""
+        with self._opening:
+            if self._bus is None and self._bus_refused and self.clock.monotonic() < self._bus_refused[0]:
+                raise self._bus_refused[1]
+            try:
+                return self.bus(ledger).status
+            except InstepError as error:
+                self._bus_refused = self.clock.monotonic() + _BUS_PAUSE_SECONDS, error
+                raise
+
     @property
     def _lock_files(self) -> LockFiles:
         return LockFiles(self.project.state_dir / "workers")
@@ -130,7 +145,7 @@ class Container:
             timing=self.timing,
             liveness=self._lock_files,
             progress=progress,
-            status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress, self.stop_waiting),
+            status_reporter=StatusReporter(lambda: self._status_keys(ledger), progress, self.stop_waiting),
             choose=partial(self.choose, ledger=ledger),
             engine=self.engine,
             prepare=self.prepare,

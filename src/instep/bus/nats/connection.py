@@ -31,6 +31,8 @@ OUTAGE_SECONDS: Final = 30.0
 _TRIES: Final = 3
 _ANSWER_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.05
+#: A server that has not answered what must not wait is not asked such a thing again for so long.
+_SILENT_SECONDS: Final = 5.0
 #: The same request is recognised for so long.
 _DUPLICATES_SECONDS: Final = 120.0
 
@@ -112,6 +114,7 @@ class Connection:
         #: How long one answer is waited for.
         self.timeout = min(_ANSWER_SECONDS, outage)
         self._outage = outage
+        self._silent_until = 0.0
         self._stopping = False
         self._closing = False
         self._errors: list[Exception] = []
@@ -221,9 +224,24 @@ class Connection:
 
     # Asking.
 
-    async def with_retries(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+    async def at_once(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+        """`ask`, again only if an answer was lost, and not at all while the server is known to be away: for what must
+        not delay anything.
+        """
+        now = time.monotonic()
+        if not self.client.is_connected or now < self._silent_until:
+            raise Transient(f"{self.address.label}: the bus is away")
+        try:
+            return await self.with_retries(ask, writes=writes, outage=self.timeout)
+        except (Transient, Unknown):
+            self._silent_until = time.monotonic() + _SILENT_SECONDS
+            raise
+
+    async def with_retries(
+        self, ask: Callable[[], Awaitable[T]], *, writes: bool = False, outage: float | None = None
+    ) -> T:
         """`ask` again while the server is away. With `writes`, it may have had its effect when it is given up."""
-        deadline = time.monotonic() + self._outage
+        deadline = time.monotonic() + (self._outage if outage is None else outage)
         while True:
             try:
                 return await ask()

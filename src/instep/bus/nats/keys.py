@@ -28,7 +28,7 @@ class Bucket:
         return self._kept
 
     async def get(self, key: str) -> Found | None:
-        return await self._connection.with_retries(lambda: self._get(key))
+        return await self._connection.at_once(lambda: self._get(key))
 
     async def _get(self, key: str) -> Found | None:
         try:
@@ -58,7 +58,7 @@ class Bucket:
                 if revision is not None:
                     return revision
 
-        return await self._connection.with_retries(attempt, writes=True)
+        return await self._connection.at_once(attempt, writes=True)
 
     async def _set(self, key: str, data: bytes | None, before: Found | None) -> int | None:
         """The new revision; None when the key has changed since `before` was read."""
@@ -80,7 +80,7 @@ class Bucket:
 
     async def find(self, pattern: str) -> dict[str, Found]:
         """All keys that match now."""
-        return await self._connection.with_retries(lambda: self._find(pattern))
+        return await self._connection.at_once(lambda: self._find(pattern))
 
     async def _find(self, pattern: str) -> dict[str, Found]:
         return await find(self._connection, self._name, pattern)

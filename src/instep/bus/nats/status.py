@@ -14,7 +14,8 @@ from instep.domain import status
 
 class NatsStatusKeys:
     """Implements `bus.StatusKeys`. The value is read before it is written even where no revision is wanted: a write
-    that was held up while the server was away must not come after a later one.
+    that was held up while the server was away must not come after a later one. Nothing is waited for while it is away:
+    jobs write keys.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from instep.domain.cuts import KeyRange
 from instep.domain.keys import key_of
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns, Selection, Window
@@ -234,6 +236,28 @@ def test_a_column_of_a_type_that_spark_has_not_is_named(
     with pytest.raises(UserError, match=r"column 'odd' has the type .* which Spark cannot read") as raised:
         SparkTable("parquet", path, options=options).columns(session)
     assert hint in (raised.value.hint or "")
+
+
+def test_a_file_of_no_bytes_is_not_taken_for_one_without_rows(tmp_path: Path) -> None:
+    """As one is that was cut off when the disk was full: Spark reads the others, and says nothing."""
+    source = written(tmp_path / "t", table_of(some_rows(10)))
+    (tmp_path / "t" / "9.parquet").touch()
+    for asked in (rows_of, lambda table: table.columns(session)):
+        with pytest.raises(UserError, match=r"9\.parquet: it is empty"):
+            asked(source)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="there are no files with columns"):
+        rows_of(SparkTable("parquet", (str(tmp_path / "none"),)))
+
+
+def test_a_key_of_unsigned_numbers_is_cut_and_found(tmp_path: Path) -> None:
+    numbers = [0, 7, 2**63, 2**64 - 1]
+    source = written(tmp_path / "t", pa.table({"id": pa.array(numbers, pa.uint64())}))
+    found = source.histogram(no_spark, PLAIN, Selection(), ("id",), bins=10)
+    assert [each.key for each in found.bins] == [key_of(Decimal(number)) for number in numbers]
+    for at, number in enumerate(numbers):
+        one = KeyRange(found.bins[at].key, found.bins[at + 1].key if at < 3 else None)
+        assert rows_of(source, selection=Selection(cut_by=("id",), ranges=(one,))) == [{"id": Decimal(number)}]
 
 
 # -- what is not read ---------------------------------------------------------------------------------

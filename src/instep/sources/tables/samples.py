@@ -48,6 +48,8 @@ def _values(column: pa.ChunkedArray[Any]) -> Sequence[object]:
     if pa.types.is_timestamp(column.type):
         # Without a zone it is one in UTC; with one, only what is shown changes. Nanoseconds are cut off.
         column = column.cast(pa.timestamp("us", "UTC"), safe=False)
+    if column.type == pa.uint64():
+        column = column.cast(pa.decimal128(20, 0))
     return column.to_pylist()
 
 

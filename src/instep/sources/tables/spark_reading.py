@@ -72,6 +72,8 @@ def as_told(error: Exception, where: str, options: Mapping[str, str]) -> UserErr
     first = without_secrets(_first_line(causes[-1] if causes else text), options)
     if "PATH_NOT_FOUND" in text or "Path does not exist" in text:
         return UserError(f"there is nothing at {where}", hint="Check the path of the source.")
+    if "UNABLE_TO_INFER_SCHEMA" in text:
+        return UserError("there are no files with columns", where=where, hint="Check path and format of the source.")
     if "No suitable driver" in text:
         return UserError(f"there is no JDBC driver for {where}", hint=f"{_JARS}: that of your database's driver.")
     if any(each in text for each in ("DATA_SOURCE_NOT_FOUND", "Failed to find", "ClassNotFoundException")):

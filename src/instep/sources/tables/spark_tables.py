@@ -360,6 +360,7 @@ class SparkTable:
             return None
         footers: list[FileMetaData] = []
         for place in places:
+            _demand_content(place)
             found = self._footers.of(place, place.files)
             if found is None:
                 return None
@@ -413,6 +414,15 @@ class SparkTable:
         if schema is not None:
             return reader.schema(schema), times
         return reader if same else reader.option("mergeSchema", "true"), {}
+
+
+def _demand_content(place: Folder) -> None:
+    """Raises `UserError` for a Parquet file of no bytes: Spark would take it for one without rows."""
+    for each in place.files:
+        if not each.size and each.path.endswith(".parquet"):
+            raise UserError(
+                "it is empty, and no Parquet file", where=shown(each.path), hint="Write it again, or remove it."
+            )
 
 
 def _keyed(columns: Sequence[str]) -> str:

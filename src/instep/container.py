@@ -19,13 +19,14 @@ from instep.entities.documents.wiring import document_setup
 from instep.entities.ownership import owner_in
 from instep.entities.partitions import all_refs, all_upstream_refs, apart, declared_refs, demanded_refs
 from instep.entities.setup import EntitySetup
-from instep.errors import InstepError, UserError
+from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
 from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
+from instep.project.load import declared_at
 from instep.project.models import group_of
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
@@ -93,7 +94,13 @@ class Container:
         self._opening = threading.RLock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
-        ledger = open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+        ledger = open_ledger(
+            self.project.ledger_url,
+            clock=self.clock,
+            read_only=read_only,
+            timing=self.timing,
+            state=self.project.state_url,
+        )
         owner = owner_in(ledger)
         with self._opening:
             if owner != self._owner:
@@ -285,7 +292,7 @@ class Container:
             doctor.check(
                 self.setups_of(all_refs(self.project)),
                 open_ledger=self._describe_ledger,
-                state=self._lock_files.check,
+                state=self._describe_state,
                 java=_describe_java,
                 spark=self._describe_spark,
                 java_needed=needed or self._setting == "spark",
@@ -361,6 +368,23 @@ class Container:
     def _describe_ledger(self) -> str:
         self.ledger(read_only=True).close()
         return self.project.ledger_label
+
+    def _describe_state(self) -> str:
+        from instep.ledger.state_files import state_files
+
+        locks, url = self._lock_files.check(), self.project.state_url
+        if url is None:
+            return locks
+        try:
+            # Before there is a ledger, in a folder beside those of ledgers.
+            return state_files(url, self.owner.id or "check").probe()
+        except (UserError, Transient) as error:
+            place = declared_at(self.project, "state")
+            hint = getattr(error, "hint", None) or (
+                "Check the address, that the store answers, and that its credentials are in the environment."
+            )
+            kind = Away if isinstance(error, Transient) else UserError
+            raise kind(getattr(error, "what", str(error)), where=place, hint=hint) from error
 
     def _describe_spark(self) -> str:
         from instep.pipeline.engine.doctor import examine

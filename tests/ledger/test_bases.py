@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,30 +13,19 @@ from instep.domain.counts import Counts
 from instep.domain.identity import document_id
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SliceOutcome
+from instep.errors import Transient
 from instep.ledger import base_form, documents
 from instep.ledger.base_form import BASE
 from instep.ledger.bases import BaseFiles
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger
-from tests.contracts.ledger.building import START, VirtualClock
+from tests.servers.s3 import S3Server
+
+from .places import FolderPlace, Place, StorePlace, place, store_place
+
+__all__ = ["place", "store_place"]
 
 MANY = 4
 OLD = Path(__file__).parent / "first_form" / "c6aecd36eb14f79ecf934969da6cb24a.arrow"
-
-
-@dataclass
-class Place:
-    folder: Path
-
-    def open(self) -> Ledger:
-        return open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=VirtualClock(START))
-
-    @property
-    def bases(self) -> Path:
-        return self.folder / "ledger-documents"
-
-    def files(self) -> list[str]:
-        return sorted(each.name for each in self.bases.iterdir()) if self.bases.exists() else []
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +33,6 @@ def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base is written for four documents, and written anew when one in ten was written since."""
     monkeypatch.setattr(documents, "_BASE_ROWS", MANY)
     monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def name(number: int) -> str:
@@ -82,7 +65,7 @@ def test_a_base_is_read_with_what_was_written_since(place: Place) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(MANY)))
     ledger.documents.compact("one")
-    assert len(place.files()) == 1
+    assert len(place.names()) == 1
     assert read_by(ledger)
     uris = ledger.documents.columns("one", ["uri"])["uri"].to_pylist()
     assert uris == sorted(map(str, uris)), "in the order of a listing"
@@ -98,7 +81,7 @@ def test_few_documents_have_no_base(place: Place) -> None:
     write(ledger, *(entry(number) for number in range(MANY - 1)))
     ledger.documents.compact("one")
     ledger.documents.compact("unknown")
-    assert place.files() == []
+    assert place.names() == []
     check(ledger)
 
 
@@ -107,14 +90,14 @@ def test_a_base_is_written_anew_when_much_was_written_since(place: Place, monkey
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     ledger.documents.compact("one")
-    before = place.files()
+    before = place.names()
     write(ledger, entry(1, "v2"), entry(2, "v2"))
     ledger.documents.compact("one")
-    assert place.files() == before
+    assert place.names() == before
     write(ledger, entry(3, "v2"))
     ledger.documents.compact("one")
-    assert len(place.files()) == 1
-    assert place.files() != before
+    assert len(place.names()) == 1
+    assert place.names() != before
     check(ledger)
 
 
@@ -151,13 +134,14 @@ def test_documents_of_an_older_ledger_get_a_base(place: Place) -> None:
     check(ledger)
 
 
-def test_a_base_of_the_first_form_is_read_and_written_anew(place: Place) -> None:
+def test_a_base_of_the_first_form_is_read_and_written_anew(tmp_path: Path) -> None:
     """It was written by Instep of 24 November 2026, with ids as text."""
+    place = FolderPlace(tmp_path)
     ledger = place.open()
     uris = [f"file:///docs/{number}" for number in range(6)]
     write(ledger, *(ManifestEntry(document_id(uri), uri, at, "v1", "hash", 1, 0) for at, uri in enumerate(uris)))
-    place.bases.mkdir()
-    shutil.copy(OLD, place.bases)
+    place.beside.mkdir()
+    shutil.copy(OLD, place.beside)
     ledger.documents._name(ledger.database.read(lambda tx: documents._manifest(tx, "one")), OLD.stem)
     with ledger.database._writer.begin() as connection:
         connection.exec_driver_sql("UPDATE documents SET version = 'not looked at' WHERE size > 0")
@@ -166,10 +150,10 @@ def test_a_base_of_the_first_form_is_read_and_written_anew(place: Place) -> None
     write(ledger, ManifestEntry(document_id(uris[3]), uris[3], 7, "v2", "hash", 1, 0))
     versions = ledger.documents.columns("one", ["uri", "version"]).to_pylist()
     assert {each["uri"]: each["version"] for each in versions} == dict.fromkeys(uris, "v1") | {uris[3]: "v2"}
-    before = (place.bases / OLD.name).stat().st_size
+    before = (place.beside / OLD.name).stat().st_size
     ledger.documents.compact("one")
-    (new,) = place.files()
-    assert (place.bases / new).stat().st_size < before + 100, "a file says its form, and little else in six rows"
+    (new,) = place.names()
+    assert (place.beside / new).stat().st_size < before + 100, "a file says its form, and little else in six rows"
     assert new != OLD.name
     assert {each["version"] for each in ledger.documents.columns("one", BASE).to_pylist()} == {"v1", "v2"}
 
@@ -204,24 +188,29 @@ def test_an_id_that_is_no_hash_keeps_documents_out_of_a_base(place: Place) -> No
 
 
 @pytest.mark.parametrize("harm", ["lost", "torn", "empty", "folder", "value", "zeros"])
-def test_a_base_that_cannot_be_read_is_none(place: Place, harm: str) -> None:
+def test_a_base_that_cannot_be_read_is_told_and_none(place: Place, harm: str, caplog: pytest.LogCaptureFixture) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     ledger.documents.compact("one")
-    (one,) = place.files()
-    file = place.bases / one
-    data = file.read_bytes()
+    (one,) = place.names()
+    data = place.data(one)
     if harm == "folder":
-        shutil.rmtree(place.bases)
+        place.lose_all()
     else:
-        file.unlink()
+        place.lose(one)
     if harm in ("torn", "empty"):
-        file.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
+        place.put(one, data[: len(data) // 2] if harm == "torn" else b"")
     if harm in ("value", "zeros"):
         # Arrow reads both, and takes them for values.
         at = data.index(bytes.fromhex(name(3)[4:]))
-        file.write_bytes(data[:at] + (bytes.fromhex(name(9)[4:]) if harm == "value" else bytes(32)) + data[at + 32 :])
+        put = bytes.fromhex(name(9)[4:]) if harm == "value" else bytes(32)
+        place.put(one, data[:at] + put + data[at + 32 :])
+    caplog.clear()
+    ledger.close()
+    ledger = place.open()
     check(ledger)
+    assert ("is lost" if harm in ("lost", "folder") else "is damaged") in caplog.text
+    assert one.partition(".")[0] in caplog.text
     ledger.documents.compact("one")
     assert read_by(ledger)
     check(ledger)
@@ -242,13 +231,73 @@ def test_a_base_that_was_overtaken_is_not_named(place: Place, monkeypatch: pytes
     check(ledger)
 
 
+@pytest.mark.parametrize("step", ["put", "rm"])
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_outage_in_a_compaction_loses_nothing(store_place: StorePlace, s3: S3Server, step: str, anew: bool) -> None:
+    """The store goes away before the file is written, and before the old one is removed."""
+    place = store_place
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    if anew:
+        ledger.documents.compact("one")
+        write(ledger, *(entry(number, "v2") for number in range(3)))
+        check(ledger)  # From now on the old file is known here.
+    inner = documents.Documents._name
+
+    def away(*args: object) -> None:
+        inner(*args)  # type: ignore[arg-type]  # as they came
+        s3.kill()
+
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            if step == "rm":
+                patched.setattr(documents.Documents, "_name", away)
+                ledger.documents.compact("one")
+            else:
+                s3.kill()
+                with pytest.raises(Transient, match=f"the state files at {place.url}"):
+                    ledger.documents.compact("one")
+    finally:
+        s3.revive()
+    again = place.open()
+    check(again)
+    again.documents.compact("one")
+    assert read_by(again)
+    check(again)
+
+
+def test_a_ledger_from_a_backup_and_its_state_may_be_of_different_times(store_place: StorePlace) -> None:
+    place = store_place
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    tables, files = place.tables(), {each: place.data(each) for each in place.names()}
+    write(ledger, *(entry(number, "v2") for number in range(3)), removed=(name(4),))
+    ledger.documents.compact("one")
+    assert not set(files) & set(place.names()), "the older file is not there any more"
+    later, newer = place.tables(), {each: place.data(each) for each in place.names()}
+    for backup, there in ((tables, newer), (later, files), (tables, files)):
+        place.restore(backup)
+        place.lose_all()
+        for each, data in there.items():
+            place.put(each, data)
+        again = place.open()
+        check(again)
+        write(again, entry(1, "v3"))
+        check(again)
+        again.documents.compact("one")
+        assert read_by(again)
+        check(again)
+
+
 class _Killed(BaseException):
     """In place of `kill -9`: nothing of what it interrupts goes on."""
 
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("step", ["os.fsync", "rename", "_name", "_named", "unlink"])
-def test_a_compaction_may_be_killed_between_every_two_steps(place: Place, step: str, anew: bool) -> None:
+def test_a_compaction_may_be_killed_between_every_two_steps(tmp_path: Path, step: str, anew: bool) -> None:
+    place = FolderPlace(tmp_path)
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     if anew:
@@ -297,7 +346,7 @@ def test_whatever_is_done_columns_are_what_the_table_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, str]]
 ) -> None:
     """A ledger that was restored is older than its bases, and may come to the same revision on another way."""
-    place = Place(tmp_path_factory.mktemp("bases"))
+    place = FolderPlace(tmp_path_factory.mktemp("bases"))
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(MANY)))
     for step, number, version in steps:
@@ -310,16 +359,13 @@ def test_whatever_is_done_columns_are_what_the_table_says(
         elif step == "drop":
             ledger.database.write(lambda tx: documents.drop(tx, "one"))
         elif step == "lose files":
-            shutil.rmtree(place.bases, ignore_errors=True)
+            place.lose_all()
         else:
             ledger.close()
-            backup, current = place.folder / "backup", place.folder / "ledger.db"
             if step == "back up":
-                shutil.copy(current, backup)
-            elif backup.exists():
-                for each in place.folder.glob("ledger.db*"):
-                    each.unlink()
-                shutil.copy(backup, current)
+                place.back_up()
+            else:
+                place.restore()
             ledger = place.open()
         check(ledger)
     ledger.close()

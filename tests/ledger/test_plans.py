@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from instep.domain.planning import SliceSizing
 from instep.errors import Conflict, UserError
 from instep.ledger import plans
 from instep.ledger.ledger import Ledger
-from instep.ledger.open import open_ledger
 from instep.ledger.parts import NewPart, Parts
 from instep.ledger.plans import PlanLost
 from tests.contracts.ledger.building import (
@@ -37,28 +36,16 @@ from tests.contracts.ledger.building import (
 from tests.contracts.ledger.building import plans as plans_by_value
 from tests.doubles.ledger import MemoryLedger
 
+from .places import FolderPlace, Place, place, store_place
+
+__all__ = ["place", "store_place"]
+
 MANY = 40
-
-
-@dataclass
-class Place:
-    folder: Path
-
-    def open(self) -> Ledger:
-        return open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=VirtualClock(START))
-
-    def files(self) -> list[Path]:
-        return sorted((self.folder / "ledger-documents").glob("*"))
 
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_FILE_ROWS", MANY)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def large(documents: int = MANY) -> Sequence[SlicePlan]:
@@ -79,8 +66,8 @@ def read(ledger: Ledger) -> list[DocumentChange]:
 def test_a_large_plan_is_a_file_which_goes_with_its_job(place: Place) -> None:
     ledger = place.open()
     part = running(ledger, slices := large())
-    (file,) = place.files()
-    assert file.name.startswith("job.")
+    (file,) = place.names()
+    assert file.startswith("job.")
     claims = claim_all(ledger)
     assert all(len(each.payload) < 200 for each in claims), "no documents are in the ledger"
     assert sorted(change for each in claims for change in ledger.plans.changes(each.payload)) == planned(slices)
@@ -90,13 +77,13 @@ def test_a_large_plan_is_a_file_which_goes_with_its_job(place: Place) -> None:
     by_value = [replace(each, payload=ledger.plans.by_value(each.payload)) for each in claims]
     ledger.slices.complete(part, "ann", [outcome(each) for each in by_value], job_id="job")
     assert end(ledger, part) is JobState.COMPLETED
-    assert place.files() == []
+    assert place.names() == []
 
 
 def test_a_small_plan_and_one_of_a_ledger_without_a_folder_have_no_file(place: Place) -> None:
     ledger = place.open()
     running(ledger, slices := large(MANY - 1))
-    assert place.files() == []
+    assert place.names() == []
     assert read(ledger) == planned(slices)
     memory = MemoryLedger(VirtualClock(START))
     running(memory, slices := large())
@@ -107,13 +94,13 @@ def test_a_small_plan_and_one_of_a_ledger_without_a_folder_have_no_file(place: P
 def test_a_lost_or_damaged_plan_is_told(place: Place, harm: str) -> None:
     ledger = place.open()
     running(ledger, slices := large())
-    (file,) = place.files()
-    data = file.read_bytes()
+    (file,) = place.names()
+    data = place.data(file)
     middle = len(data) // 2
     if harm == "lost":
-        file.unlink()
+        place.lose(file)
     else:
-        file.write_bytes(data[:middle] + (b"" if harm == "torn" else bytes([data[middle] ^ 1]) + data[middle + 1 :]))
+        place.put(file, data[:middle] + (b"" if harm == "torn" else bytes([data[middle] ^ 1]) + data[middle + 1 :]))
     found, lost = list[DocumentChange](), 0
     for claim in claim_all(ledger):
         try:
@@ -151,7 +138,7 @@ def test_more_slices_of_a_part_are_another_file(place: Place) -> None:
     values = [replace(each, payload=ledger.plans.by_value(each.payload)) for each in claim_all(ledger)]
     ledger.slices.complete(part, "ann", list(map(outcome, values)), job_id="job")
     ledger.parts.extend(part, more := large(MANY + 7), job_id="job")
-    assert len(place.files()) == 2
+    assert len(place.names()) == 2
     assert read(ledger) == planned(more) != planned(plans_of_others)
 
 
@@ -161,7 +148,7 @@ def test_a_stopped_job_keeps_its_plan_and_others_do_not_remove_it(place: Place) 
     ledger.jobs.request_stop("job", "stopped by ann")
     lease = lease_of(ledger, "bob", OTHER, job_id="other")
     ledger.parts.plan("other", [NewPart(new_part(ledger, lease), large(MANY + 1))])
-    assert {each.name.partition(".")[0] for each in place.files()} == {"job", "other"}
+    assert {each.partition(".")[0] for each in place.names()} == {"job", "other"}
     ledger.jobs.start("job")
     lease_of(ledger, "ann")
     assert read(ledger) == planned(slices)
@@ -178,49 +165,50 @@ def test_what_was_written_and_not_stored_goes_when_its_job_has_ended(
         patched.setattr(Parts, "_plan", _refused)
         with pytest.raises(Conflict):
             ledger.parts.plan("job", [NewPart(part, large())])
-    (file,) = place.files()
-    torn = file.with_name("job.0.plan.torn")
-    torn.write_bytes(b"some")
+    (file,) = place.names()
+    torn = "job.0.plan.torn"
+    place.put(torn, b"some")
     ledger.plans.clear()
-    assert place.files() == sorted([file, torn]), "the job may be stored yet"
+    assert place.names() == sorted([file, torn]), "the job may be stored yet"
     ledger.parts.plan("job", [NewPart(part, large(MANY + 1))])
-    assert len(place.files()) == 3
+    assert len(place.names()) == 3
     ledger.jobs.start("job")
     assert read(ledger) == planned(large(MANY + 1))
     fail(ledger, part)
-    assert place.files() == []
+    assert place.names() == []
 
 
 def _refused(*_: object, **__: object) -> None:
     raise Conflict("what was planned has changed")
 
 
-def test_a_plan_that_cannot_be_written_is_told_with_its_place(place: Place) -> None:
+def test_a_plan_that_cannot_be_written_is_told_with_its_place(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
     ledger = place.open()
     part = new_part(ledger, lease_of(ledger, "ann"))
-    folder = place.folder / "ledger-documents"
+    folder = place.beside
     folder.write_bytes(b"a file")
     with pytest.raises(UserError, match="the plan of job job cannot be written: File exists") as told:
         ledger.parts.plan("job", [NewPart(part, large())])
     assert told.value.where == str(folder)
     folder.unlink()
     ledger.parts.plan("job", [NewPart(part, large())])
-    assert len(place.files()) == 1
+    assert len(place.names()) == 1
 
 
 def test_files_that_are_no_plans_are_left_alone(place: Place) -> None:
     ledger = place.open()
     part = running(ledger, large())
-    base = place.folder / "ledger-documents" / f"{'0' * 32}.arrow"
-    base.write_bytes(b"a base")
+    base = f"{'0' * 32}.arrow"
+    place.put(base, b"a base")
     fail(ledger, part)
-    assert place.files() == [base]
+    assert place.names() == [base]
 
 
 def test_an_open_job_of_an_older_instep_is_finished(place: Place) -> None:
     """It has the documents of all slices by value, however many they are."""
     ledger = place.open()
     part = running(ledger, plans_by_value(MANY))
-    assert place.files() == []
+    assert place.names() == []
     complete_all(ledger, part)
     assert end(ledger, part) is JobState.COMPLETED

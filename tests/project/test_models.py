@@ -116,6 +116,38 @@ def test_a_ledger_url_that_cannot_be_used_is_refused_without_repeating_it(ledger
     assert "er2" not in str(refused.value)
 
 
+SERVER = "postgresql://ann:hunter2@h/db"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "gs://bucket", "az://c/p", "file:///mnt/shared"])
+def test_state_at_a_url_leaves_caches_in_the_project(url: str) -> None:
+    built = project(ledger=SERVER, state=url)
+    assert (built.state_url, built.state_dir) == (url, Path("/srv/.instep"))
+    assert project(ledger=SERVER).state_url is None
+
+
+@pytest.mark.parametrize(
+    ("ledger", "state", "says"),
+    [
+        ("sqlite:///l.db", "s3://bucket/prefix", "a SQLite ledger is on this machine's disk"),
+        ("sqlite:///l.db", "file:///mnt/shared", "a SQLite ledger is on this machine's disk"),
+        (SERVER, "memory://x", "a URL that all servers reach"),
+        (SERVER, "http://host/x", "a URL that all servers reach"),
+        (SERVER, "zip://x::s3://bucket/a.zip", "a URL that all servers reach"),
+        (SERVER, "s4://bucket", "a URL that all servers reach"),
+        (SERVER, "s3://", "must name a bucket"),
+        (SERVER, "file:///", "mounted on all servers"),
+        (SERVER, "file://host/x", "mounted on all servers"),
+        (SERVER, "s3://ann:hunter2@bucket/x", "must have no password"),
+        (SERVER, "az://c/x?sig=hunter2", "must have no password"),
+    ],
+)
+def test_state_at_a_url_that_cannot_be_used_is_refused_without_repeating_it(ledger: str, state: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says) as refused:
+        project(ledger=ledger, state=state)
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("ledger", "label"),
     [

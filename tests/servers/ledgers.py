@@ -48,7 +48,7 @@ class LedgerDatabase:
         self._opened = 0
         server.execute(f"CREATE DATABASE {name}")
         self.open().close()
-        self._engine = server_at(self.address).engine(read_only=False)
+        self.engine = server_at(self.address).engine(read_only=False)
 
     @property
     def url(self) -> str:
@@ -76,14 +76,14 @@ class LedgerDatabase:
     def empty(self) -> None:
         """For the next test; the ledgers of the one before are closed."""
         self._opened = 0
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(table.delete())
             begin(connection)
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         """One statement, in a transaction of its own."""
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             done = connection.execute(text(statement))
             return [tuple(row) for row in done] if done.returns_rows else []
 

@@ -175,7 +175,7 @@ def difference(
 def _as_recorded(table: pa.Table, known: pa.Table) -> bool:
     """Whether nothing has changed of documents that are listed as they are recorded. Makes no column of numbers."""
     sizes: Column = table["size"]
-    estimated: Column = pc.less(sizes, 0)
+    estimated: Column = pc.less(sizes, pa.scalar(0))
     same: Column = pc.or_(estimated, pc.equal(sizes, known["size"]))
     return table["version"].equals(known["version"]) and pc.all(same, min_count=0).as_py() is True
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sqlalchemy import Engine
 
 from instep.domain.clock import TIMING, Timing
@@ -28,6 +26,7 @@ from instep.ledger.parts import Parts
 from instep.ledger.plans import Plans
 from instep.ledger.retention import Retention
 from instep.ledger.slices import Slices
+from instep.ledger.state_files import StateFiles
 from instep.ledger.status_keys import StatusKeys
 from instep.ledger.sweep import Swept
 from instep.ledger.transaction import Database, Transaction
@@ -52,18 +51,17 @@ class Ledger:
         engine: Engine,
         dialect: SqlDialect,
         timing: Timing = TIMING,
-        bases: BaseFiles | None = None,
-        plans: Path | None = None,
+        files: StateFiles | None = None,
     ) -> None:
         self.database = database = Database(engine, dialect, timing, snapshots.follow)
         self.workers = Workers(database)
         self.jobs = Jobs(database)
         self.leases = Leases(database)
-        self.plans = Plans(database, plans)
+        self.plans = Plans(database, files)
         self.parts = Parts(database, self.plans)
         self.open_parts = OpenParts(database)
         self.slices = Slices(database, self.plans)
-        self.documents = Documents(database, bases)
+        self.documents = Documents(database, BaseFiles(files) if files else None)
         self.failures = Failures(database)
         self.losses = Losses(database)
         self.checkpoints = Checkpoints(database)

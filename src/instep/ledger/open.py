@@ -11,10 +11,10 @@ from sqlalchemy.exc import DBAPIError
 
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import Transient, UserError
-from instep.ledger.bases import BaseFiles
 from instep.ledger.dialects.sqlite import SqliteDialect, explain, memory_engine, sqlite_engine
 from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up, older, refuse_newer, version_of
+from instep.ledger.state_files import FolderFiles
 from instep.ledger.tables import HEAD
 from instep.servers.address import SERVER_SCHEMES, server_address
 
@@ -25,8 +25,11 @@ _IN_MEMORY: Final = "memory"
 _EXAMPLE = "A ledger's URL looks like sqlite:///.instep/ledger.db or postgresql://user:password@host/database"
 
 
-def open_ledger(url: str, *, clock: Clock, read_only: bool = False, timing: Timing = TIMING) -> Ledger:
-    """The ledger at `url`, its schema brought up to date. On a database server the clock is the server's.
+def open_ledger(
+    url: str, *, clock: Clock, read_only: bool = False, timing: Timing = TIMING, state: str | None = None
+) -> Ledger:
+    """The ledger at `url`, its schema brought up to date. On a database server the clock is the server's, and the state
+    files are at the URL `state`, if there is one; a SQLite ledger has them beside itself.
 
     `read_only` writes nothing: a ledger that does not exist yet is an empty one in memory.
     Raises `UserError` when it cannot be opened; the message never holds a password.
@@ -35,14 +38,14 @@ def open_ledger(url: str, *, clock: Clock, read_only: bool = False, timing: Timi
     if not separator:
         raise UserError("the ledger's URL cannot be read", hint=_EXAMPLE)
     if scheme in SERVER_SCHEMES:
-        return _open_server(url, clock, read_only, timing)
+        return _open_server(url, clock, read_only, timing, state)
     if scheme not in ("sqlite", "sqlite+pysqlite"):
         raise UserError(f"ledgers in {scheme!r} are not supported", hint=_EXAMPLE)
     path, busy_seconds = _sqlite_path(rest)
     return _open_sqlite(path, clock, read_only, busy_seconds, timing)
 
 
-def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Ledger:
+def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing, state: str | None) -> Ledger:
     try:
         address = server_address(url)
     except ValueError as error:
@@ -51,7 +54,7 @@ def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Led
     # What talks to servers is imported where one is.
     from instep.ledger.open_server import open_server
 
-    return open_server(address, read_only=read_only, timing=timing) or _nothing(clock, timing)
+    return open_server(address, read_only=read_only, timing=timing, state=state) or _nothing(clock, timing)
 
 
 def _sqlite_path(rest: str) -> tuple[Path, float]:
@@ -104,8 +107,8 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
     except BaseException:
         engine.dispose()
         raise
-    beside = path.parent / f"{path.stem}-documents"
-    return Ledger(engine, SqliteDialect(clock, str(path)), timing, BaseFiles(beside), beside)
+    beside = FolderFiles(path.parent / f"{path.stem}-documents")
+    return Ledger(engine, SqliteDialect(clock, str(path)), timing, beside)
 
 
 def _absent(path: Path) -> bool:

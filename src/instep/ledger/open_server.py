@@ -9,9 +9,11 @@ from sqlalchemy.exc import DBAPIError
 
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import Away, InstepError, Transient, UserError
+from instep.ledger import event_log
 from instep.ledger.dialects.server import Server
 from instep.ledger.ledger import Ledger
 from instep.ledger.schema import older, refuse_newer, upgrade, version_of
+from instep.ledger.state_files import state_files
 from instep.ledger.tables import HEAD
 from instep.ledger.transaction import IN_TRANSACTION
 from instep.servers.address import ServerAddress
@@ -44,8 +46,10 @@ def open_server(
     timing: Timing = TIMING,
     clock: Clock | None = None,
     server: Server | None = None,
+    state: str | None = None,
 ) -> Ledger | None:
-    """The ledger there; None for one that is only to be read, and does not exist yet.
+    """The ledger there; None for one that is only to be read, and does not exist yet. Its state files are at the URL
+    `state`; without one, all is in its rows.
 
     Its clock is the server's. A test may give another one, or a server of other settings.
     """
@@ -64,6 +68,10 @@ def open_server(
             refuse_newer(version, where)
         if version != HEAD:
             _bring_up(server, engine, version, where, read_only=read_only)
+        files = None
+        if state is not None:
+            with engine.connect() as connection:
+                files = state_files(state, event_log.head(connection).naming.ledger)
     except DBAPIError as error:
         engine.dispose()
         known = dialect.explain(error, committing=False)
@@ -74,7 +82,7 @@ def open_server(
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(engine, dialect, timing)
+    return Ledger(engine, dialect, timing, files)
 
 
 def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *, read_only: bool) -> None:

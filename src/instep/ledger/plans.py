@@ -1,8 +1,8 @@
 """Plans: what the slices of documents are to do.
 
 The changes of a small plan are in the rows of its slices. Those of a large one are in a file beside the ledger, in
-Arrow columns, slice by slice; a slice's row says where in the file, and the digest of these bytes. A ledger without a
-folder has the same columns in the rows.
+Arrow columns, slice by slice; a slice's row says where in the file, and the digest of these bytes. A ledger without
+state files has the same columns in the rows.
 
 A file is written as a whole before the transaction that stores the slices, and its name begins with the id of its job,
 which the ledger knows before. So a file counts for as long as its job has not ended (a stopped one is resumed): all
@@ -13,12 +13,11 @@ Nothing but the plan is in it: its job is given up, and what is left to do is pl
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
@@ -28,6 +27,7 @@ from instep.domain.manifest import DocumentChange, changes_of, encode_changes
 from instep.domain.storable import pack, unpack
 from instep.errors import InstepError, UserError
 from instep.ledger.jobs import UNFINISHED
+from instep.ledger.state_files import StateFiles
 from instep.ledger.tables import jobs
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads
 
@@ -49,16 +49,16 @@ class PlanLost(UserError):
 class Plans(Store):
     """The changes of slices of documents, wherever they are."""
 
-    def __init__(self, database: Database, folder: Path | None = None) -> None:
+    def __init__(self, database: Database, files: StateFiles | None = None) -> None:
         super().__init__(database)
-        self._folder = folder
+        self._files = files
 
     def written(self, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
         """The slices of a part of a job, as they are stored: those of a large plan refer to the file that is there now.
         The ledger has the job, and no others may have its id.
         """
         columns = sum(each.units for each in slices if each.columns is not None)
-        return slices if self._folder is None or columns < _FILE_ROWS else _write(self._folder, job_id, slices)
+        return slices if self._files is None or columns < _FILE_ROWS else _write(self._files, job_id, slices)
 
     def changes(self, payload: bytes) -> Sequence[DocumentChange]:
         """The changes of a slice with this payload. Raises `PlanLost`."""
@@ -73,15 +73,18 @@ class Plans(Store):
         return encode_changes(list(found)) if found else payload
 
     def clear(self) -> None:
-        """Remove the files of jobs that have ended; what cannot be removed now is removed the next time."""
+        """Remove the files of jobs that have ended; what cannot be removed now is removed the next time. A store that
+        this process had no need of is not asked for them.
+        """
+        if self._files is None or not self._files.at_hand:
+            return
         # Files first: the job of each was there before it.
         with suppress(OSError, InstepError):
-            there = () if self._folder is None else self._folder.iterdir()
-            files = [(_job_of(each.name), each) for each in there if _SUFFIX in each.suffixes]
+            files = [(_job_of(each), each) for each in self._files.written() if _SUFFIX in PurePath(each).suffixes]
             left = self._open({job_id for job_id, _ in files}) if files else set()
             for job_id, each in files:
                 if job_id not in left:
-                    each.unlink(missing_ok=True)
+                    self._files.remove(each)
 
     @reads
     def _open(self, tx: Transaction, job_ids: set[str]) -> set[str]:
@@ -93,12 +96,10 @@ class Plans(Store):
 
     def _read(self, place: dict[str, Any]) -> bytes:
         name = str(place["plan"])
-        if self._folder is None:
+        if self._files is None:
             raise _lost(name, "it was written beside another ledger")
         try:
-            with (self._folder / name).open("rb") as file:
-                file.seek(place["at"])
-                found: bytes = file.read(place["bytes"])
+            found = self._files.part(name, place["at"], place["bytes"])
         except OSError as error:
             raise _lost(name, error.strerror or type(error).__name__) from error
         if _digest(found) != place["digest"]:
@@ -129,39 +130,29 @@ def _lost(name: str, why: str) -> PlanLost:
     )
 
 
-def _write(folder: Path, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
+def _write(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
     try:
-        return _written(folder, job_id, slices)
+        return _written(files, job_id, slices)
     except OSError as error:
         raise UserError(
             f"the plan of job {job_id} cannot be written: {error.strerror or type(error).__name__}",
-            where=str(folder),
-            hint="Large plans are files in this folder, beside the ledger: it needs room, and you need to be able to "
-            "write there.",
+            where=files.where,
+            hint="Large plans are files there, beside the ledger: it needs room, and you need to be able to write "
+            "there.",
         ) from error
 
 
-def _written(folder: Path, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
-    folder.mkdir(parents=True, exist_ok=True)
-    torn = folder / f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn"
+def _written(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
     whole, places, at = hashlib.blake2b(digest_size=16), dict[int, dict[str, Any]](), 0
-    try:
-        with torn.open("wb") as file:
-            for number, each in enumerate(slices):
-                if each.columns is None:
-                    continue
-                data = _encoded(each.changes)
-                places[number] = {"at": at, "bytes": len(data), "digest": _digest(data)}
-                at += file.write(data)
-                whole.update(data)
-            file.flush()
-            os.fsync(file.fileno())
-        name = f"{job_id}.{whole.hexdigest()}{_SUFFIX}"
-        torn.rename(folder / name)
-    except BaseException:
-        with suppress(OSError):
-            torn.unlink()
-        raise
+    with files.staged(f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn") as staged:
+        for number, each in enumerate(slices):
+            if each.columns is None:
+                continue
+            data = _encoded(each.changes)
+            places[number] = {"at": at, "bytes": len(data), "digest": _digest(data)}
+            at += staged.file.write(data)
+            whole.update(data)
+        staged.name = name = f"{job_id}.{whole.hexdigest()}{_SUFFIX}"
     return [
         replace(each, payload=pack({"plan": name, **places[number]}), columns=None) if number in places else each
         for number, each in enumerate(slices)

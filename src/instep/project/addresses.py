@@ -20,6 +20,11 @@ _CLICKHOUSE = re.compile(
     re.VERBOSE,
 )
 
+#: What fsspec calls the stores where a file is there as a whole or not at all, and a folder that is mounted.
+_SHARED = frozenset(
+    {"abfs", "abfss", "adl", "az", "file", "gcs", "gs", "hdfs", "oci", "oss", "s3", "s3a", "tos", "webhdfs"}
+)
+
 #: Without user and password: these servers take a key of their own.
 _HTTP_SERVER = re.compile(
     r"""
@@ -35,6 +40,27 @@ _HOST_AND_PORT = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}\Z")
 def is_url(location: str) -> bool:
     """Whether it is a URL (`s3://…`, or fsspec's `zip::…`), not a path."""
     return bool(_URL.match(location))
+
+
+def state_url(value: str) -> str:
+    """A URL below which all servers keep state files."""
+    scheme, _, rest = value.partition("://")
+    if "::" in value or scheme not in _SHARED:
+        raise problem(
+            "state",
+            "must be a folder, or a URL that all servers reach: s3://bucket/prefix, gs://, az://, file:///mnt/x",
+        )
+    if scheme == "file" and (not rest.startswith("/") or not rest.strip("/")):
+        raise problem("state", "must name a folder that is mounted on all servers: file:///mnt/shared")
+    if not rest.strip("/"):
+        raise problem("state", f"must name a bucket: {scheme}://bucket/prefix")
+    if "?" in value or "#" in value or ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise problem(
+            "state",
+            "must have no password or options: the store's own environment variables, or fsspec's configuration, "
+            "are read for these",
+        )
+    return value
 
 
 def is_relative(location: str) -> bool:

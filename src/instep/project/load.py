@@ -44,6 +44,16 @@ def load_project(path: Path | str | None = None, *, environment: Mapping[str, st
     raise InvalidProject(shown, problems)
 
 
+def declared_at(project: Project, *path: str) -> str | None:
+    """File and line where a project declares this; None if it does so nowhere, or in Python."""
+    try:
+        file = find_project_file(project.root)
+        line = read_yaml(_read(file, str(file)), os.environ).lines.get(path)
+    except (UserError, YamlProblem):
+        return None
+    return None if line is None else f"{_shown(file)}:{line}"
+
+
 def find_project_file(path: Path | str | None = None) -> Path:
     """Absolute path of the project file. Raises `UserError` when there is none."""
     if path is None:

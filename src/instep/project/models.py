@@ -22,7 +22,7 @@ from instep.domain.refs import PartitionRef, Scope, is_entity_name, own_name
 from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
 from instep.domain.wants import Retries
-from instep.project.addresses import is_relative, is_url
+from instep.project.addresses import is_relative, is_url, state_url
 from instep.project.cluster import check_in_sight, fixed_part, local_places
 from instep.project.entities import (
     DeclaredEntity,
@@ -130,6 +130,8 @@ class Handler(Model):
 
 #: How long a month is about: who asks where a row came from does so within weeks.
 DAYS_30 = 30 * 24 * 3_600_000
+#: The state folder, unless another one is declared.
+STATE = ".instep"
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
@@ -145,8 +147,10 @@ class Project(Model):
     bus: str | None = Field(default=None, repr=False)
     """URL of a NATS server that carries messages of other programs, and status keys:
     `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`; the ledger keeps the status keys when left out."""
-    state: Text = ".instep"
-    """Folder for caches and locks, relative to the project folder."""
+    state: Text = STATE
+    """Folder for caches and locks, relative to the project folder. Beside a ledger on a server, also a URL below which
+    all servers keep large plans and what is recorded of many documents, `s3://bucket/prefix`: caches and locks are in
+    `.instep` then."""
     retention: Duration = DAYS_30
     """The time for which ended things are kept: jobs with their slices, instances that were left, wants. Workers forget
     it.
@@ -202,6 +206,20 @@ class Project(Model):
         elif scheme not in ("sqlite", "sqlite+pysqlite"):
             raise problem("ledger", "must begin with sqlite:///, postgresql://, mariadb:// or mysql://")
         return value
+
+    @field_validator("state")
+    @classmethod
+    def _folder_or_shared(cls, value: str, info: ValidationInfo) -> str:
+        if not is_url(value):
+            return value
+        ledger = info.data.get("ledger")
+        if ledger is not None and ledger.partition("://")[0] not in SERVER_SCHEMES:
+            raise problem(
+                "state",
+                "must be a folder: a SQLite ledger is on this machine's disk, and has its files beside it; for files "
+                "that all servers share, declare a `ledger` on PostgreSQL, MariaDB or MySQL",
+            )
+        return state_url(value)
 
     @field_validator("bus")
     @classmethod
@@ -271,8 +289,6 @@ class Project(Model):
 
     @model_validator(mode="after")
     def _state_in_a_folder(self) -> Self:
-        if is_url(self.state):
-            raise problem("state", "must be a folder: its locks are files of this machine", path=("state",))
         there = next(each for each in (self.state_dir, *self.state_dir.parents) if each.exists())
         if not there.is_dir():
             raise problem("state", "must be a folder, and a file is there, or above it", path=("state",))
@@ -313,7 +329,12 @@ class Project(Model):
     @property
     def state_dir(self) -> Path:
         """Absolute path of the folder for caches and locks; it may not exist yet."""
-        return Path(self._absolute_path(self.state))
+        return Path(self._absolute_path(STATE if is_url(self.state) else self.state))
+
+    @property
+    def state_url(self) -> str | None:
+        """The URL below which all servers keep state files, if there is one."""
+        return self.state if is_url(self.state) else None
 
     def named(self, name: str) -> tuple[str, ...]:
         """The entities that a name stands for: several for one with several targets, none for one that is not there."""

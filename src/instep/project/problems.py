@@ -17,7 +17,7 @@ from instep.project.schema import json_schema
 from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
-_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on"})
+_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on", "state"})
 
 #: What pydantic puts into the location of an error, and no file has.
 _MARKERS = frozenset({"[key]", DOCUMENT, TABLE})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instep.cli import main
+from instep.document_state.columns import ChangeColumns
 from instep.domain.identity import content_hash
+from instep.entities.documents import changes
 from instep.errors import Away, UserError
 from instep.jobs.wave import WaveRunner
 from instep.pipeline.documents import comparison
@@ -116,22 +120,37 @@ def test_an_alias_that_leads_elsewhere_is_moved_back(tmp_path: Path) -> None:
     assert target.served("Document") is not None
 
 
-def test_documents_of_an_older_ledger_are_compared_by_their_number_of_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from instep.ledger.documents import Documents
-
+def test_documents_of_an_older_ledger_are_compared_by_their_number_of_chunks(tmp_path: Path) -> None:
     place = home(tmp_path)
     place.run()
-    entries = Documents.entries
-
-    def without_digests(self: Documents, instance: str) -> object:
-        return {uri: entry._replace(digest=None) for uri, entry in entries(self, instance).items()}
-
-    monkeypatch.setattr(Documents, "entries", without_digests)
+    with closing(sqlite3.connect(tmp_path / ".instep" / "ledger.db")) as ledger:
+        ledger.execute("UPDATE documents SET digest = NULL")
+        ledger.commit()
     Tamperer(place).change(identity(place, 1), lambda row: [row | {"chunk_hash": "0" * 64}])
     Tamperer(place).change(identity(place, 2), lambda row: [row] if row["chunk_index"] else [])
     assert seen(place).counts == {**CLEAN, "missing": 1}
+
+
+def test_a_comparison_in_columns_says_what_one_of_objects_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long listings are compared in columns: here those of three documents and more."""
+    place = home(tmp_path, 8)
+    place.run()
+    Tamperer(place).change(identity(place, 1), lambda row: [])
+    Tamperer(place).change(identity(place, 2), lambda row: [row | {"chunk_hash": "0" * 64}])
+    Tamperer(place).change(identity(place, 3), lambda row: [row, row])
+    place.path(2).unlink()
+    place.change(4, "one line more")
+    before = seen(place)
+    monkeypatch.setattr(changes, "FEW", 2)
+    now = seen(place)
+    assert isinstance(now.pending.changes, ChangeColumns)
+    assert now.found == before.found
+    assert now.counts == {**CLEAN, "missing": 1, "stale": 1, "duplicate": 1}
+    assert [*now.pending.changes] == [*before.pending.changes]
+    assert (now.recorded, now.rows, now.problems) == (before.recorded, before.rows, before.problems)
+    assert {*now.truth.recorded} == {each.document_id for each in now.found}
+    repaired(place)
+    assert seen(place).counts == CLEAN
 
 
 def test_a_comparison_separates_changes_of_the_source(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ class ListedColumns(_Rows[SourceDocument]):
     def _row(self, values: Sequence[Any]) -> SourceDocument:
         return SourceDocument(*values)
 
+    def named(self, uris: Collection[str]) -> ListedColumns:
+        """Those that have one of these URIs."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array(list(uris), pa.string())
+        return ListedColumns(self.table.filter(pc.is_in(self.table["uri"], value_set=wanted)))
+
 
 class ChangeColumns(_Rows[DocumentChange]):
     """Changes in columns (those of `DocumentChange`)."""

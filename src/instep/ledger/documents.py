@@ -174,6 +174,14 @@ class Documents(Store):
         return None if row is None else ManifestEntry._make(row)
 
     @reads
+    def of_ids(self, tx: Transaction, instance: str, ids: Sequence[str] | None) -> dict[str, ManifestEntry]:
+        """The entries of an instance that have these ids, or all, by id."""
+        every = select(*(documents.c[name] for name in ManifestEntry._fields)).where(documents.c.instance == instance)
+        portions = [every] if ids is None else [every.where(documents.c.document_id.in_(some)) for some in batches(ids)]
+        rows = (row for each in portions for some in tx.connection.execute(each).partitions(_TOGETHER) for row in some)
+        return {row.document_id: ManifestEntry._make(row) for row in rows}
+
+    @reads
     def sampled(self, tx: Transaction, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
         """Read some entries of an instance: for each of these ids the next one from there on, if there is one. Each
         entry once, by their ids.

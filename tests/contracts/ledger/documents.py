@@ -93,6 +93,14 @@ class Documents(Fixtures):
             table = ledger.documents.named(part.instance, pa.array(wanted, pa.string()), ("document_hash", "uri"))
             assert sorted(map(str, table["uri"].to_pylist())) == [each for each in wanted if each in uris]
 
+    def test_entries_are_found_by_their_ids(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+        every = ledger.documents.of_ids(part.instance, None)
+        assert every == {each.document_id: each for each in ledger.documents.entries(part.instance).values()}
+        some = ledger.documents.of_ids(part.instance, ["doc_0001", "doc_9999"])
+        assert some == {"doc_0001": ledger.documents.get(part.instance, "doc_0001")}
+        assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", None) == {}
+
     def test_some_documents_are_found_by_ids_that_need_not_be_there(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
 

@@ -383,6 +383,11 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return self._tables.documents.get(instance, {}).get(storable_key(document_id, LONGEST_ID))
 
+    def of_ids(self, instance: str, ids: Sequence[str] | None) -> dict[str, ManifestEntry]:
+        with self._lock:
+            entries = self._tables.documents.get(instance, {})
+            return {each: entries[each] for each in (entries if ids is None else ids) if each in entries}
+
     def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
         with self._lock:
             return documents.sampled(self._tables, instance, ids)

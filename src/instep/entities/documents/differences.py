@@ -10,18 +10,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from instep.document_state.columns import ListedColumns
 from instep.domain.discrepancies import Differing, Discrepancy, Truth, discrepancies, repairs
 from instep.domain.fingerprint import changed_parts
-from instep.domain.manifest import Action, Difference, DocumentChange, ManifestEntry, difference
+from instep.domain.manifest import Action, Difference, DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.planning import cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.changes import compared
 from instep.entities.generations import built
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.errors import Away, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
+from instep.sources.document_source import Listing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +75,7 @@ def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) ->
 
 
 def as_indexed(truth: Truth, pending: Iterable[DocumentChange]) -> list[ManifestEntry]:
-    """Recorded documents whose source is unchanged since they were indexed."""
+    """Those whose source is unchanged since they were indexed, of the recorded documents in `truth`."""
     changing = {each.uri for each in pending}
     return [
         each
@@ -152,8 +155,9 @@ def _signed(number: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Differences:
     """Differences of one generation of a partition. `found` are the documents whose rows differ from the record;
-    `pending` are changes of the source that the next run indexes. `rows` counts all rows in the target. `served` says
-    whether readers that name no generation read them, if they should.
+    `pending` are changes of the source that the next run indexes. `rows` counts all rows in the target, `recorded` all
+    documents in the ledger; `truth` is of those that differ (of all after a deep comparison). `served` says whether
+    readers that name no generation read them, if they should.
     """
 
     ref: PartitionRef
@@ -161,6 +165,7 @@ class Differences:
     target: str
     physical: str
     rows: int
+    recorded: int
     found: Sequence[Differing]
     truth: Truth
     pending: Difference
@@ -206,16 +211,16 @@ def compare(
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
     program = demanded(setup, ledger, checkpoint) if deep else None
-    manifest, failed = ledger.documents.entries(checkpoint.instance), ledger.failures.versions(setup.ref, generation)
-    listed = setup.source.list(listing).seen_from(manifest)
-    exhaustive = listed.complete and listed.exhaustive
-    recorded = {each.document_id: each for each in manifest.values()}
-    truth = Truth(recorded, {each.uri: each for each in listed.documents}, failed, set(listed.deleted), exhaustive)
-    pending = difference(
-        listed.documents, manifest, failed, complete=exhaustive, buckets=checkpoint.buckets, deleted=listed.deleted
+    failed = ledger.failures.versions(setup.ref, generation)
+    listed, pending = compared(
+        ledger, checkpoint.instance, setup.source.list(listing), failed, buckets=checkpoint.buckets
     )
-    held = comparison.compare(lambda: _contents(setup, checkpoint.physical), recorded)
+    manifest = ledger.documents.columns(checkpoint.instance, comparison.RECORDED)
+    held = comparison.compare(lambda: _contents(setup, checkpoint.physical), manifest)
+    recorded = ledger.documents.of_ids(checkpoint.instance, None if deep else list(held.held))
     found = list(discrepancies(held.held, recorded, held.uris))
+    named = None if deep else {each.uri for each in found}
+    truth = Truth(recorded, _listed(listed, named), failed, set(listed.deleted), listed.complete and listed.exhaustive)
     sound = as_indexed(truth, pending.changes)
     looked = None
     if program is not None:
@@ -244,6 +249,7 @@ def compare(
         target=setup.target_name,
         physical=checkpoint.physical,
         rows=held.rows,
+        recorded=manifest.num_rows,
         found=found,
         truth=truth,
         pending=pending,
@@ -251,6 +257,14 @@ def compare(
         problems=listed.problems,
         looked=looked,
     )
+
+
+def _listed(found: Listing, uris: Collection[str] | None) -> dict[str, SourceDocument]:
+    """The listed documents with these URIs, or all."""
+    documents = found.documents
+    if uris is not None and isinstance(documents, ListedColumns):
+        documents = documents.named(uris)
+    return {each.uri: each for each in documents if uris is None or each.uri in uris}
 
 
 def _contents(setup: DocumentAdapters, physical: str) -> Iterator[pa.RecordBatch]:
@@ -288,7 +302,7 @@ def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:
         why=why or ["the target holds what it should"],
         unit="document",
         slices=cut_documents(changes, setup.sizing, priority=setup.priority),
-        counts={**seen.counts, "unchanged": len(seen.truth.recorded) - _recorded(seen, changes)},
+        counts={**seen.counts, "unchanged": seen.recorded - _recorded(seen, changes)},
         changes=[Planned(str(each.action), each.uri, each.reason) for each in changes],
         state=["\0".join((each.action, each.document_id, each.reason)) for each in changes],
         problems=[*seen.problems, *left],
@@ -314,7 +328,7 @@ def _recorded(seen: Differences, changes: Sequence[DocumentChange]) -> int:
 def _blocked(setup: DocumentAdapters, seen: Differences, changes: Sequence[DocumentChange]) -> Refusal | None:
     """Refuse to repair with a replaced ledger, which knows none of the rows: else all would be deleted."""
     removed = sum(each.action is Action.DELETE for each in changes)
-    documents = len(seen.truth.recorded) + len(changes) - _recorded(seen, changes)
+    documents = seen.recorded + len(changes) - _recorded(seen, changes)
     if not setup.guard.refuses(removed, documents):
         return None
     return Refusal(

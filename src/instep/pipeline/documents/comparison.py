@@ -1,7 +1,7 @@
 """Compare a target's rows with the recorded documents, or with the rows that a run would write now.
 
-The recorded documents take one pass, and a second for those that differ. Memory grows with the number of documents, and
-with the rows of those that differ; not with the rows of the others.
+The recorded documents take one pass, and a second for those that differ. Memory grows with the number of documents (by
+about a hundred bytes for each), and with the rows of those that differ; not with the rows of the others.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.domain.discrepancies import Held
-from instep.domain.manifest import DocumentChange, ManifestEntry
+from instep.domain.manifest import DocumentChange
 from instep.domain.waves import WaveSlice
 from instep.pipeline.documents.diff import chunk_digests, key_of
 from instep.pipeline.documents.pipeline import DocumentProgram
@@ -141,6 +142,9 @@ def _direction(vector: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]
     return found / length if length else found
 
 
+#: Ids that are Python objects at once.
+_AT_ONCE: Final = 50_000
+
 Contents = Callable[[], Iterable[pa.RecordBatch]]
 
 
@@ -165,39 +169,83 @@ class _Rows(NamedTuple):
     chunks: Array
 
 
-def compare(contents: Contents, recorded: Mapping[str, ManifestEntry]) -> Compared:
-    """`contents` gives all rows in batches (of `contents_schema`), each time it is called."""
-    places = {identity: place for place, identity in enumerate(recorded)}
-    uris: dict[str, str] = {}
-    rows, sums = _tallied(_placed(contents(), places, uris), len(recorded))
-    differing = _differing(rows, sums, list(recorded.values()))
-    counted = {identity: int(rows[place]) for identity, place in places.items() if differing[place]}
-    held, chunks = _held(_placed(contents(), places, uris), differing) if any(counted.values()) else ({}, {})
+#: What is compared of each recorded document.
+RECORDED: Final = ("document_id", "chunks", "digest")
+
+
+def compare(contents: Contents, recorded: pa.Table) -> Compared:
+    """`contents` gives all rows in batches (of `contents_schema`), each time it is called. `recorded` has the columns
+    `RECORDED` of all documents.
+    """
+    places, uris = _Places(recorded), dict[str, str]()
+    rows, sums = _tallied(_placed(contents(), places, uris), recorded.num_rows)
+    differing = _differing(rows, sums, places.recorded)
+    at = np.flatnonzero(differing)
+    names = places.names(at)
+    held, chunks = _held(_placed(contents(), places, uris), differing) if len(at) else ({}, {})
     return Compared(
-        {each: held.get(places[each], Held()) for each in counted},
+        {name: held.get(place, Held()) for name, place in zip(names, at.tolist(), strict=True)},
         uris,
         int(rows.sum()),
-        {each: chunks.get(places[each], frozenset()) for each in counted},
+        {name: chunks.get(place, frozenset()) for name, place in zip(names, at.tolist(), strict=True)},
     )
 
 
-def _placed(batches: Iterable[pa.RecordBatch], places: dict[str, int], uris: dict[str, str]) -> Iterator[_Rows]:
-    """Documents that are met for the first time get a place."""
-    import numpy as np
+class _Places:
+    """Documents by number: the recorded ones in the order of their ids, then others as they are met. No object for each
+    that is recorded.
+    """
 
+    def __init__(self, recorded: pa.Table) -> None:
+        ids = _bytes_of(recorded["document_id"])
+        if not np.all(ids[1:] > ids[:-1]):
+            order = np.argsort(ids)
+            places: Any = pa.array(order)
+            ids, recorded = ids[order], recorded.take(places)
+        self.recorded, self._ids = recorded, ids
+        self._others: dict[str, int] = {}
+
+    def of(self, names: Sequence[str]) -> Array:
+        """The place of each name; -1 if it was not met before."""
+        width = self._ids.dtype.itemsize
+        wanted = np.array([name if len(name := each.encode()) <= width else b"" for each in names], self._ids.dtype)
+        at = np.searchsorted(self._ids, wanted)
+        there = at < len(self._ids)
+        there[there] = self._ids[at[there]] == wanted[there]
+        places: Array = np.where(there, at, -1)
+        for unknown in np.flatnonzero(~there).tolist():
+            places[unknown] = self._others.get(names[unknown], -1)
+        return places
+
+    def add(self, name: str) -> int:
+        return self._others.setdefault(name, len(self._ids) + len(self._others))
+
+    def names(self, places: Array) -> list[str]:
+        others, known = list(self._others), len(self._ids)
+        return [self._ids[at].decode() if at < known else others[at - known] for at in places.tolist()]
+
+
+def _bytes_of(ids: Any) -> Array:
+    width = pc.max(pc.binary_length(ids)).as_py() or 1
+    some = (ids.slice(at, _AT_ONCE).cast(pa.binary()).to_pylist() for at in range(0, len(ids), _AT_ONCE))
+    return np.concatenate([np.empty(0, f"S{width}"), *(np.array(each, f"S{width}") for each in some)])
+
+
+def _placed(batches: Iterable[pa.RecordBatch], places: _Places, uris: dict[str, str]) -> Iterator[_Rows]:
+    """Documents that are met for the first time get a place."""
     for batch in batches:
         coded: Any = batch["document_id"].dictionary_encode()
         codes = coded.indices.to_numpy(zero_copy_only=False)
         names = coded.dictionary.to_pylist()
-        new = [code for code, name in enumerate(names) if name not in places]
-        if new:
+        known = places.of(names)
+        new = np.flatnonzero(known < 0)
+        if len(new):
             _, first = np.unique(codes, return_index=True)
-            for code in new:
-                places[names[code]] = len(places)
+            for code in new.tolist():
+                known[code] = places.add(names[code])
                 uris[names[code]] = batch["source_uri"][int(first[code])].as_py()
-        owner = np.array([places[name] for name in names], np.int64)[codes]
         ids, hashes = _texts(batch, "chunk_id"), _texts(batch, "chunk_hash")
-        yield _Rows(owner, ids, chunk_digests(ids, hashes))
+        yield _Rows(known[codes], ids, chunk_digests(ids, hashes))
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> pa.StringArray:
@@ -207,8 +255,6 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.StringArray:
 
 def _tallied(found: Iterable[_Rows], documents: int) -> tuple[Array, Array]:
     """Rows of each document, and the digest of these."""
-    import numpy as np
-
     rows, sums = np.zeros(documents, np.int64), np.zeros(documents, np.uint64)
     for some in found:
         more = max(0, int(some.owner.max(initial=-1)) + 1 - len(rows))
@@ -220,23 +266,19 @@ def _tallied(found: Iterable[_Rows], documents: int) -> tuple[Array, Array]:
     return rows, sums.view(np.int64)
 
 
-def _differing(rows: Array, sums: Array, entries: list[ManifestEntry]) -> Array:
+def _differing(rows: Array, sums: Array, recorded: pa.Table) -> Array:
     """The places of documents that differ from their records. Those that are not recorded come after the others."""
-    import numpy as np
-
-    known = len(entries)
-    chunks = np.array([each.chunks for each in entries], np.int64)
-    digests = np.array([each.digest or 0 for each in entries], np.int64)
-    without = np.array([each.digest is None for each in entries], bool)
+    known = recorded.num_rows
+    digests: Any = recorded["digest"]
+    without = digests.is_null().to_numpy()
     differing = rows > 0
-    differing[:known] = (rows[:known] != chunks) | ((sums[:known] != digests) & ~without)
+    differing[:known] = rows[:known] != recorded["chunks"].to_numpy()
+    differing[:known] |= (sums[:known] != digests.fill_null(0).to_numpy()) & ~without
     return differing
 
 
 def _held(found: Iterable[_Rows], differing: Array) -> tuple[dict[int, Held], dict[int, frozenset[int]]]:
     """The stored rows of differing documents, and the numbers of their chunks, by place."""
-    import numpy as np
-
     kept: list[tuple[Array, Array, Array]] = []
     for some in found:
         of_interest = np.flatnonzero(some.owner < len(differing))

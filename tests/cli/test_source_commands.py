@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.cli import main
 from tests.cli.saying import said
 from tests.sources.unsteady import Unsteady, unsteady
 
@@ -139,3 +140,19 @@ entities:
     assert message.startswith(f"error: {server}/app: ClickHouse cannot be reached: ")
     assert message.endswith("Connection refused")
     assert hint == "hint: Is the server up, the address right?"
+
+
+def test_an_entity_without_a_declared_namespace_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows would be indexed nowhere, and the run a success."""
+    (folder / "instep.yaml").write_text(
+        """
+name: p
+targets:
+  main: {type: lance, uri: .instep/index}
+entities:
+  Ticket: {source: {type: spark, path: tickets}, key: id, scope: path}
+"""
+    )
+    for command in ("run", "plan"):
+        assert main([command]) == 0
+        assert capsys.readouterr().err.startswith("warning: nothing is made of Ticket: no namespace is declared. List")

@@ -76,6 +76,8 @@ def plan(
         write_plan(save, opened.project, plans, options)
     shown = plans if explain else [each.model_copy(update={"changes": None}) for each in plans]
     out.result(shown, lambda: _show(out, plans, explain=explain))
+    if not entities:
+        note_unplaced(out, opened.project)
     if save:
         out.note(f"saved to {save}; run exactly this with: instep run {save}")
     codes = [report(each.error, as_json=False) for each in plans if each.error]
@@ -85,6 +87,16 @@ def plan(
         raise typer.Exit(ExitCode.CHANGES)
     if any(each.problems for each in plans):
         raise typer.Exit(ExitCode.FAILURES)
+
+
+def note_unplaced(out: Output, project: Project) -> None:
+    """Name the entities that are passed over because they have a scope, and no namespace is declared."""
+    passed = [name for name, each in project.entities.items() if each.namespaced]
+    if passed and not project.namespaces:
+        out.note(
+            f"warning: nothing is made of {', '.join(passed)}: no namespace is declared. List them in `namespaces:`, "
+            f"or name one, such as {passed[0]}@42/9970"
+        )
 
 
 def _show(out: Output, plans: Sequence[Plan], *, explain: bool) -> None:

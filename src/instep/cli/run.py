@@ -24,7 +24,7 @@ from instep.cli.options import (
     WatchOption,
 )
 from instep.cli.output import Output, ref_text, seconds_text, state_text
-from instep.cli.plan import read_plan
+from instep.cli.plan import note_unplaced, read_plan
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.workers import serve, watching
 from instep.domain.refs import generation_text
@@ -117,6 +117,8 @@ def run(
             if notes := getattr(error, "__notes__", None):
                 raise Interrupted(notes[-1]) from error
             raise
+    if not what:
+        note_unplaced(out, opened.project)
     finish(out, results)
 
 

@@ -367,7 +367,7 @@ def test_a_missing_path_or_another_format_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"there is nothing at .*none"):
             source.state()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="there are no files with columns"):
         SparkTable("parquet", (str(tmp_path / "empty"),)).columns(session)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.parquet").write_text("this is no Parquet")

@@ -110,7 +110,8 @@ def test_the_token_leaves_the_address(watched: Watched) -> None:
 
 
 def test_a_page_outlives_its_server(watched: Watched, site: Site) -> None:
-    watched.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
+    # The second is of a request that was under way.
+    watched.expected += ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "WebSocket connection"]
     page = watched.go("/wants")
     connection = page.get_by_role("banner").get_by_role("status")
     expect(connection).to_contain_text("live")

@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 PYTHON ?= python3
 # uv from the PATH if it is there; else one of our own, fetched with pip.
 UV := $(shell command -v uv || echo .uv/bin/uv)
-WORKERS ?= 2
+# One more than cores, of two: those that wait for a server or a timeout use none.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test quick proof check soak mutants bench lock clean java

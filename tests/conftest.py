@@ -22,7 +22,7 @@ from tests.proof import ROOMS, is_proved, room_of
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
-#: Servers and folders of two workers take less than half of it.
+#: Servers and folders of three workers take less than half of it.
 _ENOUGH_BYTES: Final = 4 << 30
 
 

@@ -115,17 +115,20 @@ class Location:
         return Fenced(f"{physical}: version {version} was cleaned away; this work was taken over")
 
     def has(self, physical: str) -> bool:
+        return self.find(physical) is not None
+
+    def find(self, physical: str) -> Any:
+        """The newest version of the dataset, or None when it is not there."""
         if self.folder is not None and _absent(self.dataset_uri(physical)):
-            return False  # Without the library: a first plan needs it for nothing else.
+            return None  # Without the library: a first plan needs it for nothing else.
         lance = lance_library()
         with self.understood():
             try:
-                lance.dataset(self.dataset_uri(physical), storage_options=dict(self.storage_options) or None)
+                return lance.dataset(self.dataset_uri(physical), storage_options=dict(self.storage_options) or None)
             except ValueError as error:
                 if is_missing(error):
-                    return False
+                    return None
                 raise
-        return True
 
     def datasets(self, prefix: str) -> list[str]:
         """Names of the datasets that begin with `prefix`, sorted."""

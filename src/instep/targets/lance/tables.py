@@ -117,8 +117,8 @@ class LanceTableTarget(TableIndexes):
 
     def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
         def found(spec: TableSpec) -> Mapping[str, str]:
-            table = spec.table(physical)
-            return _types(self._place.open(table).schema) if self._place.has(table) else {}
+            table = self._place.find(spec.table(physical))
+            return {} if table is None else _types(table.schema)
 
         stored = self.specs(physical) if self.exists(physical) else ()
         return drifted(specs, stored, lambda spec: _types(_stored_schema(spec)), found)

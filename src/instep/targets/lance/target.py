@@ -59,9 +59,9 @@ class LanceTarget(OwnedIndexes):
 
         if (alias := aliases.owner(self._place, name)) is not None:
             return self._resolved(*alias)
-        if not self._place.has(name):
+        dataset = self._place.find(name)
+        if dataset is None:
             return None
-        dataset = self._place.open(name)
         with self._place.understood():
             return State.of(dataset).owner
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -58,11 +59,16 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
+@lru_cache(maxsize=8)
+def _composed(text: str) -> yaml.Node | None:
+    """The nodes of a text, parsed once: a process that loads its project again finds the same text."""
+    return _Loader(text).get_single_node()
+
+
 def read_yaml(text: str, environment: Mapping[str, str]) -> Document:
     """Parse one YAML document. Raises `YamlProblem`; its message never holds a value of `environment`."""
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = _composed(text)
         if node is None:
             raise YamlProblem("the file is empty", 1)
         walk = _Walk(environment)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from instep.domain.planning import Measured
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from instep.container import Container
+from instep.domain.planning import Measured, tasks_of
 from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
+from instep.project import DocumentEntity, FilesSource, LanceTarget, Project, Spark
 
 
 def chosen(
@@ -63,6 +70,29 @@ def test_cores_are_read_from_the_master(master: str, cores: int) -> None:
 
 def test_a_remote_address_wins_over_the_master() -> None:
     assert cores_of("local[3]", "sc://host") == cores_of("yarn")
+
+
+@pytest.mark.parametrize(
+    ("spark", "cores"), [(Spark(master="local[3]"), 3), (Spark(master="yarn"), 16), (Spark(remote="sc://host"), 16)]
+)
+@pytest.mark.parametrize("kind", [SparkSession, ConnectSession], ids=["is over", "does not say"])
+def test_a_session_that_does_not_say_its_cores_has_the_declared_ones_and_its_waves_use_them(
+    kind: type[Any], spark: Spark, cores: int, tmp_path: Path
+) -> None:
+    project = Project(
+        name="p",
+        spark=spark,
+        targets={"index": LanceTarget(uri="s3://bucket/index")},
+        entities={"Document": DocumentEntity(source=FilesSource(path=("s3://bucket/docs",)))},
+        root=tmp_path,
+    )
+    # Without a server behind it: one knows no number, the other fails when it is asked.
+    given = object.__new__(kind)
+    container = Container(project, spark=given)
+    assert container._cores() == cores
+    pace = pace_of("spark", container._cores())
+    assert tasks_of(round(pace.work_per_second * 60), pace) % cores == 0, "each core has as many tasks"
+    assert tasks_of(round(pace.work_per_second * 60), pace) >= cores
 
 
 def test_paces_are_positive() -> None:

@@ -15,6 +15,7 @@ import lance
 import pytest
 
 import instep
+from instep.answers.results import run_answer
 from instep.domain.identity import bucket_of, document_id
 from instep.domain.jobs import JobState
 from instep.domain.manifest import Action
@@ -183,7 +184,7 @@ def test_secrets_in_addresses_of_documents_are_kept_nowhere(feed: Feed, capfd: p
     (result,) = project.run()
     assert (result.counts.written, result.counts.failed) == (1, 1)
     assert result.notes == ["1.jsonl:3: source URI is malformed (host or port)"]
-    shown = f"{result.as_dict()} {project.failures()} {project.status()} {project.plan()} {capfd.readouterr()}"
+    shown = f"{run_answer(result)} {project.failures()} {project.status()} {project.plan()} {capfd.readouterr()}"
     assert "https://host/bad.md" in shown
     rows = lance.dataset(truth.served(feed.root / ".instep" / "index")).to_table()
     assert rows["source_uri"].to_pylist() == ["https://host/good.md"]

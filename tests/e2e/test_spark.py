@@ -32,6 +32,8 @@ def sorts(rows):
 
 SCRIPT = """
 import json, sys, instep
+from instep.answers.answer import as_json
+from instep.answers.results import run_answer
 from instep.errors import UserError
 from instep.container import Container
 from pyspark.sql import SparkSession
@@ -41,7 +43,7 @@ spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate(
 spark.sparkContext.setLogLevel("OFF")
 def run(folder, **options):
     (result,) = instep.Instep(instep.load(folder).project, spark=spark).run(**options)
-    return result.as_dict()
+    return as_json(run_answer(result))
 answers = []
 {body}
 spark.sql("select 1").collect()  # Our own session goes on.

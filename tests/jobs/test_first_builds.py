@@ -67,7 +67,7 @@ def test_a_failed_first_build_is_held_back_until_something_changes() -> None:
     world.run_once()
     for _ in range(2):
         result = world.run_once()
-        assert (result.state, result.as_dict()["state"]) == (None, "HELD_BACK")
+        assert (result.state, result.state_name) == (None, "HELD_BACK")
         assert any("all of 4 documents failed" in note for note in result.notes)
     world.edit(3)
     result = world.run_once()
@@ -114,7 +114,7 @@ def test_an_empty_rebuild_needs_allow_empty() -> None:
     assert world.current.state is InstanceState.LIVE
     again = world.run_once(PlanOptions(full_refresh=True))
     assert again.promoted, "what is empty may be built empty again, unasked"
-    assert world.run_once().as_dict()["state"] == "UP_TO_DATE"
+    assert world.run_once().state_name == "UP_TO_DATE"
     world.sound()
 
 

@@ -50,7 +50,7 @@ def test_changes_during_a_rebuild_are_served_before_and_after_promotion() -> Non
     assert readable(world) == world.source.truth()
     assert result.counts.read > 12
     assert len(world.parts()) == 2, "no other job was needed"
-    assert world.run_once().as_dict()["state"] == "UP_TO_DATE"
+    assert world.run_once().state_name == "UP_TO_DATE"
     world.sound()
 
 

@@ -60,7 +60,7 @@ def test_a_refused_rebuild_is_held_back_until_something_changes() -> None:
     jobs = len(world.parts())
     for _ in range(3):
         result = world.run_once()
-        assert (result.state, result.as_dict()["state"]) == (None, "HELD_BACK")
+        assert (result.state, result.state_name) == (None, "HELD_BACK")
         assert any("4 of 12 documents" in note for note in result.notes)
     world.edit(1)  # Nothing that would turn the scale.
     assert world.run_once().state is None
@@ -73,7 +73,7 @@ def test_a_transform_that_is_repaired_is_tried_at_once() -> None:
     world.transform(3)
     assert world.run_once().promoted
     assert indexed(world) == ALL
-    assert world.run_once().as_dict()["state"] == "UP_TO_DATE"
+    assert world.run_once().state_name == "UP_TO_DATE"
     world.sound()
 
 
@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_it_does_not_have_it_tried() -> None:
     assert page is not None
     missed = DependencyMissed(job="of Page", instances=(page.uuid,), want="a", missing=(str(REF),))
     world.ledger.events.append([missed])
-    assert world.run_once().as_dict()["state"] == "HELD_BACK"
+    assert world.run_once().state_name == "HELD_BACK"
     world.work()
     assert len(world.parts()) == jobs
     assert world.wanted("a").state is WantState.CANCELED
@@ -149,7 +149,7 @@ def test_documents_that_are_known_to_fail_hold_no_rebuild_off(change: str) -> No
     assert world.served != before
     assert indexed(world) == ALL - THIRD
     assert world.ledger.failures.count(REF) == 4
-    assert world.run_once().as_dict()["state"] == "UP_TO_DATE"
+    assert world.run_once().state_name == "UP_TO_DATE"
     world.sound()
 
 
@@ -189,7 +189,7 @@ def test_a_build_in_which_everything_fails_replaces_nothing() -> None:
     world.edit(poison=Poison.FAILS)
     world.taint()
     assert not world.run_once().promoted
-    assert world.run_once().as_dict()["state"] == "HELD_BACK"
+    assert world.run_once().state_name == "HELD_BACK"
     assert world.served == before
 
 

@@ -39,6 +39,7 @@ def adopt(
       instep adopt
       instep adopt Document --yes
     """
+    from instep.answers.results import adoption_answer
     from instep.app import load
     from instep.jobs.adoption import verdict
 
@@ -66,4 +67,4 @@ def adopt(
         else:
             out.line("Nothing was changed.")
 
-    out.result([each.as_dict() for each in found], show)
+    out.result([adoption_answer(each) for each in found], show)

@@ -144,6 +144,7 @@ def promote(
       instep promote Document --generation v2
       instep promote Document --generation ''        back to the one without a name
     """
+    from instep.answers.results import promotion_answer
     from instep.app import load
 
     done = load(project).promote(ref, generation, allow_deletes=allow_deletes, allow_empty=allow_empty, by=user_text())
@@ -158,7 +159,7 @@ def promote(
             f"{name} is read from now on: instance {id_text(done.instance)}. Before: {ref_text(done.ref, done.before)}."
         )
 
-    out.result(done.as_dict(), show)
+    out.result(promotion_answer(done), show)
 
 
 def history(

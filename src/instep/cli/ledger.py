@@ -126,6 +126,7 @@ def gc(
       instep gc --dry-run
       instep gc --keep 7d
     """
+    from instep.answers.results import garbage_answer
     from instep.app import load
 
     found = load(project).gc(keep=None if keep is None else timedelta(milliseconds=keep), dry_run=dry_run)
@@ -142,4 +143,4 @@ def gc(
         done = "Forgotten" if found.collected else "To be forgotten"
         out.line(f"{done}: {amount(len(found.instances), 'instance')}, {amount(len(found.wants), 'want')}.")
 
-    out.result(found.as_dict(), show)
+    out.result(garbage_answer(found), show)

@@ -43,6 +43,7 @@ def delete(
       instep namespace delete 42/9970
       instep namespace delete 42/9970 --yes --json
     """
+    from instep.answers.results import deletion_answer
     from instep.app import load
 
     opened, out = load(project), Output(as_json=as_json, quiet=quiet)
@@ -50,7 +51,7 @@ def delete(
         raise typer.Abort
     with out.progress() as progress:
         done = opened.delete_namespace(path, by=user_text(), progress=progress)
-    out.result(done.as_dict(), lambda: out.line(f"Namespace {done.scope} is deleted: {_amounts(done)}."))
+    out.result(deletion_answer(done), lambda: out.line(f"Namespace {done.scope} is deleted: {_amounts(done)}."))
     if any(scope.path.startswith(done.scope.path) for scope in opened.project.scopes):
         out.note(f"`namespaces:` still lists {done.scope} or one in it: the next run or want indexes it again.")
 

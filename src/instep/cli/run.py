@@ -124,7 +124,9 @@ def run(
 
 def finish(out: Output, results: Sequence[EntityResult]) -> None:
     """Show the results of a run, and leave with their exit code."""
-    out.result([each.as_dict() for each in results], lambda: _show(out, results))
+    from instep.answers.results import run_answer
+
+    out.result([run_answer(each) for each in results], lambda: _show(out, results))
     codes = [report(each.problem, as_json=False) for each in results if each.problem]
     if codes:
         raise typer.Exit(min(codes))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import TARGET, changed_parts, digest
@@ -59,19 +59,6 @@ class Inspection:
             f"; {amount(self.sampled, 'document')} read, cut and embedded again gave the same" if self.sampled else ""
         )
         return f"{self.same:,} of {amount(len(self.entries), 'document')} as in the source{rest}{sampled}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "documents": len(self.entries),
-            "rows": self.rows,
-            "same": self.same,
-            "changed": self.changed,
-            "gone": self.gone,
-            "new": self.new,
-            "damaged": self.damaged,
-            "sampled": self.sampled,
-            "unlike": self.unlike,
-        }
 
     def documents_of(self, claim: Claim) -> list[str]:
         return [each.document_id for each in decode_changes(claim.payload)]

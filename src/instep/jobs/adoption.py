@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from instep.domain.counts import Counts
 from instep.domain.events import InstanceTainted
@@ -55,20 +54,6 @@ class Adoption:
     def live(self) -> bool:
         """Whether the adopted index stays in use; else the next run builds a new one beside it."""
         return self.inspection is not None and self.why_not is None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "target": self.setup.target_name,
-            "alias": self.alias,
-            "physical": self.physical,
-            "owner": self.whose,
-            "live": self.live,
-            "rebuild": self.why_not,
-            "found": self.inspection.as_dict() if self.inspection else None,
-            "adopted": self.done,
-        }
 
 
 def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | None:

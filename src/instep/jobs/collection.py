@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from instep.domain.lineage import collectable, collectable_wants
 from instep.domain.refs import PartitionRef
@@ -38,17 +37,6 @@ class Garbage:
     @property
     def empty(self) -> bool:
         return not (self.instances or self.wants or self.jobs or self.slices)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "instances": list(self.instances),
-            "wants": list(self.wants),
-            "by_ref": self.by_ref,
-            "jobs": self.jobs,
-            "slices": self.slices,
-            "keep_ms": self.keep,
-            "collected": self.collected,
-        }
 
 
 def collect(ledger: Ledger, *, keep: int, losses: int = 0, dry_run: bool = False) -> Garbage:

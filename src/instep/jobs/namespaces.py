@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from instep.bus.bus import Bus
 from instep.domain.events import WantCanceled
@@ -57,15 +56,6 @@ class Deletion:
     @property
     def empty(self) -> bool:
         return not (self.partitions or self.keys or self.wanted or self.letters)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "namespace": str(self.scope),
-            "partitions": [str(each) for each in self.partitions],
-            "status_keys": list(self.keys),
-            "wanted": [str(each) for each in self.wanted],
-            "dead_letters": [str(each) for each in self.letters],
-        }
 
 
 def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bus) -> Deletion:

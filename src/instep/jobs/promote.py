@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from instep.domain.events import GenerationPromoted
 from instep.domain.instances import InstanceState
@@ -32,16 +31,6 @@ class Promotion:
     @property
     def changed(self) -> bool:
         return self.generation != self.before
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "before": self.before,
-            "changed": self.changed,
-            "instance": self.instance,
-            "physical": self.physical,
-        }
 
 
 def promote(

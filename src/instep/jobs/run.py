@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
@@ -72,23 +72,6 @@ class EntityResult:
         if self.state is None and self.damaged:
             return "DAMAGED"
         return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.plan.ref),
-            "generation": self.plan.generation,
-            "kind": str(self.plan.kind),
-            "state": self.state_name,
-            "job": self.job_id,
-            "counts": self.counts.as_dict(),
-            "unchanged": self.plan.found.counts.get("unchanged", 0),
-            "known_failures": self.plan.found.counts.get("known_failures", 0),
-            "seconds": round(self.seconds, 3),
-            "engine": self.engine,
-            "promoted": self.promoted,
-            "notes": list(self.notes),
-            "problem": str(self.problem) if self.problem else None,
-        }
 
     def followed_by(self, later: EntityResult) -> EntityResult:
         """One result for a job and a second one, which indexed the changes made during the first."""

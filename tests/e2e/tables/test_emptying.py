@@ -63,7 +63,7 @@ def test_deleting_the_last_rows_needs_permission(shop: QuickShop, ref: str, tabl
     done = shop.run(ref, full_refresh=True, allow_empty=True)[ref]
     assert (done.state, done.promoted) == (JobState.COMPLETED, True)
     assert shop.wrong(entity) == {}
-    assert shop.run(ref)[ref].as_dict()["state"] == "UP_TO_DATE"
+    assert shop.run(ref)[ref].state_name == "UP_TO_DATE"
 
 
 def test_promoting_an_empty_generation_needs_permission(shop: QuickShop) -> None:

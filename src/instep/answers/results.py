@@ -1,0 +1,163 @@
+"""Results of commands that change something: a run, a promotion, an adoption, a deletion, a collection."""
+
+from __future__ import annotations
+
+from instep.answers.answer import Answer, Ref, ScopeText
+from instep.answers.jobs import Counts
+from instep.entities.plan_request import Kind
+from instep.entities.setup import Inspection
+from instep.jobs import adoption, collection, namespaces, promote, run
+
+
+class Run(Answer):
+    """The result of a run for one partition."""
+
+    ref: Ref
+    generation: str
+    kind: Kind
+    state: str
+    job: str | None
+    counts: Counts
+    unchanged: int
+    known_failures: int
+    seconds: float
+    engine: str | None
+    promoted: bool
+    notes: tuple[str, ...]
+    problem: str | None
+
+
+def run_answer(found: run.EntityResult) -> Run:
+    planned = found.plan.found.counts
+    return Run(
+        ref=found.plan.ref,
+        generation=found.plan.generation,
+        kind=found.plan.kind,
+        state=found.state_name,
+        job=found.job_id,
+        counts=Counts.model_validate(found.counts),
+        unchanged=planned.get("unchanged", 0),
+        known_failures=planned.get("known_failures", 0),
+        seconds=round(found.seconds, 3),
+        engine=found.engine,
+        promoted=found.promoted,
+        notes=tuple(found.notes),
+        problem=str(found.problem) if found.problem else None,
+    )
+
+
+class Promotion(Answer):
+    """A promotion: readers of `ref` get `generation` now, and got `before`."""
+
+    ref: Ref
+    generation: str
+    before: str
+    changed: bool
+    instance: str
+    physical: str
+
+
+def promotion_answer(found: promote.Promotion) -> Promotion:
+    return Promotion.model_validate(found)
+
+
+class Inspected(Answer):
+    """Documents of an index that was inspected, by what became of them in the source."""
+
+    documents: int
+    rows: int
+    same: int
+    changed: int
+    gone: int
+    new: int
+    damaged: int
+    sampled: int
+    unlike: int
+
+
+class Adoption(Answer):
+    """An index that can be adopted, or was. `rebuild` is why it does not stay in use."""
+
+    ref: Ref
+    generation: str
+    target: str
+    alias: str
+    physical: str | None
+    owner: str
+    live: bool
+    rebuild: str | None
+    found: Inspected | None
+    adopted: bool
+
+
+def adoption_answer(found: adoption.Adoption) -> Adoption:
+    return Adoption(
+        ref=found.ref,
+        generation=found.generation,
+        target=found.setup.target_name,
+        alias=found.alias,
+        physical=found.physical,
+        owner=found.whose,
+        live=found.live,
+        rebuild=found.why_not,
+        found=_inspected(found.inspection) if found.inspection else None,
+        adopted=found.done,
+    )
+
+
+def _inspected(found: Inspection) -> Inspected:
+    return Inspected(
+        documents=len(found.entries),
+        rows=found.rows,
+        same=found.same,
+        changed=found.changed,
+        gone=found.gone,
+        new=found.new,
+        damaged=found.damaged,
+        sampled=found.sampled,
+        unlike=found.unlike,
+    )
+
+
+class Deletion(Answer):
+    """Partitions, status keys and requests that were deleted with a namespace."""
+
+    namespace: ScopeText
+    partitions: tuple[Ref, ...]
+    status_keys: tuple[str, ...]
+    wanted: tuple[Ref, ...]
+    dead_letters: tuple[Ref, ...]
+
+
+def deletion_answer(found: namespaces.Deletion) -> Deletion:
+    return Deletion(
+        namespace=found.scope,
+        partitions=tuple(found.partitions),
+        status_keys=tuple(found.keys),
+        wanted=tuple(found.wanted),
+        dead_letters=tuple(found.letters),
+    )
+
+
+class Garbage(Answer):
+    """Instances and wants that may be forgotten, or were, and how many jobs and slices."""
+
+    instances: tuple[str, ...]
+    wants: tuple[str, ...]
+    by_ref: dict[str, int]
+    jobs: int
+    slices: int
+    keep_ms: int
+    collected: bool
+
+
+def garbage_answer(found: collection.Garbage) -> Garbage:
+    return Garbage(
+        instances=found.instances,
+        wants=found.wants,
+        by_ref=found.by_ref,
+        jobs=found.jobs,
+        slices=found.slices,
+        keep_ms=found.keep,
+        collected=found.collected,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep.domain.discrepancies import Held
@@ -61,6 +61,7 @@ def grouped(found: list[Row]) -> dict[str, list[tuple[str, str]]]:
     return by_document
 
 
+@example(indexed=[("doc_a", "1", "x")], stored=[("doc_a", "1", "y")], same=False, size=1, known=True)
 @given(indexed=rows, stored=rows, same=st.booleans(), size=st.integers(1, 7), known=st.booleans())
 def test_differing_documents_are_found_with_their_stored_rows(
     indexed: list[Row], stored: list[Row], same: bool, size: int, known: bool

@@ -31,6 +31,12 @@ GROUPS: Final = {
     ),
     "postgres": (
         "ledger/test_postgres.py",
+        # Beside an object store, which is up in three seconds.
+        "ledger/test_bases.py",
+        "ledger/test_plans.py",
+        "ledger/test_state_files.py",
+        "cli/test_state_url.py",
+        "e2e/test_state_at_url.py",
         "bus/test_servers.py",
         "targets/postgres/",
         "queues/test_postgres",

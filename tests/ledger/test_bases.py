@@ -266,6 +266,19 @@ def test_an_outage_in_a_compaction_loses_nothing(store_place: StorePlace, s3: S3
     check(again)
 
 
+def test_a_base_that_was_just_written_is_left_to_its_writer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.ledger.bases._GRACE", 3_600.0)
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(6)))
+    ledger.documents.compact("one")
+    (before,) = place.names()
+    write(ledger, *(entry(number, "v2") for number in range(6)))
+    ledger.documents.compact("one")
+    assert len(place.names()) == 2
+    assert before in place.names()
+    check(ledger)
+
+
 def test_a_ledger_from_a_backup_and_its_state_may_be_of_different_times(store_place: StorePlace) -> None:
     place = store_place
     ledger = place.open()

@@ -22,7 +22,7 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
-from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of
+from instep.pipeline.engine.choice import EngineChoice, EngineName, choose, choose_for_table, choose_planning, cores_of
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
@@ -192,7 +192,7 @@ class Container:
     def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
         if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
             target = self._document_target(self.project.target_of(ref.entity))
-            setup = document_setup(self.project, ref.entity, target, self.spark)
+            setup = document_setup(self.project, ref.entity, target, self.spark, self.choose_planning)
             if setup.in_process and self._setting == "spark":
                 raise UserError(
                     f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
@@ -246,6 +246,10 @@ class Container:
             slow=setup.slow,
             known=known,
         )
+
+    def choose_planning(self, rows: int) -> tuple[EngineName, str]:
+        """The place to list and compare so many rows of a source, and the reason."""
+        return choose_planning(self._setting, rows, warm=self._lazy_spark_is_warm())
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""

@@ -33,7 +33,7 @@ class Change(Answer):
 class Plan(Answer):
     """The work of a run on one partition. `documents` (of a table: `rows`) are numbers by outcome, `changes` all of
     these with their reasons, if they are asked for. `digest` stands for everything that the plan is based on. `problem`
-    is why planning failed.
+    is why planning failed. `compared` says where a large source was compared with what is recorded, and why.
     """
 
     ref: Ref
@@ -54,6 +54,7 @@ class Plan(Answer):
     digest: str
     problem: str | None
     changes: tuple[Change, ...] | None = OPTIONAL
+    compared: str | None = OPTIONAL
     #: Documents or rows in all slices, if they were counted.
     units: int = HIDDEN
     #: Why a run would stop, with the option that allows it.
@@ -93,6 +94,7 @@ def plan_answer(plan: EntityPlan, *, explain: bool) -> Plan:
         changes=tuple(Change(action=each.action, uri=each.what, why=each.why) for each in found.changes)
         if explain
         else None,
+        compared=found.compared,
         units=plan.units,
         refusal=str(found.blocked) if found.blocked else None,
         error=plan.problem,

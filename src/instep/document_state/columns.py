@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from instep.domain.manifest import Action, DocumentChange, SourceDocument
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from instep.domain.jobs import SlicePlan
+    from instep.domain.planning import SliceSizing
 
 #: Rows that become Python objects at once, when a caller reads all of them.
 _AT_ONCE: Final = 10_000
@@ -66,6 +69,39 @@ class ListedColumns(_Rows[SourceDocument]):
         return ListedColumns(self.table.filter(pc.is_in(self.table["uri"], value_set=wanted)))
 
 
+class ListedElsewhere(Sequence[SourceDocument]):
+    """A listing of which only the number of documents is here: tasks have listed them."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    @overload
+    def __getitem__(self, at: int) -> SourceDocument: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[SourceDocument]: ...
+    def __getitem__(self, at: int | slice) -> NoReturn:
+        raise TypeError("these documents were listed in tasks")
+
+
+class ChangesElsewhere(Sequence[DocumentChange]):
+    """Changes that tasks have written, and read from there when they are asked for."""
+
+    def cut(self, sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
+        """Slices of these changes."""
+        raise NotImplementedError
+
+    def counts(self, name: str) -> Counter[str]:
+        """The number of times that each value of a column is there; of the action."""
+        raise NotImplementedError
+
+    def names(self) -> Iterator[str]:
+        """Names that tell these changes from others."""
+        raise NotImplementedError
+
+
 class ChangeColumns(_Rows[DocumentChange]):
     """Changes in columns (those of `DocumentChange`)."""
 
@@ -86,6 +122,27 @@ class ChangeColumns(_Rows[DocumentChange]):
         for start in range(0, len(self), _AT_ONCE):
             for batch in some.slice(start, _AT_ONCE).cast(pa.schema(plain)).combine_chunks().to_batches():
                 yield batch.serialize()
+
+
+def stream_of(changes: Sequence[DocumentChange]) -> bytes:
+    """Changes in columns, as a compressed stream of Arrow."""
+    import pyarrow as pa
+
+    assert isinstance(changes, ChangeColumns), "a plan in columns"
+    table: pa.Table = changes.table.combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def of_stream(data: bytes) -> ChangeColumns:
+    """The changes of such a stream."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(data) as reader:
+        return ChangeColumns(reader.read_all())
 
 
 def listed_columns(documents: Iterable[SourceDocument]) -> ListedColumns:

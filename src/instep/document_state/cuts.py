@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -52,6 +52,30 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
             )
             first = stop
     return slices
+
+
+def runs(portions: Iterable[pa.Table], sizing: SliceSizing, most: int) -> Iterator[tuple[ChangeColumns, int]]:
+    """The slices of one bucket, whose changes come in the order of their ids, with the work of each; `most` rows in
+    each, about. As `cut_columns` cuts them.
+    """
+    left: pa.Table | None = None
+    for portion in portions:
+        left = portion if left is None else pa.concat_tables([left, portion])
+        start, rows = 0, _rows(left, sizing)
+        ends = np.concatenate([[0], np.cumsum(rows)])
+        *whole, _ = _runs(0, left.num_rows, ends, most) if left.num_rows else [0]
+        for stop in whole:
+            yield _run(left, start, stop, ends, sizing)
+            start = stop
+        left = left.slice(start)
+    if left is not None and left.num_rows:
+        ends = np.concatenate([[0], np.cumsum(_rows(left, sizing))])
+        yield _run(left, 0, left.num_rows, ends, sizing)
+
+
+def _run(table: pa.Table, start: int, stop: int, ends: Numbers, sizing: SliceSizing) -> tuple[ChangeColumns, int]:
+    work = max(1, round(int(ends[stop] - ends[start]) * sizing.work_factor))
+    return ChangeColumns(table.slice(start, stop - start)), work
 
 
 def _order(table: pa.Table) -> Numbers:

@@ -27,7 +27,7 @@ RECORDED: Final = ("uri", "size", "version", "chunks")
 ENTRY: Final = ("document_id", "uri", "size", "document_hash")
 
 _TEXT: Final = pa.dictionary(pa.int8(), pa.string())
-_CHANGES: Final = pa.schema(
+CHANGES: Final = pa.schema(
     [
         pa.field("action", _TEXT),
         pa.field("document_id", pa.string()),
@@ -107,7 +107,7 @@ def difference(
     table, known = listed.table, recorded.columns
     aligned = table["uri"].equals(known["uri"])
     if aligned and not (failed or deleted) and _as_recorded(table, known):
-        return Difference(ChangeColumns(_CHANGES.empty_table()), len(known), 0, len(known), 0, 0)
+        return Difference(ChangeColumns(CHANGES.empty_table()), len(known), 0, len(known), 0, 0)
     entry = np.arange(len(known)) if aligned else _places(table["uri"], known["uri"])
     there, sizes = entry >= 0, _numbers(table["size"])
     of_entry = np.where(there, entry, 0)
@@ -262,7 +262,7 @@ def _assembled(parts: Sequence[_Part], recorded: Record, buckets: int) -> pa.Tab
         _coded([each.reason for each in parts], _REASONS),
         rows["locator"],
     ]
-    return pa.Table.from_arrays(columns, schema=_CHANGES)
+    return pa.Table.from_arrays(columns, schema=CHANGES)
 
 
 def _completed(ids: Column, uris: Column) -> Column:

@@ -96,13 +96,29 @@ def half_ids(slice_id: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredSlice:
+    """The place of a slice's changes in a file that a task has written, and the digest of these bytes. The file is
+    called after the digest of all of its own.
+    """
+
+    file: str
+    at: int
+    bytes: int
+    digest: str
+
+    @property
+    def place(self) -> dict[str, Any]:
+        return {"at": self.at, "bytes": self.bytes, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
 class SlicePlan:
     """A slice as planned: stored in the ledger and never computed again by a retry.
 
     `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning open-ended; `payload`
     holds the document changes (see `manifest.encode_changes`), or the bounds of rows (see `rows.encode_row_slice`;
-    `lower` and `upper` are '' then). Of a large plan there is no payload: `columns` gives the changes. `units` is 0 if
-    they were not counted before reading.
+    `lower` and `upper` are '' then). Of a large plan there is no payload: `columns` gives the changes, and `stored`
+    says where a task has written them, if one has. `units` is 0 if they were not counted before reading.
     """
 
     index: int
@@ -114,6 +130,7 @@ class SlicePlan:
     priority: int
     payload: bytes = b""
     columns: Callable[[], Sequence[DocumentChange]] | None = field(default=None, compare=False, repr=False)
+    stored: StoredSlice | None = field(default=None, compare=False, repr=False)
 
     @property
     def changes(self) -> Sequence[DocumentChange]:

@@ -100,7 +100,7 @@ class Found:
     its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though a build
     is due: it would fail as before. `target` is the watermark (ms) that the slices reach, if they have one. `lost` are
     losses that no user asked for. `left` is roughly the number of units left for later jobs. `warnings` are about rows
-    that a run does not see.
+    that a run does not see, and files that are lost. `compared` says where a large source was, and why.
     """
 
     kind: Kind
@@ -117,3 +117,4 @@ class Found:
     target: int | None = None
     lost: Loss = NO_LOSS
     left: int = 0
+    compared: str | None = None

@@ -8,10 +8,11 @@ file is called after the digest of its bytes, so the name that the ledger has te
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,13 @@ from instep.ledger.state_files import StateFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.document_state.pieces import PieceFiles
+
 _SUFFIX: Final = ".arrow"
+#: Of a list of pieces, each a file of its own.
+_LIST: Final = ".pieces"
+#: Of lists, and of the pieces in them.
+_FORM: Final = 1
 _NAME: Final = re.compile("[0-9a-f]{32}")
 #: Seconds for which a file that nothing names is left alone: its writer may be about to name it. No lease is longer.
 _GRACE: Final = 3_600.0
@@ -42,6 +49,9 @@ class BaseFiles:
         """
         import pyarrow as pa
 
+        pieces = self.pieces(name)
+        if pieces is not None:
+            return _whole(pieces)
         try:
             with self.files.whole(f"{name}{_SUFFIX}") as file:
                 _demand(file, name)
@@ -57,6 +67,35 @@ class BaseFiles:
         )
         return None
 
+    def pieces(self, name: str) -> PieceFiles | None:
+        """The pieces that a base is made of, by its list of them; None if it has none of a form that is known here."""
+        from instep.document_state.pieces import Piece, PieceFiles
+
+        if self.files.folder is None:
+            return None
+        try:
+            listed = (self.files.folder / f"{name}{_LIST}").read_bytes()
+        except OSError:
+            return None
+        if hashlib.blake2b(listed, digest_size=16).hexdigest() != name:
+            return None
+        form, pieces = json.loads(listed)
+        return PieceFiles(self.files.folder, tuple(Piece(*each) for each in pieces)) if form == _FORM else None
+
+    def write_pieces(self, batches: Iterable[pa.RecordBatch]) -> str:
+        """Write batches in the order of their ids as pieces, and return the name of the list of them. Only in a
+        folder, where tasks can map them.
+        """
+        from instep.document_state.pieces import write_pieces
+
+        assert self.files.folder is not None, "a folder"
+        listed = json.dumps([_FORM, write_pieces(self.files.folder, batches).pieces]).encode()
+        name = hashlib.blake2b(listed, digest_size=16).hexdigest()
+        with self.files.staged(uuid.uuid4().hex) as staged:
+            staged.file.write(listed)
+            staged.name = f"{name}{_LIST}"
+        return name
+
     def write(self, table: pa.Table) -> str:
         """Write a file, and return its name, which only the same bytes have. It is whole, or not there."""
         import pyarrow as pa
@@ -70,16 +109,33 @@ class BaseFiles:
         return name
 
     def remove_all_but(self, names: Collection[str]) -> None:
-        """Remove files that are not named, unless a process may be writing them. Their age is by their own clock: that
-        of the one that was written last.
+        """Remove files that are not named, nor pieces of these, unless a process may be writing them. Their age is by
+        their own clock: that of the one that was written last.
         """
+        kept = set(names)
+        for name in names:
+            if pieces := self.pieces(name):
+                kept.update(each.digest for each in pieces.pieces)
         with suppress(OSError, InstepError):
             there = self.files.written()
             newest = max(there.values(), default=0.0)
             for name, at in there.items():
                 stem = PurePath(name).stem
-                if _NAME.fullmatch(stem) and stem not in names and newest - at > _GRACE:
+                if _NAME.fullmatch(stem) and stem not in kept and newest - at > _GRACE:
                     self.files.remove(name)
+
+
+def _whole(pieces: PieceFiles) -> pa.Table | None:
+    from instep.document_state.pieces import StateLost
+    from instep.ledger.base_form import BASE
+
+    try:
+        return pieces.between("", "").select(list(BASE)).sort_by("uri")
+    except StateLost as error:
+        logging.getLogger("instep").warning(
+            "%s; the ledger has what was in it, and it is written anew after the next job", error
+        )
+        return None
 
 
 def _demand(file: Path, name: str) -> None:

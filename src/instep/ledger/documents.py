@@ -21,7 +21,11 @@ from instep.ledger.tables import documents, job_parts, jobs, manifests, slices
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
+
+    from instep.document_state.pieces import Recorded
 
 #: Entries that are fetched at once, and in columns.
 _TOGETHER: Final = 5_000
@@ -99,23 +103,67 @@ class Documents(Store):
     def _base(self, manifest: _Manifest) -> pa.Table | None:
         return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
 
-    def compact(self, instance: str) -> None:
-        """Write the instance's base file anew, if it has many documents and none, or one that much was written since.
-        A worker may write documents of it at the same time; then the file is not named.
+    def in_pieces(self, instance: str, into: Path, *, afresh: bool = False) -> Recorded:
+        """Files with what tasks need of all entries of an instance: those of its base, and in that folder what was
+        written since; or all, if it has no such base, or `afresh`.
+        """
+
+        def read(tx: Transaction) -> Recorded:
+            found = _manifest(tx, instance)
+            return self._in_pieces(tx, found._replace(base=None) if afresh else found, into)
+
+        return self._database.read_steadily(read)
+
+    def _in_pieces(self, tx: Transaction, manifest: _Manifest, into: Path) -> Recorded:
+        from instep.document_state.pieces import PIECE, PieceFiles, Recorded, write_pieces
+
+        base = None if self._bases is None or manifest.base is None else self._bases.pieces(manifest.base)
+        lost = base is not None and bool(base.missing())
+        if lost:
+            base = None
+        if base is not None and manifest.revision == manifest.base_revision:
+            return Recorded(base, PieceFiles(into, ()))
+        since = None if base is None else manifest.base_revision
+        later = write_pieces(into, _pages(tx, manifest.instance, PIECE, since=since))
+        return Recorded(base, later) if base is not None else Recorded(later, PieceFiles(into, ()), lost)
+
+    def compact(self, instance: str, *, in_pieces: bool = False) -> None:
+        """Write the instance's base anew, if it has many documents and none, or one that much was written since: one
+        file, or `in_pieces` for tasks. A worker may write documents of it at the same time; then it is not named.
         """
         if self._bases is None:
             return
+        in_pieces = in_pieces and self._bases.files.folder is not None
         manifest = self._database.read(lambda tx: _manifest(tx, instance))
-        base = self._base(manifest)
-        enough = _BASE_ROWS if base is None else max(_BASE_ROWS, base.num_rows) * _BASE_SHARE
-        if self._later(manifest, base) < enough and (base is None or current(base)):
+        pieces = None if manifest.base is None else self._bases.pieces(manifest.base)
+        if pieces is not None and not pieces.damaged():
+            rows: int | None = pieces.rows
+            outdated = not in_pieces
+        else:
+            base = self._base(manifest)
+            rows = None if base is None else base.num_rows
+            outdated = base is not None and (in_pieces or not current(base))
+        enough = _BASE_ROWS if rows is None else max(_BASE_ROWS, rows) * _BASE_SHARE
+        if self._later(manifest, rows) < enough and not outdated:
             return
-        now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
-        if now != manifest or rows is None:
-            return
-        name = self._bases.write(rows.sort_by("uri"))
-        self._name(manifest, name)
-        self._bases.remove_all_but(self._named())
+        name = self._written(self._bases, manifest, in_pieces=in_pieces)
+        if name is not None:
+            self._name(manifest, name)
+            self._bases.remove_all_but(self._named())
+
+    def _written(self, bases: BaseFiles, manifest: _Manifest, *, in_pieces: bool) -> str | None:
+        """The name of a new base; None if the manifest is another one by now, or an id does not fit into one."""
+        from instep.document_state.pieces import PIECE
+
+        instance = manifest.instance
+        if not in_pieces:
+            now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
+            return bases.write(rows.sort_by("uri")) if now == manifest and rows is not None else None
+
+        def written(tx: Transaction) -> str | None:
+            return bases.write_pieces(_pages(tx, instance, PIECE)) if _manifest(tx, instance) == manifest else None
+
+        return self._database.read_steadily(written)
 
     def _packed(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
         """The columns of a base; None if an id does not fit into one."""
@@ -123,7 +171,7 @@ class Documents(Store):
         return packed(_rows(tx, manifest.instance, BASE)) if merged is None else merged
 
     @reads
-    def _later(self, tx: Transaction, manifest: _Manifest, base: pa.Table | None) -> int:
+    def _later(self, tx: Transaction, manifest: _Manifest, base: int | None) -> int:
         """Documents that were written after the base, or all."""
         since = -1 if base is None else manifest.base_revision
         if since == manifest.revision:

@@ -13,15 +13,17 @@ Nothing but the plan is in it: its job is given up, and what is left to do is pl
 from __future__ import annotations
 
 import hashlib
+import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 from sqlalchemy import select
 
+from instep.document_state.columns import of_stream, stream_of
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import DocumentChange, changes_of, encode_changes
 from instep.domain.storable import pack, unpack
@@ -30,9 +32,6 @@ from instep.ledger.jobs import UNFINISHED
 from instep.ledger.state_files import StateFiles
 from instep.ledger.tables import jobs
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: A plan of so many documents is written to a file.
 _FILE_ROWS: Final = 50_000
@@ -63,9 +62,9 @@ class Plans(Store):
     def changes(self, payload: bytes) -> Sequence[DocumentChange]:
         """The changes of a slice with this payload. Raises `PlanLost`."""
         if payload.startswith(_ARROW):
-            return _decoded(payload)
+            return of_stream(payload)
         value = unpack(payload)
-        return _decoded(self._read(value)) if isinstance(value, dict) else changes_of(value)
+        return of_stream(self._read(value)) if isinstance(value, dict) else changes_of(value)
 
     def by_value(self, payload: bytes) -> bytes:
         """The payload of a slice that holds all that it has to do. Raises `PlanLost`."""
@@ -109,7 +108,7 @@ class Plans(Store):
 
 def payload_of(plan: SlicePlan) -> bytes:
     """The payload with which a slice is stored, if no file has its changes."""
-    return plan.payload if plan.columns is None else _encoded(plan.changes)
+    return plan.payload if plan.columns is None else stream_of(plan.changes)
 
 
 def _holds_all(payload: bytes) -> bool:
@@ -143,12 +142,15 @@ def _write(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Seque
 
 
 def _written(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Sequence[SlicePlan]:
+    slices = _taken_over(files, job_id, slices)
+    if all(each.columns is None for each in slices):
+        return slices
     whole, places, at = hashlib.blake2b(digest_size=16), dict[int, dict[str, Any]](), 0
     with files.staged(f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn") as staged:
         for number, each in enumerate(slices):
             if each.columns is None:
                 continue
-            data = _encoded(each.changes)
+            data = stream_of(each.changes)
             places[number] = {"at": at, "bytes": len(data), "digest": _digest(data)}
             at += staged.file.write(data)
             whole.update(data)
@@ -159,27 +161,22 @@ def _written(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Seq
     ]
 
 
-def _encoded(changes: Sequence[DocumentChange]) -> bytes:
-    import pyarrow as pa
-
-    from instep.document_state.columns import ChangeColumns
-
-    assert isinstance(changes, ChangeColumns), "a plan in columns"
-    table: pa.Table = changes.table.combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _decoded(data: bytes) -> Sequence[DocumentChange]:
-    import pyarrow as pa
-
-    from instep.document_state.columns import ChangeColumns
-
-    with pa.ipc.open_stream(data) as reader:
-        return ChangeColumns(reader.read_all())
+def _taken_over(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> list[SlicePlan]:
+    """The slices; of those that tasks have written, the files are copied to the job's."""
+    names: dict[str, str] = {}
+    found: list[SlicePlan] = []
+    for each in slices:
+        if each.stored is None:
+            found.append(each)
+            continue
+        if each.stored.file not in names:
+            file = Path(each.stored.file)
+            with files.staged(f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn") as staged, file.open("rb") as written:
+                shutil.copyfileobj(written, staged.file)
+                staged.name = names[each.stored.file] = f"{job_id}.{file.stem}{_SUFFIX}"
+        place = {"plan": names[each.stored.file], **each.stored.place}
+        found.append(replace(each, payload=pack(place), columns=None, stored=None))
+    return found
 
 
 def _digest(data: bytes) -> str:

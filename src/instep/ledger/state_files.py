@@ -30,6 +30,8 @@ class StateFiles(ABC):
 
     #: The folder or URL, fit to be shown.
     where: str
+    #: The folder that they are in, if it is one: what is in it can be mapped by others on this machine.
+    folder: Path | None = None
 
     @property
     @abstractmethod
@@ -99,6 +101,7 @@ class FolderFiles(StateFiles):
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
         self.where = str(folder)
+        self.folder = folder
         self._folder = folder
         self._shared = shared
 

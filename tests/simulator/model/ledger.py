@@ -371,7 +371,7 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return documents.columns(self._tables, instance, names)
 
-    def compact(self, instance: str) -> None:
+    def compact(self, instance: str, *, in_pieces: bool = False) -> None:
         """The model has nothing to compact."""
 
     def named(self, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:

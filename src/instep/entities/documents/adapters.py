@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
@@ -16,15 +16,26 @@ from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
 from instep.targets.document_target import DocumentTarget
 
+if TYPE_CHECKING:
+    from instep.pipeline.engine.corpus import SparkCorpus
+
 #: Number of documents that are read back before an index is served.
 SAMPLES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WayToPlan:
+    """The place to list and compare a source: in `tasks`, or in this process. `told` says so of a large one."""
+
+    tasks: SparkCorpus | None = None
+    told: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
     the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
-    index is served. `trial` asks an embedding service for one vector.
+    index is served. `trial` asks an embedding service for one vector. `way_to_plan` looks at the source, as it is now.
     """
 
     target: DocumentTarget
@@ -38,3 +49,4 @@ class DocumentAdapters(EntitySetup):
     rehearsal: Callable[[], str] | None = None
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None
+    way_to_plan: Callable[[], WayToPlan] = WayToPlan

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
-from instep.document_state.columns import FEW, ChangeColumns, ListedColumns, listed_columns
+from instep.document_state.columns import FEW, ChangeColumns, ChangesElsewhere, ListedColumns, listed_columns
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import as_named_now
 from instep.domain.instances import Instance, InstanceState, Reason
@@ -28,9 +29,14 @@ from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refu
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
+from instep.sources.tables.row_documents import RowDocuments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from instep.document_state.difference import Record
+    from instep.document_state.pieces import Recorded
+    from instep.pipeline.engine.corpus import SparkCorpus
 
 
 def compared(
@@ -91,6 +97,62 @@ def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> 
     return found, difference(found.documents, names, {}, complete=True, buckets=buckets, deleted=found.deleted)
 
 
+class _Seen:
+    """The source as seen from instances: listed in this process once, or in tasks for each."""
+
+    def __init__(self, setup: DocumentAdapters, ledger: Ledger, listing: Callable[[int], None] | None) -> None:
+        self._setup, self._ledger, self._listing = setup, ledger, listing
+        self.way = setup.way_to_plan()
+        self.warnings: list[str] = []
+
+    @cached_property
+    def _here(self) -> Listing:
+        return self._setup.source.list(self._listing)
+
+    def compared(
+        self, instance: str | None, failed: Mapping[str, str], *, buckets: int, retry_failures: bool = False
+    ) -> tuple[Listing, Difference]:
+        """See `compared`."""
+        if self.way.tasks is None:
+            return compared(self._ledger, instance, self._here, failed, buckets=buckets, retry_failures=retry_failures)
+        return self._in_tasks(self.way.tasks, instance, failed, buckets, retry_failures=retry_failures)
+
+    def left_out(self, instance: str, *, buckets: int) -> tuple[Listing, Difference]:
+        """See `left_out`."""
+        if self.way.tasks is None:
+            return left_out(self._ledger, instance, self._here, buckets=buckets)
+        return self._in_tasks(self.way.tasks, instance, {}, buckets)  # No row is renamed.
+
+    def versions(self) -> dict[str, str]:
+        """The version of each document."""
+        return {each.uri: each.version for each in self._here.documents}
+
+    def _in_tasks(
+        self,
+        tasks: SparkCorpus,
+        instance: str | None,
+        failed: Mapping[str, str],
+        buckets: int,
+        *,
+        retry_failures: bool = False,
+    ) -> tuple[Listing, Difference]:
+        def recording(folder: Path, afresh: bool) -> Recorded | None:
+            if instance is None:
+                return None
+            found = self._ledger.documents.in_pieces(instance, folder, afresh=afresh)
+            if afresh or found.lost:
+                self.warnings.append(
+                    "a file of what is recorded of its documents is lost or damaged: all of it was read from the ledger"
+                )
+            return found
+
+        assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
+        documents, changes = tasks.compared(
+            self._setup.source, recording, failed, buckets=buckets, retry_failures=retry_failures
+        )
+        return Listing(documents, []), changes
+
+
 def _tells_all(found: Listing) -> bool:
     """Whether what is not listed is gone."""
     return found.complete and found.exhaustive
@@ -117,6 +179,8 @@ def _seen_from(found: Listing, recorded: Record) -> Listing:
 
 def cut(changes: Difference, sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
     """Slices of these changes."""
+    if isinstance(changes.changes, ChangesElsewhere):
+        return changes.changes.cut(sizing, priority=priority)
     if not isinstance(changes.changes, ChangeColumns):
         return cut_documents(changes.changes, sizing, priority=priority)
     from instep.document_state.cuts import cut_columns
@@ -128,7 +192,9 @@ def counts_of(changes: Difference) -> dict[str, int]:
     """Number of documents by outcome, for display."""
     found = changes.changes
     actions = (
-        found.counts("action") if isinstance(found, ChangeColumns) else Counter(str(each.action) for each in found)
+        found.counts("action")
+        if isinstance(found, ChangeColumns | ChangesElsewhere)
+        else Counter(str(each.action) for each in found)
     )
     return {
         "new": actions[Action.INSERT],
@@ -143,6 +209,8 @@ def counts_of(changes: Difference) -> dict[str, int]:
 def state_of(changes: Difference) -> list[str]:
     """The facts that tell this plan from others, for its digest."""
     found = changes.changes
+    if isinstance(found, ChangesElsewhere):
+        return list(found.names())
     if not isinstance(found, ChangeColumns):
         return ["\0".join((each.action, each.uri, str(each.size), each.version)) for each in found]
     state = hashlib.sha256()
@@ -179,12 +247,12 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     """See `EntitySetup.find`."""
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
-    found = setup.source.list(request.listing)
+    seen = _Seen(setup, ledger, request.listing)
     base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
-    found, changes = compared(ledger, base, found, failed, buckets=setup.buckets, retry_failures=retry)
+    found, changes = seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
     if kind is Kind.REFRESH and not changes.changes:
         why = wanted_as_of_now(request, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
@@ -192,14 +260,14 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     held_back = None
     if (kind is Kind.FIRST_BUILD or (kind is Kind.REBUILD and checkpoint)) and not request.asked():
-        held_back = _would_fail_again(setup, checkpoint, request.current, found, ledger)
+        held_back = _would_fail_again(setup, checkpoint, request.current, seen, ledger)
         if held_back:
             kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
     blocked, lost = None, 0
     if kind is Kind.REFRESH:
         blocked, lost = _blocked(setup, changes, found, request), changes.lost
     elif kind is Kind.REBUILD and checkpoint:
-        blocked, lost = _left_out(setup, checkpoint, found, request)
+        blocked, lost = _left_out(setup, checkpoint, seen, request)
     slices: Sequence[SlicePlan] = []
     if kind is not Kind.NOTHING:
         sizing = replace(setup.sizing, asked=request.settings().slice_rows)
@@ -213,9 +281,11 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         changes=PlannedChanges(changes.changes),
         state=state_of(changes),
         problems=found.problems,
+        warnings=seen.warnings,
         blocked=blocked,
         held_back=held_back,
         lost=Loss(units=lost),
+        compared=seen.way.told,
     )
 
 
@@ -227,7 +297,7 @@ def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
 
 
 def _would_fail_again(
-    setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, found: Listing, ledger: Ledger
+    setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, seen: _Seen, ledger: Ledger
 ) -> str | None:
     """The reason why a build would be refused as the last one was, made in the same way, if all documents fail again
     that have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is
@@ -238,7 +308,7 @@ def _would_fail_again(
     last = ledger.instances.get(current.previous) if current.previous else None
     if last is None or changed_parts(setup.fingerprint, last.fingerprint or {}):
         return None
-    listed = {each.uri: each.version for each in found.documents}
+    listed = seen.versions()
     if not listed:
         return "the source is empty, and what is served stays" if checkpoint else None
     failures = ledger.failures.versions(setup.ref, current.generation)
@@ -285,13 +355,13 @@ def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, g
 
 
 def _left_out(
-    setup: DocumentAdapters, checkpoint: Checkpoint, found: Listing, request: PlanRequest
+    setup: DocumentAdapters, checkpoint: Checkpoint, seen: _Seen, request: PlanRequest
 ) -> tuple[Refusal | None, int]:
     """The delete guard of a rebuild: documents that are not listed would be left out and no longer be served. Returns
     the refusal, and the number of such documents.
     """
     options = request.options
-    found, changes = left_out(request.ledger, checkpoint.instance, found, buckets=setup.buckets)
+    found, changes = seen.left_out(checkpoint.instance, buckets=setup.buckets)
     if not found.complete and not options.allow_deletes:
         return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
     if changes.gone and not found.exhaustive and not options.allow_deletes:
@@ -306,7 +376,7 @@ def _left_out(
 def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
     failed = ledger.failures.versions(part.ref, part.generation)
-    _, changes = compared(ledger, part.instance, setup.source.list(None), failed, buckets=part.buckets)
+    _, changes = _Seen(setup, ledger, None).compared(part.instance, failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []

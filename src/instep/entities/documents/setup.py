@@ -79,7 +79,7 @@ class DocumentSetup(DocumentAdapters):
                 raise Transient(f"{hosts[change.document_id]} does not find {change.uri}, which is there")
 
     def compact(self, part: JobPart, ledger: Ledger) -> None:
-        ledger.documents.compact(part.instance)
+        ledger.documents.compact(part.instance, in_pieces=self.way_to_plan().tasks is not None)
 
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
         return self.target.kind == "transactional" and promotion_checks.as_recorded(self, part, ledger)

@@ -9,11 +9,13 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
+from instep.document_state.columns import FEW
 from instep.domain.fingerprint import TARGET
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
+from instep.entities.documents.adapters import WayToPlan
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.sources import document_source, limits_of, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
@@ -23,10 +25,11 @@ from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
+from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project.targets import in_process
-from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.tables.row_documents import PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget
 
@@ -35,8 +38,16 @@ _ANSWER_SECONDS: Final = 60.0
 _LATE_SECONDS: Final = 5.0
 
 
-def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
-    """The entity's setup. Imports neither a heavy library nor its transform."""
+def document_setup(
+    project: Project,
+    name: str,
+    target: DocumentTarget,
+    spark: Sessions,
+    planning: Callable[[int], tuple[EngineName, str]] = lambda rows: ("inline", ""),
+) -> DocumentSetup:
+    """The entity's setup. Imports neither a heavy library nor its transform. `planning` chooses where so many rows are
+    planned.
+    """
     entity = project.entities[name]
     assert isinstance(entity, DocumentEntity), "asked for documents"
     source = document_source(project, name, spark)
@@ -68,7 +79,22 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
             transform=transform(),
         )
 
+    def way_to_plan() -> WayToPlan:
+        if not (isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable)):
+            return WayToPlan()
+        rows = source.table.count()
+        engine, why = planning(rows)
+        if engine == "inline":
+            return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
+        from instep.pipeline.engine.corpus import SparkCorpus
+
+        corpus = SparkCorpus(spark, project.state_dir / "planning")
+        if unseen := corpus.unseen(project.places_of_tasks):
+            return WayToPlan(told=f"compared in this process: {unseen.what}")
+        return WayToPlan(corpus, f"compared on Spark: {why}")
+
     return DocumentSetup(
+        way_to_plan=way_to_plan,
         ref=PartitionRef(name),
         source=source,
         source_text=source_text(entity, source),

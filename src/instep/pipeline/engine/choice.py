@@ -25,6 +25,9 @@ SPARK_START_SECONDS = 8.0
 TABLE_ROWS_PER_CORE = 250_000.0
 #: How much slower we take an embedder to be that is no hashing, before it was measured: 180 texts a second and core.
 SLOWER = 100
+#: Rows from which they are listed and compared on Spark; and where it has to be started for that.
+SPARK_PLANS = 500_000
+COLD_SPARK_PLANS = 2_000_000
 #: Threads share one interpreter: past this many cores more of them do not help.
 INLINE_CORES = 2
 #: What we take a cluster to have when its master does not say.
@@ -126,3 +129,11 @@ def choose(
         return chosen("spark", "a Spark session is there already")
     estimate = f"about {inline:.1f} s inline, about {spark:.1f} s on Spark with its start"
     return chosen("inline", estimate) if inline < spark else chosen("spark", estimate)
+
+
+def choose_planning(configured: Literal["auto", "inline", "spark"], rows: int, *, warm: bool) -> tuple[EngineName, str]:
+    """The place to list and compare so many rows, and the reason."""
+    least = SPARK_PLANS if warm or configured == "spark" else COLD_SPARK_PLANS
+    if configured == "inline":
+        return "inline", "the project says `engine: inline`"
+    return ("spark" if rows >= least else "inline"), f"about {rows:,} rows; from {least:,} on it is done on Spark"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from instep.error_transport import explained, packed
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.session import LazySpark
@@ -27,12 +27,8 @@ from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcom
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: How often a running wave is asked how far it is, in seconds. A small one ends before that, and is not held up.
-POLL_SECONDS = 0.5
 #: A wave of so much work (rows, for tables) comes before larger ones that run beside it (`pools.xml`).
 SHORT_WORK = 200_000
-#: How long a cancelled wave is waited for.
-CANCEL_SECONDS = 10.0
 
 
 class SparkEngine:
@@ -191,31 +187,4 @@ class _Progress:
 
 
 def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Progress) -> pa.Table:
-    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C."""
-    group = f"instep-{uuid.uuid4().hex}"
-    answer: list[pa.Table] = []
-    failed: list[BaseException] = []
-    done = threading.Event()
-
-    def body() -> None:
-        try:
-            with sparkapi.grouped(session, group, pool="short" if wave.work <= SHORT_WORK else "long"):
-                answer.append(frame.toArrow())
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=body, name="spark-wave", daemon=True).start()
-    try:
-        while not done.wait(POLL_SECONDS):
-            with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
-                progress.look(*sparkapi.tasks_done(session, group))
-    except BaseException:
-        if sparkapi.cancel_group(session, group):
-            done.wait(CANCEL_SECONDS)
-        raise
-    if failed:
-        raise failed[0]
-    progress.look(1, 1)
-    return answer[0]
+    return answer(session, frame, pool="short" if wave.work <= SHORT_WORK else "long", look=progress.look)

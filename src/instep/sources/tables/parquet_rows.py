@@ -47,11 +47,11 @@ class _File:
                 yield from file.iter_batches(rows, row_groups=[group], columns=there)
         except (OSError, pa.ArrowException) as error:
             where = shown(self.listed.path)
-            if self._stands():
+            if self.stands():
                 raise UserError(f"it cannot be read: {error}", where=where) from None
             raise Transient(f"{where} has changed while it was read") from None
 
-    def _stands(self) -> bool:
+    def stands(self) -> bool:
         """Whether it is still the file that was listed."""
         try:
             info = self.folder.fs.info(self.listed.path)
@@ -86,17 +86,39 @@ class ParquetRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         files = self._files()
         types = self._types(files, columns)
-        known = [*columns.key, *filter(None, (columns.version, columns.deleted))]
         for file in files:
-            usual = file.text_bytes(columns.text)
             for group in range(file.footer.num_row_groups):
-                # Text is read only where nothing else tells whether a row has changed.
-                if _versions_are_known(file.footer.row_group(group), columns):
-                    for batch in file.batches(group, known, _BATCH_ROWS):
-                        yield self._listed(_undeleted(batch, columns), columns, types, usual)
-                else:
-                    for batch in file.batches(group, columns.named, _batch_rows(usual)):
-                        yield self._listed(_undeleted(batch, columns), columns, types, None)
+                yield from self._listed_group(file, group, columns, types)
+
+    def count(self) -> int:
+        """The number of rows, deleted ones among them, by the footers."""
+        return sum(each.footer.num_rows for each in self._files())
+
+    def portions(self, columns: DocumentColumns, most: int) -> list[ParquetPortion]:
+        """Row groups that lie together, of about so many rows, for tasks that list them."""
+        files = self._files()
+        types = self._types(files, columns)
+        found: list[ParquetPortion] = []
+        for each in files:
+            rows = [each.footer.row_group(at).num_rows for at in range(each.footer.num_row_groups)]
+            found += [
+                ParquetPortion(self, each.folder.fs, each.listed, groups, columns, types)
+                for groups in _together(rows, most)
+            ]
+        return found
+
+    def _listed_group(
+        self, file: _File, group: int, columns: DocumentColumns, types: Mapping[str, ColumnType]
+    ) -> Iterator[pa.RecordBatch]:
+        usual = file.text_bytes(columns.text)
+        # Text is read only where nothing else tells whether a row has changed.
+        if _versions_are_known(file.footer.row_group(group), columns):
+            known = [*columns.key, *filter(None, (columns.version, columns.deleted))]
+            for batch in file.batches(group, known, _BATCH_ROWS):
+                yield self._listed(_undeleted(batch, columns), columns, types, usual)
+        else:
+            for batch in file.batches(group, columns.named, _batch_rows(usual)):
+                yield self._listed(_undeleted(batch, columns), columns, types, None)
 
     def _listed(
         self, rows: pa.RecordBatch, columns: DocumentColumns, types: Mapping[str, ColumnType], usual: int | None
@@ -198,6 +220,44 @@ class ParquetRows:
         demand(columns.named, list(found), self.text)
         demand_types(columns, found, self.text)
         return found
+
+
+@dataclass(frozen=True)
+class ParquetPortion:
+    """Row groups of a file, for a task: implements `row_documents.Portion`."""
+
+    table: ParquetRows
+    fs: Any
+    file: Listed
+    groups: Sequence[int]
+    columns: DocumentColumns
+    types: Mapping[str, ColumnType]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "table": ParquetRows(self.table.path)}  # Without the footers of all files.
+
+    def listed(self) -> Iterator[pa.RecordBatch]:
+        try:
+            footer = pq.read_metadata(self.file.path, filesystem=self.fs)
+        except (OSError, pa.ArrowException) as error:
+            raise Transient(f"{shown(self.file.path)} cannot be read any more: {error}") from None
+        file = _File(Folder("", self.fs, ()), self.file, footer)
+        if not file.stands():
+            raise Transient(f"{shown(self.file.path)} has changed while it was read")
+        for group in self.groups:
+            yield from self.table._listed_group(file, group, self.columns, self.types)
+
+
+def _together(rows: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Places that follow each other, of at most so many rows if there is more than one."""
+    here: list[int] = []
+    for at, count in enumerate(rows):
+        if here and sum(rows[each] for each in here) + count > most:
+            yield here
+            here = []
+        here.append(at)
+    if here:
+        yield here
 
 
 def _kind(stored: pa.DataType) -> ColumnType | None:  # noqa: PLR0911 - one return for each type

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.columns import ColumnType, TypeName
@@ -47,6 +47,24 @@ class RowTable(Protocol):
         """Read the rows with these keys, and perhaps others, a few megabytes at once: the columns of the key; the
         version as it is stored, and the title, as far as there are columns for them; the text. Title and text as bytes.
         """
+
+
+class Portion(Protocol):
+    """Some rows of a table. Picklable: a task lists them."""
+
+    def listed(self) -> Iterator[pa.RecordBatch]:
+        """As `RowTable.listed`."""
+
+
+@runtime_checkable
+class PortionedTable(RowTable, Protocol):
+    """A table whose rows tasks can list, each some of them."""
+
+    def count(self) -> int:
+        """The number of rows, about, without reading them."""
+
+    def portions(self, columns: DocumentColumns, most: int) -> Sequence[Portion]:
+        """All rows, in portions of so many, about."""
 
 
 def selection(keys: Sequence[Key] = ()) -> Selection:
@@ -113,20 +131,28 @@ class RowDocuments:
         """Everything, sorted by URI. Rows that share a key, or have none, are one document that cannot be read."""
         import pyarrow as pa
 
-        from instep.sources.tables.rows import row_uris
-
-        columns: list[tuple[str, pa.DataType]] = [("uri", pa.string()), ("version", pa.string()), ("size", pa.int64())]
-        schema = pa.schema(columns)
         found, rows = [], 0
         for batch in self.table.listed(self.columns):
-            *keys, versions, sizes = batch.columns
-            found.append(pa.RecordBatch.from_arrays([row_uris(self.entity, keys), versions, sizes], schema=schema))
+            found.append(self.named(batch))
             rows += batch.num_rows
             if progress:
                 progress(rows)
-        listed = [pa.Table.from_batches(found, schema).combine_chunks()]
+        listed = [pa.Table.from_batches(found, named_schema()).combine_chunks()]
         found.clear()
-        return Listing(self._documents(_sorted(listed.pop())), [])
+        return Listing(self.documents(listed), [])
+
+    def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as a table lists them, with the URIs that their keys give them (`named_schema`)."""
+        from instep.sources.tables.rows import row_uris
+
+        *keys, versions, sizes = batch.columns
+        return batch.from_arrays([row_uris(self.entity, keys), versions, sizes], schema=named_schema())
+
+    def documents(self, rows: MutableSequence[pa.Table]) -> ListedColumns:
+        """The documents of one table of rows, which is taken out of the list: it may be large. All rows with one URI
+        are in it.
+        """
+        return self._documents(_sorted(rows.pop()))
 
     def _documents(self, ordered: pa.Table) -> ListedColumns:
         import numpy as np
@@ -196,3 +222,10 @@ class RowDocuments:
             return answer
         shown = (title or b"").decode(errors="replace") if self.columns.title else None
         return Content(data, len(data), version, shown, text=True)
+
+
+def named_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    columns: list[tuple[str, pa.DataType]] = [("uri", pa.string()), ("version", pa.string()), ("size", pa.int64())]
+    return pa.schema(columns)

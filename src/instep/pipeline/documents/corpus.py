@@ -1,0 +1,179 @@
+"""The work of tasks that plan a corpus on Spark: list rows, compare a part of them, cut a bucket of the changes.
+
+Parts are ranges of document ids (`document_state.parts`), so that what belongs to one part is found without the others,
+and the changes of all parts, one part after the other, are in the order of their ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.document_state.columns import ChangeColumns, stream_of
+from instep.document_state.cuts import runs
+from instep.document_state.difference import ENTRY, RECORDED, Record, difference
+from instep.document_state.parts import bounds, part_numbers
+from instep.document_state.pieces import Recorded, read_whole, write_whole
+from instep.domain.manifest import Action, Difference
+from instep.domain.planning import SliceSizing
+from instep.sources.tables.row_documents import Portion, RowDocuments, named_schema
+
+#: A listed row; of a part alone, so that a task comes to it: without a URI.
+LISTED: Final = pa.unify_schemas([pa.schema([("part", pa.int32())]), named_schema()])
+#: The numbers of a `Difference`.
+SUMS: Final = ("unchanged", "known_failures", "recorded", "gone", "lost")
+#: What was found in a part, and the file that has its changes.
+FOUND: Final = pa.schema(
+    dict.fromkeys(("part", "listed", *SUMS, *map(str, Action)), pa.int64())
+    | dict.fromkeys(("file", "buckets"), pa.string())
+)
+#: A slice, and its place in the file that has its changes.
+CUT: Final = pa.schema(
+    dict.fromkeys(("bucket", "units", "work", "at", "bytes"), pa.int64())
+    | dict.fromkeys(("first", "digest", "file"), pa.string())
+)
+CHANGES: Final = ".changes"
+PLAN: Final = ".plan"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares the rows of a table with what is recorded of its documents. Picklable: its methods run in tasks.
+
+    `failed` has the failures of each part, as `difference` takes them.
+    """
+
+    source: RowDocuments
+    recorded: Recorded | None
+    failed: Mapping[int, Mapping[str, str]]
+    parts: int
+    buckets: int
+    retry_failures: bool
+    folder: Path
+
+    def listed(self, portions: Iterable[Portion]) -> Iterator[pa.RecordBatch]:
+        """Batches of `LISTED`."""
+        for portion in portions:
+            for batch in portion.listed():
+                rows = self.source.named(batch)
+                uris: Any = pa.chunked_array([rows.column(0)])
+                parts = pa.array(part_numbers(uris, self.parts))
+                yield pa.RecordBatch.from_arrays([parts, *rows.columns], schema=LISTED)
+
+    def compared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Compare whole parts: batches of `LISTED` become one row of `FOUND` for each."""
+        listed = (pa.RecordBatch.from_arrays(each.columns, schema=LISTED) for each in batches)
+        rows = pa.Table.from_batches(listed, LISTED)
+        for part in np.unique(rows["part"].to_numpy()).tolist():
+            here: Any = rows.filter(pc.equal(rows["part"], pa.scalar(part, pa.int32())))
+            yield self._part(part, here.filter(pc.is_valid(here["uri"])).drop_columns("part"))
+
+    def _part(self, part: int, rows: pa.Table) -> pa.RecordBatch:
+        listed = self.source.documents([rows.cast(named_schema()).combine_chunks()])
+        found = difference(
+            listed,
+            self._record(part),
+            self.failed.get(part, {}),
+            complete=True,
+            buckets=self.buckets,
+            retry_failures=self.retry_failures,
+        )
+        file, buckets = self._written(found)
+        assert isinstance(found.changes, ChangeColumns), "compared in columns"
+        actions = found.changes.counts("action")
+        values: list[Any] = [part, len(listed), *(getattr(found, name) for name in SUMS)]
+        values += [*(actions[str(each)] for each in Action), file, buckets]
+        return pa.RecordBatch.from_pylist([dict(zip(FOUND.names, values, strict=True))], FOUND)
+
+    def _record(self, part: int) -> Record:
+        if self.recorded is None:
+            return Record.nothing()
+        entries = self.recorded.between(*bounds(part, self.parts))
+
+        def named(uris: pa.Array[Any]) -> pa.Table:
+            return entries.filter(pc.is_in(entries["uri"], value_set=uris)).select(ENTRY)
+
+        return Record(entries.select(RECORDED), named)
+
+    def _written(self, found: Difference) -> tuple[str, str]:
+        """The name of the file of a part's changes, by bucket and id, a batch for each bucket; and these buckets."""
+        assert isinstance(found.changes, ChangeColumns), "compared in columns"
+        table = found.changes.table
+        if not table.num_rows:
+            return "", ""
+        table = table.sort_by([("bucket", "ascending"), ("document_id", "ascending")]).combine_chunks()
+        numbers = table["bucket"].to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        (whole,) = table.to_batches()
+        batches = [whole.slice(start, stop - start) for start, stop in pairwise(starts)]
+        name = write_whole(self.folder, CHANGES, *batches)
+        return name, " ".join(str(numbers[start]) for start in starts[:-1])
+
+
+class PartFile(NamedTuple):
+    """A file of changes of a part, and the bucket of each of its batches."""
+
+    name: str
+    buckets: Sequence[int]
+
+    def read(self, folder: Path) -> pa.Table:
+        return read_whole(folder, self.name, CHANGES).read_all()
+
+    def bucket(self, folder: Path, bucket: int) -> pa.Table:
+        """The changes of a bucket: of all readers of the file only `read` looks whether it is whole."""
+        mapped = pa.memory_map(str(folder / f"{self.name}{CHANGES}"))
+        return pa.Table.from_batches([pa.ipc.open_file(mapped).get_batch(self.buckets.index(bucket))])
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Cuts the changes of buckets into slices of about `most` rows. Picklable: a task does a bucket."""
+
+    files: Sequence[PartFile]
+    sizing: SliceSizing
+    most: int
+    folder: Path
+
+    def cut(self, bucket: int) -> pa.RecordBatch:
+        """Write the slices of a bucket into a file; a row of `CUT` for each."""
+        portions = (each.bucket(self.folder, bucket) for each in self.files if bucket in each.buckets)
+        torn = self.folder / uuid.uuid4().hex
+        found: list[dict[str, Any]] = []
+        whole, at = hashlib.blake2b(digest_size=16), 0
+        try:
+            with torn.open("wb") as file:
+                for changes, work in runs(portions, self.sizing, self.most):
+                    data = stream_of(changes)
+                    first = changes.table["document_id"][0].as_py()
+                    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+                    found.append({"bucket": bucket, "units": len(changes), "work": work, "at": at, "first": first})
+                    found[-1] |= {"bytes": len(data), "digest": digest}
+                    at += file.write(data)
+                    whole.update(data)
+                file.flush()
+                os.fsync(file.fileno())
+            name = f"{whole.hexdigest()}{PLAN}"
+            torn.rename(self.folder / name)
+        except BaseException:
+            with suppress(OSError):
+                torn.unlink()
+            raise
+        return pa.RecordBatch.from_pylist([{**each, "file": name} for each in found], CUT)
+
+
+def counts_of(found: pa.Table) -> Counter[str]:
+    """The sums of what was found in all parts."""
+    sums = {each.name: pc.sum(found[each.name]).as_py() or 0 for each in FOUND if pa.types.is_integer(each.type)}
+    return Counter({name: int(value) for name, value in sums.items() if name != "part"})

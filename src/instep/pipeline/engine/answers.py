@@ -1,0 +1,55 @@
+"""The answer of a Spark job that is small, watched while the job runs."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from instep.pipeline.engine import sparkapi
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How often a running job is asked how far it is, in seconds. A small one ends before that, and is not held up.
+POLL_SECONDS = 0.5
+#: How long a cancelled job is waited for.
+CANCEL_SECONDS = 10.0
+
+
+def answer(
+    session: SparkSession, frame: DataFrame, *, pool: str, look: Callable[[int, int], None] = lambda done, tasks: None
+) -> pa.Table:
+    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C. `look` is told how many of
+    how many tasks are done.
+    """
+    group = f"instep-{uuid.uuid4().hex}"
+    found: list[pa.Table] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def body() -> None:
+        try:
+            with sparkapi.grouped(session, group, pool=pool):
+                found.append(frame.toArrow())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=body, name="spark-wave", daemon=True).start()
+    try:
+        while not done.wait(POLL_SECONDS):
+            with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
+                look(*sparkapi.tasks_done(session, group))
+    except BaseException:
+        if sparkapi.cancel_group(session, group):
+            done.wait(CANCEL_SECONDS)
+        raise
+    if failed:
+        raise failed[0]
+    look(1, 1)
+    return found[0]

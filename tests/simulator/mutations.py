@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
 
+from instep.bus.bus import Inbox, Message
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.retries import halves as halves_of
@@ -21,6 +23,8 @@ from instep.jobs import wave, worker
 from instep.jobs.wave import WaveRunner
 from instep.jobs.worker import Worker
 from instep.ledger.sweep import Swept
+from instep.requests import messages
+from instep.requests.messages import Messages
 from tests.simulator.model import leases, moves, parts, recovery, slices
 from tests.simulator.model.tables import Tables
 
@@ -86,6 +90,23 @@ def complete_without_the_fence(patch: Patch) -> None:
 
     original = slices.complete
     patch.setattr(slices, "complete", complete)
+
+
+@seeded_bug
+def a_message_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
+    store = Messages._store
+
+    def first(self: Messages, inbox: Inbox, message: Message) -> None:
+        inbox.ack(message)
+        store(self, inbox, message)
+
+    patch.setattr(Messages, "_store", first)
+
+
+@seeded_bug
+def a_message_that_is_delivered_twice_makes_two_wants(patch: Patch) -> None:
+    drawn = Random(1)
+    patch.setattr(messages, "uuid5", lambda *_: f"{drawn.getrandbits(64):x}")
 
 
 @seeded_bug

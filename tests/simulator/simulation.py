@@ -34,6 +34,7 @@ from .documents import WRONG, Source
 from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, Weather, World
 from .relations import Relations
+from .requests import Requests
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .status_keys import SimStatusKeys
 from .target import SimTarget
@@ -178,6 +179,7 @@ class Simulation:
         self.needed = NEEDED
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 10_000.0))
+        self._requests = Requests(names, seed)
         self.processes: list[Process] = []
         self._checker = Checker(self.world, self.ledger, self.target, self.sources, relations.upstream, timing)
         self._quiet = False
@@ -295,6 +297,9 @@ class Simulation:
             self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed, self._relations.generations
         )
         self._spawn("users", lambda: users.live(self._operator.sleep, lambda: scheduler.now > until))
+        if self._requests.some:
+            self._spawn("publisher", lambda: self._publish(until))
+            self._spawn("takers", lambda: self._take_requests(until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
         for process in self.processes:
@@ -304,7 +309,12 @@ class Simulation:
         scheduler.run(lambda: all(each.over for each in self.processes), deadline=scheduler.now + QUIET)
         self._checker.at_rest(self.processes)
         self._settle()
+        if self._requests.some:
+            self._requests.redeliver()
+            self._requests.take(self.ledger)
         self._mend()
+        if self._requests.some:
+            self.world.broken += self._requests.unanswered(self.ledger)
         # What was delivered late may have left something; any worker's sweep takes it away.
         scheduler.now += self._timing.stale + self._timing.grace
         self.ledger.sweep()
@@ -388,6 +398,22 @@ class Simulation:
             name = random.choice(list(self.sources))
             built = [each.generation for each in self.ledger.checkpoints.of_partition(self._refs[name])]
             self.start_promotion(name, random.choice(built if len(built) > 1 else generations))
+
+    def _publish(self, until: float) -> None:
+        scheduler = self._scheduler
+        self._requests.publish(self._operator.sleep, self.ledger.now, lambda: scheduler.now > until)
+
+    def _take_requests(self, until: float) -> None:
+        """Processes that store messages; the next one begins when one has died."""
+        random, scheduler = self._requests.random, self._scheduler
+        while scheduler.now < until:
+            process = Process("requests", "nowhere", scheduler)
+            port = cast(Ledger, Port(self.ledger, "ledger", process, self.world))
+            process.start(partial(self._requests.take, port))
+            while not process.over:
+                self._operator.sleep(1_000)
+            self.world.broken += self._requests.lost(self.ledger)
+            self._operator.sleep(random.choice((5_000, 60_000)))
 
     def _change_transform(self) -> None:
         """Now and then to one that is wrong, and from that to a good one again."""

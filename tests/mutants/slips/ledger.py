@@ -214,7 +214,7 @@ MUTANTS = [
     Mutant(
         "a base file that a writer may be about to name is removed",
         "ledger/bases.py",
-        "stem not in names and newest - at > _GRACE",
+        "stem not in kept and newest - at > _GRACE",
         "stem not in names",
         ("tests/ledger/test_bases.py",),
     ),

@@ -22,8 +22,8 @@ from instep.errors import Away, Transient
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.jobs.wave_progress import TELL_SECONDS
-from instep.ledger.jobs import Jobs
 from instep.ledger.ledger import Ledger
+from instep.ledger.parts import Parts
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
@@ -188,11 +188,11 @@ def test_a_job_stopped_for_an_outage_resumes_by_itself(
     container = Container(project.project, engine="inline", clock=clock)
     with closing(container), closing(container.ledger()) as ledger:
         stopped: list[tuple[str, str]] = []
-        stop = Jobs.request_stop
+        stop = Parts.stop
 
-        def told(self: Jobs, job_id: str, reason: str) -> JobState:
+        def told(self: Parts, job_id: str, ref: PartitionRef, reason: str, **how: Any) -> bool:
             stopped.append((job_id, reason))
-            return stop(self, job_id, reason)
+            return stop(self, job_id, ref, reason, **how)
 
         def over() -> bool:
             return any(each.state is JobState.COMPLETED for each in ledger.jobs.newest(limit=10))
@@ -202,7 +202,7 @@ def test_a_job_stopped_for_an_outage_resumes_by_itself(
                 raise Away("no answer")
 
         clock.come_about, began = over, clock.monotonic()
-        monkeypatch.setattr(Jobs, "request_stop", told)
+        monkeypatch.setattr(Parts, "stop", told)
         monkeypatch.setattr(InlineEngine, "ready", ready)
         # Threads of its own would each move the clock on.
         context = replace(container.context(ledger, Silent()), background=clock)

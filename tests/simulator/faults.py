@@ -82,7 +82,7 @@ EFFECTS = (
         "slices.split",
         "plans.changes",
     ),
-    *("leases.acquire", "leases.transfer", "leases.renew", "parts.adopt", "instances.new"),
+    *("leases.acquire", "leases.transfer", "leases.renew", "parts.adopt", "parts.stop", "instances.new"),
     *("workers.register", "workers.heartbeat", "workers.bury", "sweep", "workers.retire"),
     *("create", "committed", "maintain", "drop"),
 )

@@ -95,8 +95,8 @@ class Slices(Answer):
 
 
 class Part(Answer):
-    """A partition's share of a job. `state` is null while it is open; `units` while they are not counted. `done` is as
-    of the job.
+    """A partition's share of a job. `state` is null while it is open, and STOPPED when it has stopped by itself;
+    `units` are null while they are not counted. `done` is as of the job.
     """
 
     ref: Ref
@@ -312,7 +312,7 @@ def resume_job(ledger: Ledger, job: jobs.Job) -> None:
             f"job {job.id} was stopped before it was planned: there is nothing to resume",
             hint="`instep run` looks for what is to be done.",
         )
-    ledger.jobs.start(job.id)
+    ledger.jobs.start(job.id, whole=True)
 
 
 def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:
@@ -346,7 +346,7 @@ def _part_view(status: PartStatus) -> Part:
     return Part(
         ref=status.part.ref,
         generation=status.part.generation,
-        state=status.state,
+        state=JobState.STOPPED if status.stopped else status.state,
         fresh=status.part.fresh,
         instance=status.part.instance,
         physical=status.part.physical,

@@ -9,7 +9,7 @@ from instep.answers.jobs import Counts
 from instep.bus.bus import StatusEntry, StatusKeys
 from instep.domain import status
 from instep.domain.fingerprint import TARGET, change_text, changed_parts
-from instep.domain.jobs import Job, JobState, PartStatus, error_of
+from instep.domain.jobs import Job, JobState, PartStatus, error_of, state_of
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
 from instep.domain.texts import amount, cleaned
@@ -93,7 +93,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     return Partition(
         ref=setup.ref,
         generation=generation,
-        state=_state(checkpoint, (part.state or job.state) if job and part else None, rows if known else None),
+        state=_state(checkpoint, state_of(job, part) if job and part else None, rows if known else None),
         documents=size.units,
         rows=rows,
         bytes=size.bytes,
@@ -136,7 +136,7 @@ def _rebuilt_because(setup: EntitySetup, checkpoint: Checkpoint, changed: Sequen
 def _latest(job: Job, part: PartStatus) -> LatestJob:
     return LatestJob(
         id=job.id,
-        state=part.state or job.state,
+        state=state_of(job, part),
         created_at=job.created_at,
         finished_at=part.finished_at,
         error=error_of(job, part),

@@ -202,8 +202,9 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """A part of a job and how far it is. `state` is None while it is open; `units` are those planned, `lately` those of
-    slices that were completed lately, while the job runs. `underway` are units that were read in waves that have not
+    """A part of a job and how far it is. `state` is None while it is open, also if it has stopped by itself: then it
+    has an `error`. `units` are those planned, `lately` those of slices that were completed lately, while the job runs.
+    `underway` are units that were read in waves that have not
     ended: only for show.
     """
 
@@ -216,6 +217,11 @@ class PartStatus:
     counts: Counts
     lately: Lately = NOTHING_LATELY
     underway: int = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has stopped by itself, until it is resumed: others of its job may go on."""
+        return self.state is None and self.error is not None
 
     @property
     def done(self) -> int:
@@ -281,7 +287,8 @@ class OpenPart:
     """A part that is still open, as seen by a worker that looks for work.
 
     `head` is the work of the slice that would be claimed next, 0 when none is PENDING; `held` says whether the job
-    holds the partition's lease through a live worker; `workers` take part in the job.
+    holds the partition's lease through a live worker; `workers` take part in the job. `error`: with which it has
+    stopped by itself.
     """
 
     job_id: str
@@ -293,6 +300,7 @@ class OpenPart:
     processing: int
     held: bool
     workers: int
+    error: str | None = None
 
     @property
     def key(self) -> tuple[str, PartitionRef]:
@@ -327,8 +335,19 @@ def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
 
 
 def error_of(job: Job, part: PartStatus) -> str | None:
-    """The error of a part: its own, or that with which the job stopped before the part had ended."""
-    return part.error or (None if part.state is not None else job.error)
+    """The error of a part: its own, or that with which the job stopped before the part had ended, if it is not that of
+    another part.
+    """
+    if part.error or part.state is not None:
+        return part.error
+    return None if any(each.error == job.error for each in job.parts) else job.error
+
+
+def state_of(job: Job, part: PartStatus) -> JobState:
+    """How far a part is: its end, or how far its job is with it."""
+    if part.state is not None:
+        return part.state
+    return JobState.STOPPED if part.stopped else job.state
 
 
 def rest(times: int, timing: Timing) -> int:
@@ -341,10 +360,12 @@ def ended_badly(job: Job, part: PartStatus) -> str | None:
 
     The writes of a refresh stay, even if the target holds more or fewer rows: there is nothing to repeat. A failed
     build serves nothing, and the next job reads failed slices again. An error that stopped the job is not one of the
-    parts that had ended by then; what a person has stopped is all of it.
+    parts that had ended by then, nor of one that has stopped by itself; what a person has stopped is all of it.
     """
-    if job.state is JobState.STOPPED and (part.state is None or job.stopped_by_people):
-        return job.error or "it was stopped"
+    if job.state is JobState.STOPPED and job.stopped_by_people:
+        return job.error
+    if state_of(job, part) is JobState.STOPPED:
+        return error_of(job, part) or "it was stopped"
     if part.error is None:
         return None
     undone = part.slices.get(SliceState.FAILED, 0) + part.slices.get(SliceState.CANCELLED, 0)

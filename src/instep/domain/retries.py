@@ -13,7 +13,7 @@ target, and gives it back spent if it is not there.
 
 Slices of rows are another matter. They are claimed together, since one scan reads them all, and are never cut nor
 FAILED: what is written up to their checkpoint would be taken for complete, and rows would be missing. One that is worn
-out stops its job, in words, and the run that resumes the job tries it from the beginning.
+out stops its part of the job, in words, and the run that resumes the part tries it from the beginning.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Poisoned:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A slice that must not be given up: its job stops, for this reason."""
+    """A slice that must not be given up: its part of the job stops, for this reason."""
 
     reason: str
 

@@ -178,7 +178,7 @@ class Acquisition:
         """Take part in the job that holds the partition, if it does what this run would do."""
         job = self._ledger.jobs.get(holder.job_id)
         status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
-        if self._planner.options.full_refresh or status is None or status.state is not None:
+        if self._planner.options.full_refresh or status is None or status.state is not None or status.stopped:
             return False
         if status.part.generation != self.todo[holder.ref].generation:
             return False

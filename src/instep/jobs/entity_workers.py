@@ -126,7 +126,7 @@ class EntityWorkers:
                 undeclared.setdefault(ref.entity, []).append(ref)
         # Their wants may have ended already, and their jobs not.
         before = [ref for refs in self._undeclared.values() for ref in refs]
-        busy = {each.part.ref for each in ledger.open_parts.on(before)} if before else set()
+        busy = {each.part.ref for each in ledger.open_parts.on(before) if each.error is None} if before else set()
         for ref in sorted(busy):
             if ref not in undeclared.setdefault(ref.entity, []):
                 undeclared[ref.entity].append(ref)

@@ -44,6 +44,14 @@ class PartContext:
     traceparent: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A part that a worker leaves to others `until` then (monotonic seconds), when so many slices were `pending`."""
+
+    until: float
+    pending: int
+
+
 @dataclass
 class Report:
     """Engine and notes of one partition, for the result."""
@@ -59,7 +67,7 @@ class Membership:
         self._setups = setups
         self._context = context
         self._kind = kind
-        self._aside: dict[PartKey, float] = {}
+        self._aside: dict[PartKey, Aside] = {}
         self.waiting = Waiting(context)
         self._register()
 
@@ -162,7 +170,8 @@ class Membership:
         if part_context and each.held and part_context.part.epoch == each.part.epoch:
             return part_context
         self.forget(key)
-        if self._aside.get(key, 0.0) > self._context.clock.monotonic():
+        aside = self._aside.get(key)
+        if aside is not None and aside.until > self._context.clock.monotonic():
             return None
         if not self._setups[each.part.ref].fits(each.part):
             return None
@@ -214,18 +223,22 @@ class Membership:
         self.waiting.forget(key)
         self.heartbeat.drop(key[1])
 
-    def set_aside(self, key: PartKey, why: str) -> bool:
-        """Leave a job until the next sweep, because of an error with the part. Others may go on; without other workers
-        it stops, with the error. Whether it has.
+    def set_aside(self, each: OpenPart, why: str) -> bool:
+        """Leave a part until the next sweep, because of an error. Other workers of its job may go on; if there are
+        none, or they have done nothing since it was left for the last time, it stops, with the error. Whether it has.
         """
-        job_id, _ = key
-        self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
-        for other in [each for each in self._part_contexts if each[0] == job_id]:
-            self.forget(other)
-        self._jobs.discard(job_id)
-        with suppress(Transient, Unknown):
-            return self._context.ledger.jobs.leave(job_id, self.id, stop=cleaned(why)) is JobState.STOPPED
-        return False
+        key, ledger = each.key, self._context.ledger
+        before = self._aside.get(key)
+        left_alone = before is not None and before.pending == each.pending and not each.processing
+        self._aside[key] = Aside(self._context.clock.monotonic() + self._context.timing.sweep / 1000, each.pending)
+        self.forget(key)
+        stopped = False
+        with suppress(Conflict, Transient, Unknown):
+            stopped = ledger.parts.stop(each.job_id, each.part.ref, cleaned(why), by=self.id, alone=not left_alone)
+            if each.job_id not in {job_id for job_id, _ in self._part_contexts}:
+                self._jobs.discard(each.job_id)
+                ledger.jobs.leave(each.job_id, self.id)
+        return stopped
 
     def settle(self, job_id: str) -> None:
         """Release the reservations of a stopped job; if that fails now, they expire."""
@@ -239,9 +252,12 @@ class Membership:
         mine = next((each for each in self._context.ledger.workers.all() if each.id == self.id), None)
         if mine is not None:
             self._jobs &= set(mine.job_ids)
-        now = self._context.clock.monotonic()
-        self._aside = {key: until for key, until in self._aside.items() if until > now}
+        self._aside = {key: aside for key, aside in self._aside.items() if self._is_open(key)}
         self._unsure = {key for key in self._unsure if key[0] in self._jobs}
+
+    def _is_open(self, key: PartKey) -> bool:
+        job = self._context.ledger.jobs.get(key[0])
+        return job is not None and not job.state.ended and job.part(key[1]).state is None
 
     def register_again(self) -> None:
         """Register again, without parts, after others declared the worker dead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from instep.domain.jobs import JobState
+from instep.domain.jobs import JobState, error_of, state_of
 from instep.domain.refs import PartitionRef
 from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
@@ -87,8 +87,9 @@ class Prerequisites:
             )
         _, job_id = self.taken.get(ref, (None, ""))
         job = self._context.ledger.jobs.get(job_id)
-        if job and job.state is JobState.STOPPED:
-            reason = f": {job.error}" if job.error else ""
+        if job and state_of(job, job.part(ref)) is JobState.STOPPED:
+            error = error_of(job, job.part(ref))
+            reason = f": {error}" if error else ""
             raise UserError(
                 f"{ref}, which is waited for: job {job.id} was stopped{reason}",
                 hint="Run again to resume it: finished slices are not redone.",

@@ -41,10 +41,12 @@ def fail_orphans(
     parts: list[OpenPart], setups: Mapping[PartitionRef, EntitySetup], context: Context, worker_id: str
 ) -> None:
     """Fail parts that no worker can resume. A part without a lease is resumed by the first worker that can; one whose
-    declaration has changed fits no worker, and fails after the orphan time.
+    declaration has changed fits no worker, and fails after the orphan time. One that has stopped waits for a run.
     """
     ledger = context.ledger
     for each in parts:
+        if each.error is not None:
+            continue
         ref = each.part.ref
         try:
             why = setups[ref].misfit(each.part)

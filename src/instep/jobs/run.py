@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JobState
+from instep.domain.jobs import JobState, error_of
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
 from instep.entities.plan_request import PlanOptions
@@ -327,7 +327,8 @@ class _Run:
         ref, ledger = plan.ref, self._context.ledger
         job = ledger.jobs.get(job_id)
         if job is None or (status := job.part(ref)).state is None:
-            reason = f": {job.error}" if job and job.error else ""
+            error = error_of(job, status) if job else None
+            reason = f": {error}" if error else ""
             by_people = job is not None and job.stopped_by_people
             raise (Stopped if by_people else UserError)(
                 f"{ref}: job {job_id} was stopped{reason}",

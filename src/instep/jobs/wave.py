@@ -43,8 +43,10 @@ from instep.telemetry.context import Fact, about
 OUTAGE_SECONDS = 30.0
 #: Retries of one wave because another writer changed rows at the same time.
 CONFLICTS = 5
-#: Failed waves in a row after which the job stops instead of trying every slice.
+#: Failed waves in a row after which the part stops instead of trying every slice.
 HOPELESS = 8
+#: Hint for what a run can go on with once the cause is mended.
+MEND = "Mend the cause and run again: finished slices are not redone."
 
 
 class Outage(Transient):
@@ -193,7 +195,7 @@ class WaveRunner:
                 self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
                 raise UserError(
                     f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
-                    hint="Mend the cause and run again: finished slices are not redone.",
+                    hint=MEND,
                 ) from error
             if len(claims) == 1:
                 self._give_back(claims, reason, spent=True)
@@ -312,8 +314,8 @@ class WaveRunner:
         fenced.
         """
         worn_out = [claim for claim in claims if claim.worn_out]
-        if worn_out:
-            self._give_back(worn_out, None, spent=True)
+        if worn_out and (stuck := self._give_back(worn_out, None, spent=True)):
+            raise UserError(stuck, hint=MEND)
         return [claim for claim in claims if not claim.worn_out]
 
     def _demand(self, claims: Sequence[Claim]) -> None:
@@ -334,10 +336,7 @@ class WaveRunner:
         if refusal is None or self._deletes_are_allowed():
             return
         self._give_back(claims, refusal.why)
-        # Not retried before a user decides. The job of a table goes on without this part: its other namespaces do not
-        # wait for it.
-        if not self._setup.in_place:
-            self._ledger.jobs.request_stop(self._job_id, refusal.why)
+        self._ledger.parts.stop(self._job_id, self._part.ref, refusal.why)  # Not retried before a user decides.
         raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
 
     def _deletes_are_allowed(self) -> bool:
@@ -379,8 +378,10 @@ class WaveRunner:
             counts = sum((each.counts for each in outcomes), Counts())
             self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
 
-    def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
-        self._insist(
+    def _give_back(
+        self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0
+    ) -> str | None:
+        return self._insist(
             partial(self._ledger.slices.give_back, claims, self._worker, error=error, spent=spent, delay=delay)
         )
 

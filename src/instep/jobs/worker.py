@@ -9,7 +9,7 @@ from functools import partial
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import clause
+from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.collection import forget_some
 from instep.jobs.finish import abandon, finish, strand
@@ -21,7 +21,7 @@ from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.want_scheduler import fail_wants_of
-from instep.jobs.wave import Outage, WaveRunner
+from instep.jobs.wave import MEND, Outage, WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -83,10 +83,12 @@ class Worker:
         standstill, swept = OtherJobs(self._context, self.waiting, wait), False
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
-            found = self._look(refs | upstream)
+            found = self._going_on(self._look(refs | upstream), wanted)
             parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]
             if not parts:
                 return
+            if self._wait_in_vain(parts):
+                continue
             others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
             # Parts that wait come first: if their upstream fails, all are ended.
             parts = [*(each for each in others if each.key in self.waiting), *parts, *others]
@@ -129,7 +131,8 @@ class Worker:
         while not place.stops():
             began, worked = place.start(), False
             try:
-                parts = [each for each in self._look(self._setups) if not place.leaves(each.part.ref)]
+                found = self._going_on(self._look(self._setups))
+                parts = [each for each in found if not place.leaves(each.part.ref)]
                 worked = self._serve_one(parts) or self._begin(begin)
             finally:
                 place.stop(worked=worked)
@@ -177,6 +180,21 @@ class Worker:
                 if tried == 1:
                     self._context.progress.say("ledger", f"{clause(error)}; trying again")
                 clock.sleep(self._pauses.pause(tried))
+
+    def _going_on(self, found: Sequence[OpenPart], wanted: Collection[PartKey] = ()) -> list[OpenPart]:
+        """Leave out the parts that have stopped by themselves; a run gives up its own."""
+        for each in found:
+            if each.error is None:
+                continue
+            if each.held and not each.processing:
+                with suppress(Transient, Unknown):  # The next look frees its lease.
+                    self._context.ledger.parts.stop(each.job_id, each.part.ref, each.error)
+            if self._kind == "run" and (each.key in wanted or each.key in self.membership.parts):
+                if each.part.ref not in self.problems:
+                    self._give_up(each.key, UserError(each.error, hint=MEND))
+            else:
+                self.membership.forget(each.key)
+        return [each for each in found if each.error is None]
 
     def recover(self) -> None:
         """Recover from dead workers now instead of at the first look."""
@@ -380,7 +398,7 @@ class Worker:
         return True
 
     def _outage(self, each: OpenPart, error: Outage | Away) -> None:
-        """A run gives the part up; a worker waits, and stops the job when the outage takes too long."""
+        """A run gives the part up; a worker waits, and stops the part when the outage takes too long."""
         ref = each.part.ref
         if self._kind == "run":
             away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
@@ -391,27 +409,50 @@ class Worker:
         if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
             self._circuit(part_context).failed()
         if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
-            self._context.ledger.jobs.request_stop(each.job_id, f"{ref}: {error}")
+            self._context.ledger.parts.stop(each.job_id, ref, f"{ref}: {error}", by=self.id)
 
     def _give_up(self, key: PartKey, error: UserError) -> None:
-        """Leave a part to the next run, with all parts that wait for it, and go on with the others."""
+        """Leave a part to the next run, with all parts that wait for it, and go on with the others. Other workers of
+        the job may do it.
+        """
         _, ref = key
         self.problems[ref] = error
         for each in [each for each in sorted(self.membership.parts) if ref in all_upstream(self._setups, [each[1]])]:
-            self.problems.setdefault(each[1], UserError(f"{each[1]} waits for {ref}: {error.what}", hint=error.hint))
-            self.membership.forget(each)
+            self._give_up_waiting(each, ref)
+        self._stop(key)
+
+    def _give_up_waiting(self, key: PartKey, upstream: PartitionRef) -> None:
+        error = self.problems[upstream]
+        self.problems.setdefault(key[1], UserError(f"{key[1]} waits for {upstream}: {error.what}", hint=error.hint))
+        self._stop(key)
+
+    def _wait_in_vain(self, parts: Sequence[OpenPart]) -> bool:
+        """Give up parts that wait for one that was given up before they were taken. Whether there were any."""
+        found = False
+        for each in parts:
+            if each.key in self.waiting and (
+                failed := sorted(all_upstream(self._setups, [each.part.ref]) & self.problems.keys())
+            ):
+                self._give_up_waiting(each.key, failed[0])
+                found = True
+        return found
+
+    def _stop(self, key: PartKey) -> None:
+        job_id, ref = key
         self.membership.forget(key)
+        with suppress(Conflict, Transient, Unknown):  # Its job stops with the run.
+            self._context.ledger.parts.stop(job_id, ref, cleaned(str(self.problems[ref])), by=self.id, alone=True)
 
     def _set_aside(self, each: OpenPart, error: UserError) -> None:
-        """Leave a job for a while because of an error; others may go on. Without other workers it stops, with the
+        """Leave a part for a while because of an error; others may go on. Without other workers it stops, with the
         error, which spends an attempt of the wants on the part.
         """
         ref = each.part.ref
         if self._reported.get(ref) != str(error):
             self._reported[ref] = str(error)
             self._context.progress.say(ref.label, str(error))
-        if self.membership.set_aside(each.key, str(error)):
-            with suppress(Transient, Unknown):  # The next stop of the job spends it.
+        if self.membership.set_aside(each, str(error)):
+            with suppress(Transient, Unknown):  # The next stop of the part spends it.
                 fail_wants_of(each.job_id, ref, str(error), self._context.ledger)
 
     # Housekeeping and reports.

@@ -120,9 +120,14 @@ class Jobs(Store):
         return JobState.STOPPED
 
     @writes
-    def start(self, tx: Transaction, job_id: str) -> None:
-        """READY or STOPPED → RUNNING; no change when it runs already."""
+    def start(self, tx: Transaction, job_id: str, *, whole: bool = False) -> None:
+        """READY or STOPPED → RUNNING; no change when it runs already. `whole`: parts that had stopped by themselves are
+        open again too; else only those that are adopted.
+        """
         state = job_moves.demand(tx, job_id)
+        if whole:
+            stopped = update(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.state.is_(None))
+            tx.connection.execute(stopped.values(error=None, finished_at=None))
         if state in (JobState.RUNNING, JobState.STOPPING):
             # A stop that was asked for stands.
             return

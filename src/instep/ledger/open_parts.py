@@ -62,7 +62,10 @@ _WANTED_STOPPED = (
     select(job_parts.c.ref, job_parts.c.generation)
     .join(jobs, jobs.c.id == job_parts.c.job_id)
     .where(
-        jobs.c.state == JobState.STOPPED.value,
+        or_(
+            jobs.c.state == JobState.STOPPED.value,
+            and_(job_parts.c.error.is_not(None), jobs.c.state == JobState.RUNNING.value),
+        ),
         job_parts.c.state.is_(None),
         job_parts.c.ref.in_(bindparam("b_refs", expanding=True)),
         exists().where(
@@ -99,14 +102,16 @@ class OpenParts(Store):
                 processing=row.processing,
                 held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
                 workers=row.workers,
+                error=row.error,
             )
             for row in rows
         ]
 
     @reads
     def wanted_stopped(self, tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
-        """Find those of these partitions, with the generation, that a want waits for while the job on them is STOPPED;
-        by name. (Such a want is Building still.) Not those of which all wants pause after a failed attempt.
+        """Find those of these partitions, with the generation, that a want waits for while the job on them is STOPPED,
+        or their part of it has stopped by itself; by name. (Such a want is Building still.) Not those of which all
+        wants pause after a failed attempt.
         """
         now = event_log.present(tx)
         found = {

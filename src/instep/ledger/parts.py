@@ -18,7 +18,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger import checkpoints as checkpoint_rows
 from instep.ledger import failures as failure_rows
 from instep.ledger import instances as instance_rows
-from instep.ledger import job_moves, retention, slice_rows, workers
+from instep.ledger import job_moves, part_stops, retention, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
 from instep.ledger.leases import Lease
@@ -118,8 +118,9 @@ class Parts(Store):
         """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
 
         No worker was left in the job when the lease was taken, so slices still PROCESSING have ended badly.
-        A job left STOPPING becomes STOPPED. Its elected finisher stays elected while it takes part. Raises
-        `Fenced` without the lease, `Conflict` when the job has ended otherwise, or the part has.
+        A job left STOPPING becomes STOPPED. Its elected finisher stays elected while it takes part. One that had
+        stopped by itself has no error any more. Raises `Fenced` without the lease, `Conflict` when the job has ended
+        otherwise, or the part has.
         """
         job_id = lease.job_id
         state = job_moves.lock(tx, job_id)
@@ -134,11 +135,32 @@ class Parts(Store):
             job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
         else:
             job_moves.touch(tx, job_id)
-        _update(tx, job_id, lease.ref, epoch=lease.epoch)
+        _update(tx, job_id, lease.ref, epoch=lease.epoch, error=None, finished_at=None)
         here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
         slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
         adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))
         return job_rows.part_of(tx.connection.execute(adopted).one())
+
+    @writes
+    def stop(
+        self,
+        tx: Transaction,
+        job_id: str,
+        ref: PartitionRef,
+        reason: str,
+        *,
+        by: str | None = None,
+        alone: bool = False,
+    ) -> bool:
+        """The part stops by itself, with this error: nothing of it is begun any more, what is in work ends, then its
+        lease is free, and who adopts it goes on. Other parts go on; a job of which nothing else is open begins to stop
+        (`Jobs.request_stop`). Again it changes nothing, but that the lease is free by then.
+
+        `by`: the worker that leaves the part; its slices go back to PENDING unspent. `alone`: the part stops only if
+        no other worker takes part in the job. Returns whether it has stopped; False if it has ended, or if its job has
+        ended or is to stop.
+        """
+        return part_stops.stop(tx, job_id, ref, reason, by=by, alone=alone)
 
     @writes
     def begin_finish(self, tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
@@ -385,8 +407,7 @@ def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
     rows = tx.connection.execute(of_it.order_by(job_parts.c.position)).all()
     state = end_of_job(None if row.state is None else JobState(row.state) for row in rows)
     if state is None:
-        job_moves.touch(tx, job_id)
-        return before
+        return part_stops.settle(tx, job_id, before)
     job_rows.end(tx, job_id, state, error=next((row.error for row in rows if row.error), None))
     return state
 

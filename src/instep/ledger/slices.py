@@ -25,9 +25,8 @@ from instep.domain.retries import (
 )
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger import documents, failures, job_moves, leases
+from instep.ledger import documents, failures, job_moves, leases, part_stops
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
-from instep.ledger.jobs import request_stop
 from instep.ledger.paging import beyond, on
 from instep.ledger.plans import Plans
 from instep.ledger.slice_rows import (
@@ -173,20 +172,20 @@ class Slices(Store):
         error: str | None = None,
         spent: bool,
         delay: int = 0,
-    ) -> None:
+    ) -> str | None:
         """Slices back to PENDING, claimable after `delay` milliseconds. `spent`: they have ended badly, with this
         `error` (None: the one before stays). A slice that was claimed worn out is then split in two or, when it
         is a single unit, FAILED; its document is a failure for the last error. If it is one of rows, it stays whole and
-        its job begins to stop (`Jobs.request_stop`) with a reason that names it and the error; then no PENDING slice of
-        the part has attempts behind it any more. Slices that were taken over are left alone.
+        its part stops (`Parts.stop`) with a reason that names it and the error, which is returned; then no PENDING
+        slice of the part has attempts behind it any more. Slices that were taken over are left alone.
         """
         # Jobs are locked before slices.
         for job in sorted({each.job_id for each in claims if spent and each.worn_out}):
             job_moves.lock(tx, job)
-        for job, reason in _give_back(
-            tx, self._plans, claims, worker_id, error=error, spent=spent, delay=delay
-        ).items():
-            request_stop(tx, job, reason)
+        stuck = _give_back(tx, self._plans, claims, worker_id, error=error, spent=spent, delay=delay)
+        for (job, ref), reason in stuck.items():
+            part_stops.stop(tx, job, ref, reason, by=None, alone=False)
+        return next(iter(stuck.values()), None)
 
     @writes
     def reset_attempts(self, tx: Transaction, part: JobPart, *, job_id: str) -> None:
@@ -321,8 +320,8 @@ def _give_back(
     error: str | None,
     spent: bool,
     delay: int,
-) -> dict[str, str]:
-    """Returns the jobs that have to stop, and why."""
+) -> dict[tuple[str, PartitionRef], str]:
+    """Returns the parts of jobs that have to stop, and why."""
     found = lock(tx, (each.slice_id for each in claims))
     held = [
         found[each.slice_id]
@@ -342,14 +341,13 @@ def _give_back(
 
 def _take_apart(
     tx: Transaction, plans: Plans, rows: Sequence[Row[Any]], error: str | None, claimable_at: int
-) -> dict[str, str]:
-    """Returns the jobs that have to stop, and why."""
-    works, stop, stuck = _works_of(tx, plans, rows), dict[str, str](), list[Row[Any]]()
+) -> dict[tuple[str, PartitionRef], str]:
+    works, stop, stuck = _works_of(tx, plans, rows), dict[tuple[str, PartitionRef], str](), list[Row[Any]]()
     for row in rows:
-        last = error or row.error
-        result = take_apart(works[row.id], PartitionRef.parse(row.ref), row.attempts, last)
+        last, ref = error or row.error, PartitionRef.parse(row.ref)
+        result = take_apart(works[row.id], ref, row.attempts, last)
         if isinstance(result, Stuck):
-            stop.setdefault(row.job_id, result.reason)
+            stop.setdefault((row.job_id, ref), result.reason)
             stuck.append(row)
         elif isinstance(result, Poisoned):
             _fail(tx, row, result)

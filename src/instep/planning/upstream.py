@@ -96,7 +96,8 @@ def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[Partiti
 
 def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
     """Partitions with a part that a worker will resume by itself: no job is started for these."""
-    return {each.part.ref for each in parts if each.held or setups[each.part.ref].fits(each.part)}
+    going_on = (each for each in parts if each.error is None)
+    return {each.part.ref for each in going_on if each.held or setups[each.part.ref].fits(each.part)}
 
 
 def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -> bool:

@@ -55,6 +55,7 @@ from tests.contracts.ledger.leases import Leases
 from tests.contracts.ledger.losses import Losing
 from tests.contracts.ledger.paces import Paces
 from tests.contracts.ledger.pages import Paging
+from tests.contracts.ledger.part_stops import PartStops
 from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.row_slices import RowSlices
@@ -107,6 +108,7 @@ class LedgerContract(
     Leases,
     Jobs,
     Stopping,
+    PartStops,
     Searching,
     Paging,
     Paces,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan, by_people
+from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -95,8 +95,12 @@ def leave(tables: Tables, job_id: str, worker_id: str, *, stop_reason: str | Non
     return job.state
 
 
-def start(tables: Tables, job_id: str) -> None:
+def start(tables: Tables, job_id: str, *, whole: bool = False) -> None:
     job = tables.job(job_id)
+    if whole:
+        for each in job.parts.values():
+            if each.state is None:
+                each.error = each.finished_at = None
     # A stop that was asked for stands.
     if job.state in (JobState.RUNNING, JobState.STOPPING):
         return
@@ -112,22 +116,17 @@ def start(tables: Tables, job_id: str) -> None:
 
 def request_stop(tables: Tables, job_id: str, reason: str | None) -> JobState:
     job = tables.job(job_id)
-    if JobState.STOPPING in JOB_MOVES[job.state]:
-        moves.move(tables, job, JobState.STOPPING)
-        job.stopping_at, job.error = job.updated_at, reason
-    elif job.state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason) and not by_people(job.error):
-        job.updated_at, job.error = tables.now(), reason
-    if job.state is JobState.STOPPING and not job.processing:
-        moves.stop(tables, job)
+    moves.request_stop(tables, job, reason)
     return job.state
 
 
 def give_back(
     tables: Tables, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
-) -> None:
-    stop = slices.give_back(tables, claims, worker_id, error=error, spent=spent, delay=delay)
-    for job_id, reason in stop.items():
-        request_stop(tables, job_id, reason)
+) -> str | None:
+    stuck = slices.give_back(tables, claims, worker_id, error=error, spent=spent, delay=delay)
+    for (job_id, ref), reason in stuck.items():
+        parts.stop(tables, job_id, ref, reason)
+    return next(iter(stuck.values()), None)
 
 
 def newest(tables: Tables, limit: int) -> list[Job]:
@@ -190,7 +189,7 @@ def wanted_stopped(tables: Tables, refs: Collection[PartitionRef]) -> list[tuple
         job.parts[ref].key
         for ref in refs
         for job in tables.open_parts.get(ref, {}).values()
-        if job.state is JobState.STOPPED
+        if job.state is JobState.STOPPED or (job.state is JobState.RUNNING and job.parts[ref].error is not None)
     }
     now = log.present(tables)
     return sorted(

@@ -81,6 +81,12 @@ def free_all_of(tables: Tables, job_id: str) -> None:
             row.job_id = None
 
 
+def free_of(tables: Tables, ref: PartitionRef, job_id: str) -> None:
+    row = tables.leases.get(ref)
+    if row is not None and row.job_id == job_id:
+        row.job_id = None
+
+
 def held(tables: Tables, lease: Lease) -> LeaseRow | None:
     """The row, if the lease was not taken over; it may have expired."""
     row = tables.leases.get(lease.ref)

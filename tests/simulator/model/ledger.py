@@ -119,9 +119,9 @@ class _Jobs(_Kept, Jobs):
         with self._lock:
             return jobs.leave(self._tables, job_id, worker_id, stop_reason=_storable(stop))
 
-    def start(self, job_id: str) -> None:
+    def start(self, job_id: str, *, whole: bool = False) -> None:
         with self._lock:
-            jobs.start(self._tables, job_id)
+            jobs.start(self._tables, job_id, whole=whole)
 
     def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
         with self._lock:
@@ -187,6 +187,10 @@ class _Parts(_Kept, Parts):
     def adopt(self, lease: Lease) -> JobPart:
         with self._lock:
             return parts.adopt(self._tables, lease)
+
+    def stop(self, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: bool = False) -> bool:
+        with self._lock:
+            return parts.stop(self._tables, job_id, ref, storable(reason), by=by, alone=alone)
 
     def begin_finish(self, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
         with self._lock:
@@ -321,9 +325,9 @@ class _Slices(_Kept, Slices):
 
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
-    ) -> None:
+    ) -> str | None:
         with self._lock:
-            jobs.give_back(self._tables, claims, worker_id, error=_storable(error), spent=spent, delay=delay)
+            return jobs.give_back(self._tables, claims, worker_id, error=_storable(error), spent=spent, delay=delay)
 
     def reset_attempts(self, part: JobPart, *, job_id: str) -> None:
         with self._lock:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from instep.domain.jobs import JobState
+from instep.domain.jobs import JOB_MOVES, JobState, by_people
 from tests.simulator.model import leases, slices, workers
 from tests.simulator.model.tables import JobRow, Tables
+
+
+def request_stop(tables: Tables, job: JobRow, reason: str | None) -> None:
+    if JobState.STOPPING in JOB_MOVES[job.state]:
+        move(tables, job, JobState.STOPPING)
+        job.stopping_at, job.error = job.updated_at, reason
+    elif job.state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason) and not by_people(job.error):
+        job.updated_at, job.error = tables.now(), reason
+    if job.state is JobState.STOPPING and not job.processing:
+        stop(tables, job)
 
 
 def stop(tables: Tables, job: JobRow) -> None:

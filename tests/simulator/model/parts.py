@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
+from instep.domain.jobs import JOB_MOVES, JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
@@ -39,7 +39,7 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     row = job.parts.get(lease.ref)
     if row is None or row.state is not None:
         raise Conflict(f"job {job.id} has no open part on {lease.ref}")
-    row.part = replace(row.part, epoch=lease.epoch)
+    row.part, row.error, row.finished_at = replace(row.part, epoch=lease.epoch), None, None
     for _, orphan in sorted(row.processing.items()):
         slices.bad_end(tables, orphan, "its worker died")
     # The worker that was to finish stopping is gone. The lease stays: its holder is about to start the job.
@@ -121,6 +121,35 @@ def finish(
     return job.state
 
 
+def stop(
+    tables: Tables, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: bool = False
+) -> bool:
+    job = tables.job(job_id)
+    row = job.parts.get(ref)
+    for each in list(row.processing.values()) if row is not None else ():
+        if each.worker_id == by:
+            slices.to_pending(tables, each)
+    if row is None or row.state is not None:
+        return False
+    if row.error is None:
+        if JobState.STOPPING not in JOB_MOVES[job.state] or (alone and job.workers - {by}):
+            return False
+        row.error, row.finished_at = reason, tables.now()
+    settle(tables, job)
+    return True
+
+
+def settle(tables: Tables, job: JobRow) -> None:
+    still = [each for each in job.parts.values() if each.state is None]
+    if JobState.STOPPING in JOB_MOVES[job.state] and all(each.error is not None for each in still):
+        moves.request_stop(tables, job, still[0].error)
+        return
+    moves.move(tables, job, job.state)
+    for each in still:
+        if each.error is not None and not each.processing:
+            leases.free_of(tables, each.part.ref, job.id)
+
+
 def drop_partition(tables: Tables, lease: Lease, by: str) -> None:
     if leases.held(tables, lease) is None:
         raise Fenced(f"the lease of {lease.ref} was lost")
@@ -164,7 +193,7 @@ def _demand_finish(
 def _end_of_job(tables: Tables, job: JobRow) -> None:
     end = end_of_job(each.state for each in job.parts.values())
     if end is None:
-        moves.move(tables, job, job.state)
+        settle(tables, job)
     else:
         moves.end(tables, job, end, error=next((each.error for each in job.parts.values() if each.error), None))
 
@@ -220,6 +249,7 @@ def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
         processing=row.slices[SliceState.PROCESSING],
         held=lease is not None and lease.job_id == job.id and leases.is_kept(tables, lease),
         workers=len(job.workers),
+        error=row.error,
     )
 
 

@@ -128,9 +128,9 @@ def _is_replay(tables: Tables, outcome: SliceOutcome, worker_id: str) -> bool:
 
 def give_back(
     tables: Tables, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
-) -> dict[str, str]:
-    """Returns the jobs that have to stop, and why."""
-    stop: dict[str, str] = {}
+) -> dict[tuple[str, PartitionRef], str]:
+    """Returns the parts of jobs that have to stop, and why."""
+    stop: dict[tuple[str, PartitionRef], str] = {}
     for each in claims:
         row = held(tables, each.slice_id, each.fence, worker_id)
         if row is None:
@@ -140,7 +140,7 @@ def give_back(
         if spent and row.worn_out:
             stuck = _take_apart(tables, row, delay=delay)
             if stuck is not None:
-                stop.setdefault(row.job_id, stuck.reason)
+                stop.setdefault((row.job_id, row.ref), stuck.reason)
             continue
         row.attempts += spent
         to_pending(tables, row, delay=delay)

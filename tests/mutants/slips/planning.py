@@ -218,8 +218,8 @@ MUTANTS = [
     Mutant(
         "a full refresh joins what others do",
         "jobs/acquisition.py",
-        "if self._planner.options.full_refresh or status is None or status.state is not None:",
-        "if status is None or status.state is not None:",
+        "if self._planner.options.full_refresh or status is None or status.state is not None or status.stopped:",
+        "if status is None or status.state is not None or status.stopped:",
         (f"{_SERVICE}/test_acquisition.py",),
     ),
     Mutant(

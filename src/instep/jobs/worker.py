@@ -54,7 +54,7 @@ class Worker:
         self.reports: dict[PartitionRef, Report] = defaultdict(Report)
         self.refused = 0
         #: Errors of partitions that a run could not work on.
-        self.problems: dict[PartitionRef, InstepError] = {}
+        self.problems: dict[PartitionRef, UserError] = {}
         #: Partitions whose part has ended because its plan is lost.
         self.unplanned: set[PartitionRef] = set()
         self.membership = Membership(setups, context, kind)

@@ -220,7 +220,7 @@ class PartStatus:
 
     @property
     def stopped(self) -> bool:
-        """Whether it has stopped by itself, until it is resumed: others of its job may go on."""
+        """True if it has stopped by itself and was not resumed; others of its job may go on."""
         return self.state is None and self.error is not None
 
     @property
@@ -344,7 +344,7 @@ def error_of(job: Job, part: PartStatus) -> str | None:
 
 
 def state_of(job: Job, part: PartStatus) -> JobState:
-    """How far a part is: its end, or how far its job is with it."""
+    """The state of a part: its end, else that of its job; STOPPED if it has stopped by itself."""
     if part.state is not None:
         return part.state
     return JobState.STOPPED if part.stopped else job.state

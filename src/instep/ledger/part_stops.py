@@ -31,7 +31,7 @@ def stop(tx: Transaction, job_id: str, ref: PartitionRef, reason: str, *, by: st
 
 
 def settle(tx: Transaction, job_id: str, state: JobState) -> JobState:
-    """What follows for a job with open parts: those that have stopped are free once nothing of them is in work, and a
+    """Settle a job with open parts: those that have stopped are free once nothing of them is in work, and a
     job of which nothing else is left begins to stop. Returns its state.
     """
     still = select(job_parts.c.ref, job_parts.c.error).where(job_parts.c.job_id == job_id, job_parts.c.state.is_(None))

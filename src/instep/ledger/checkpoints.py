@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, insert, select, update
 
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
@@ -60,8 +60,13 @@ class Checkpoints(Store):
         tx.connection.execute(update(checkpoints).where(*here).values(fingerprint=made))
 
 
+_CHECKPOINT: Final = select(checkpoints).where(
+    checkpoints.c.ref == bindparam("b_ref"), checkpoints.c.generation == bindparam("b_generation")
+)
+
+
 def checkpoint(tx: Transaction, ref: PartitionRef, generation: str) -> Checkpoint | None:
-    row = tx.connection.execute(select(checkpoints).where(*_of(ref, generation))).one_or_none()
+    row = tx.connection.execute(_CHECKPOINT, {"b_ref": str(ref), "b_generation": generation}).one_or_none()
     return None if row is None else _checkpoint(row)
 
 

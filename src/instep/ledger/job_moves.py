@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from instep.domain.jobs import JOB_MOVES, JobState
 from instep.errors import Conflict
@@ -15,8 +15,11 @@ from instep.ledger.transaction import Transaction
 NOTHING_PLANNED: Final = "job {job} was stopped before it was planned: there is nothing in it to be done"
 
 
+_LOCKED: Final = select(jobs.c.state).where(jobs.c.id == bindparam("b_job")).with_for_update()
+
+
 def lock(tx: Transaction, job_id: str) -> JobState | None:
-    state = tx.connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update())
+    state = tx.connection.scalar(_LOCKED, {"b_job": job_id})
     return None if state is None else JobState(state)
 
 

@@ -150,7 +150,7 @@ class Jobs(Store):
     @reads
     def get(self, tx: Transaction, job_id: str) -> Job | None:
         """Read a job with its parts, and their counts and slices by one GROUP BY."""
-        return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
+        return _first(tx, tx.connection.execute(_JOB, {"b_job": job_id}).all())
 
     @reads
     def newest(self, tx: Transaction, limit: int = 20) -> list[Job]:
@@ -239,6 +239,12 @@ def _marks() -> Select[Any]:
 
 
 _MARKS: Final = _marks()
+_JOB: Final = select(jobs).where(jobs.c.id == bindparam("b_job"))
+_PARTS_IN_ORDER: Final = (
+    select(job_parts)
+    .where(job_parts.c.job_id.in_(bindparam("b_ids", expanding=True)))
+    .order_by(job_parts.c.job_id, job_parts.c.position)
+)
 
 
 def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:
@@ -276,8 +282,7 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
     if not ids:
         return []
     parts: dict[str, list[Row[Any]]] = defaultdict(list)
-    in_order = select(job_parts).where(job_parts.c.job_id.in_(ids)).order_by(job_parts.c.job_id, job_parts.c.position)
-    for part in tx.connection.execute(in_order):
+    for part in tx.connection.execute(_PARTS_IN_ORDER, {"b_ids": ids}):
         parts[part.job_id].append(part)
     statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     running = {row.id for row in rows if row.state == JobState.RUNNING.value}

@@ -224,7 +224,7 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
     _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
 
 
-def strand(
+def fail_without_upstream(
     setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, error: str
 ) -> None:
     """End a part with open slices whose instance was taken from its job because its upstream failed."""

@@ -19,7 +19,7 @@ from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.prerequisites import Prerequisites
 from instep.jobs.promote import settle
 from instep.jobs.retry import RESUMES
-from instep.jobs.target_order import answering_first, held_up, in_target_order
+from instep.jobs.target_order import held_up, in_target_order, reachable_targets_first
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
@@ -112,7 +112,7 @@ def _run_all(setups: Sequence[EntitySetup], planner: Planner, wait_seconds: floa
     found = in_target_order(setups)
     alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
-    turns = list(answering_first(found))
+    turns = list(reachable_targets_first(found))
     for number, turn in enumerate(turns, 1):
         for result in _in_turn(turn, planner, wait_seconds, alone=alone, last=number == len(turns)):
             ref = result.plan.ref

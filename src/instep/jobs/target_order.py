@@ -37,7 +37,7 @@ def _waits(turn: Turn, among: Sequence[Turn]) -> bool:
     return any(not others.isdisjoint(setup.depends_on) for setup in turn)
 
 
-def answering_first(found: Sequence[Turn]) -> list[Turn]:
+def reachable_targets_first(found: Sequence[Turn]) -> list[Turn]:
     """The same turns, those whose targets do not answer last."""
     if len(found) < 2:
         return list(found)

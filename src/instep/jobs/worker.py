@@ -12,7 +12,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.collection import forget_some
-from instep.jobs.finish import abandon, finish, strand
+from instep.jobs.finish import abandon, fail_without_upstream, finish
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
@@ -263,7 +263,7 @@ class Worker:
         key = each.key
         failed = None if part_context.ready else self.waiting.look(key, part_context.part)
         if failed and each.pending:  # Without open slices it ends like other parts, by one elected worker.
-            strand(
+            fail_without_upstream(
                 part_context.setup,
                 part_context.lease,
                 self._context,

@@ -43,13 +43,13 @@ def give_back_all(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
 
 def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str) -> int:
     """The holder of these locked slices is gone: back to PENDING. What is worn out it looked up, and did not run."""
-    tried, worn_out = by_wear(rows)
+    tried, worn_out = tried_and_worn_out(rows)
     back_to_pending(tx, tried, one_more(error))
     back_to_pending(tx, worn_out, {})
     return len(rows)
 
 
-def by_wear(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[Row[Any]]]:
+def tried_and_worn_out(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[Row[Any]]]:
     """Separate slices that were run from those that were worn out before."""
     tried, worn_out = list[Row[Any]](), list[Row[Any]]()
     for row in rows:

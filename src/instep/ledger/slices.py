@@ -32,10 +32,10 @@ from instep.ledger.plans import Plans
 from instep.ledger.slice_rows import (
     PENDING,
     back_to_pending,
-    by_wear,
     is_in,
     lock,
     one_more,
+    tried_and_worn_out,
 )
 from instep.ledger.tables import job_parts, job_workers, slice_work, slices
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes, writes_at_once
@@ -193,7 +193,7 @@ class Slices(Store):
         the part's epoch is not the lease's any more.
         """
         leases.demand_epoch(tx, job_id, part)
-        _begin_anew(tx, [(job_id, str(part.ref))])
+        _reset_attempts(tx, [(job_id, str(part.ref))])
 
     @writes
     def split(self, tx: Transaction, claim: Claim, worker_id: str) -> bool:
@@ -334,7 +334,7 @@ def _give_back(
     if not spent:
         back_to_pending(tx, held, at)
         return {}
-    tried, worn_out = by_wear(held)
+    tried, worn_out = tried_and_worn_out(held)
     back_to_pending(tx, tried, at | one_more(error))
     return _take_apart(tx, plans, worn_out, error, at["claimable_at"])
 
@@ -354,11 +354,11 @@ def _take_apart(
         else:
             _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, last))
     back_to_pending(tx, stuck, {"claimable_at": claimable_at} | ({"error": error} if error else {}))
-    _begin_anew(tx, {(row.job_id, row.ref) for row in stuck})
+    _reset_attempts(tx, {(row.job_id, row.ref) for row in stuck})
     return stop
 
 
-def _begin_anew(tx: Transaction, parts: Iterable[tuple[str, str]]) -> None:
+def _reset_attempts(tx: Transaction, parts: Iterable[tuple[str, str]]) -> None:
     """Whatever is PENDING in these parts of jobs."""
     for job_id, ref in sorted(parts):
         here = (slices.c.job_id == job_id, slices.c.ref == ref, PENDING, slices.c.attempts > 0)

@@ -149,7 +149,7 @@ def give_back(
 
 def reset_attempts(tables: Tables, part: JobPart, *, job_id: str) -> None:
     demand_epoch(tables, part, job_id)
-    _begin_anew(tables.job(job_id).parts[part.ref])
+    _reset_attempts(tables.job(job_id).parts[part.ref])
 
 
 def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
@@ -181,7 +181,7 @@ def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> Stuck | None:
     result = take_apart(_whole(row), row.ref, row.attempts, row.error)
     if isinstance(result, Stuck):
         to_pending(tables, row, delay=delay)
-        _begin_anew(tables.part_of(row))
+        _reset_attempts(tables.part_of(row))
         return result
     if isinstance(result, Poisoned):
         _leave_work(tables, row, SliceState.FAILED)
@@ -193,7 +193,7 @@ def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> Stuck | None:
     return None
 
 
-def _begin_anew(part: PartRow) -> None:
+def _reset_attempts(part: PartRow) -> None:
     """Whatever is PENDING in the part."""
     for row in part.pending.clear():
         row.attempts = 0

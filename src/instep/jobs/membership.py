@@ -224,7 +224,7 @@ class Membership:
         self.heartbeat.drop(key[1])
 
     def set_aside(self, each: OpenPart, why: str) -> bool:
-        """Leave a part until the next sweep, because of an error. Other workers of its job may go on; if there are
+        """Leave a part until the next sweep, because of an error. Workers of other processes may go on; if there are
         none, or they have done nothing since it was left for the last time, it stops, with the error. Whether it has.
         """
         key, ledger = each.key, self._context.ledger
@@ -232,9 +232,9 @@ class Membership:
         left_alone = before is not None and before.pending == each.pending and not each.processing
         self._aside[key] = Aside(self._context.clock.monotonic() + self._context.timing.sweep / 1000, each.pending)
         self.forget(key)
-        stopped = False
+        stopped, alone = False, () if left_alone else tuple(self._context.own_workers)
         with suppress(Conflict, Transient, Unknown):
-            stopped = ledger.parts.stop(each.job_id, each.part.ref, cleaned(why), by=self.id, alone=not left_alone)
+            stopped = ledger.parts.stop(each.job_id, each.part.ref, cleaned(why), by=self.id, alone=alone)
             if each.job_id not in {job_id for job_id, _ in self._part_contexts}:
                 self._jobs.discard(each.job_id)
                 ledger.jobs.leave(each.job_id, self.id)

@@ -440,8 +440,9 @@ class Worker:
     def _stop(self, key: PartKey) -> None:
         job_id, ref = key
         self.membership.forget(key)
+        why, alone = cleaned(str(self.problems[ref])), tuple(self._context.own_workers)
         with suppress(Conflict, Transient, Unknown):  # Its job stops with the run.
-            self._context.ledger.parts.stop(job_id, ref, cleaned(str(self.problems[ref])), by=self.id, alone=True)
+            self._context.ledger.parts.stop(job_id, ref, why, by=self.id, alone=alone)
 
     def _set_aside(self, each: OpenPart, error: UserError) -> None:
         """Leave a part for a while because of an error; others may go on. Without other workers it stops, with the

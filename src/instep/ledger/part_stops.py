@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import exists, select, update
 
 from instep.domain.jobs import JOB_MOVES, JobState
@@ -13,7 +15,9 @@ from instep.ledger.tables import job_parts, job_workers, leases, slices
 from instep.ledger.transaction import Transaction
 
 
-def stop(tx: Transaction, job_id: str, ref: PartitionRef, reason: str, *, by: str | None, alone: bool) -> bool:
+def stop(
+    tx: Transaction, job_id: str, ref: PartitionRef, reason: str, *, by: str | None, alone: Collection[str]
+) -> bool:
     """See `Parts.stop`."""
     state = job_moves.demand(tx, job_id)
     if by is not None:
@@ -23,7 +27,7 @@ def stop(tx: Transaction, job_id: str, ref: PartitionRef, reason: str, *, by: st
     if row is None:
         return False
     if row.error is None:
-        if JobState.STOPPING not in JOB_MOVES[state] or (alone and _has_others(tx, job_id, by)):
+        if JobState.STOPPING not in JOB_MOVES[state] or (alone and _has_others(tx, job_id, alone)):
             return False
         tx.connection.execute(update(job_parts).where(*here).values(error=reason, finished_at=tx.now()))
     settle(tx, job_id, state)
@@ -47,6 +51,6 @@ def settle(tx: Transaction, job_id: str, state: JobState) -> JobState:
     return state
 
 
-def _has_others(tx: Transaction, job_id: str, worker_id: str | None) -> bool:
-    others = exists().where(job_workers.c.job_id == job_id, job_workers.c.worker_id != worker_id)
+def _has_others(tx: Transaction, job_id: str, than: Collection[str]) -> bool:
+    others = exists().where(job_workers.c.job_id == job_id, job_workers.c.worker_id.not_in(sorted(than)))
     return bool(tx.connection.scalar(select(others)))

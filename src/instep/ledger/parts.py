@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -150,15 +150,15 @@ class Parts(Store):
         reason: str,
         *,
         by: str | None = None,
-        alone: bool = False,
+        alone: Collection[str] = (),
     ) -> bool:
         """The part stops by itself, with this error: nothing of it is begun any more, what is in work ends, then its
         lease is free, and who adopts it goes on. Other parts go on; a job of which nothing else is open begins to stop
         (`Jobs.request_stop`). Again it changes nothing, but that the lease is free by then.
 
         `by`: the worker that leaves the part; its slices go back to PENDING unspent. `alone`: the part stops only if
-        no other worker takes part in the job. Returns whether it has stopped; False if it has ended, or if its job has
-        ended or is to stop.
+        no other workers than these take part in the job. Returns whether it has stopped; False if it has ended, or if
+        its job has ended or is to stop.
         """
         return part_stops.stop(tx, job_id, ref, reason, by=by, alone=alone)
 

@@ -184,7 +184,7 @@ class Slices(Store):
             job_moves.lock(tx, job)
         stuck = _give_back(tx, self._plans, claims, worker_id, error=error, spent=spent, delay=delay)
         for (job, ref), reason in stuck.items():
-            part_stops.stop(tx, job, ref, reason, by=None, alone=False)
+            part_stops.stop(tx, job, ref, reason, by=None, alone=())
         return next(iter(stuck.values()), None)
 
     @writes

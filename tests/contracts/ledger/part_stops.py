@@ -150,11 +150,11 @@ class PartStops(Fixtures):
         joined(ledger, "bob")
         before = state_of_everything(ledger, part)
         claim_all(ledger)
-        assert not ledger.parts.stop("job", REF, "not on this host", by="ann", alone=True)
+        assert not ledger.parts.stop("job", REF, "not on this host", by="ann", alone=["ann"])
         assert state_of_everything(ledger, part) == before, "what it had in work is free"
         ledger.jobs.leave("job", "ann")
         claim_all(ledger, "bob")
-        assert ledger.parts.stop("job", REF, "nor on this", by="bob", alone=True)
+        assert ledger.parts.stop("job", REF, "nor on this", by="bob", alone=["bob"])
         assert (job_of(ledger).state, job_of(ledger).error) == (JobState.STOPPED, "nor on this")
 
     def test_a_part_that_has_ended_and_a_job_that_is_stopped_stay_as_they_are(self, ledger: Ledger) -> None:

@@ -188,7 +188,9 @@ class _Parts(_Kept, Parts):
         with self._lock:
             return parts.adopt(self._tables, lease)
 
-    def stop(self, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: bool = False) -> bool:
+    def stop(
+        self, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: Collection[str] = ()
+    ) -> bool:
         with self._lock:
             return parts.stop(self._tables, job_id, ref, storable(reason), by=by, alone=alone)
 

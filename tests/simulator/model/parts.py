@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from instep.domain.jobs import JOB_MOVES, JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
@@ -122,7 +122,7 @@ def finish(
 
 
 def stop(
-    tables: Tables, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: bool = False
+    tables: Tables, job_id: str, ref: PartitionRef, reason: str, *, by: str | None = None, alone: Collection[str] = ()
 ) -> bool:
     job = tables.job(job_id)
     row = job.parts.get(ref)
@@ -132,7 +132,7 @@ def stop(
     if row is None or row.state is not None:
         return False
     if row.error is None:
-        if JobState.STOPPING not in JOB_MOVES[job.state] or (alone and job.workers - {by}):
+        if JobState.STOPPING not in JOB_MOVES[job.state] or (alone and job.workers - set(alone)):
             return False
         row.error, row.finished_at = reason, tables.now()
     settle(tables, job)

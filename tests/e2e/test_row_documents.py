@@ -108,7 +108,7 @@ def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("on_spark")
-@pytest.mark.parametrize("version", [True, False])
+@pytest.mark.parametrize("version", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_rows_are_followed_with_plans_that_spark_makes(tmp_path: Path, version: bool) -> None:
     desk = Desk(tmp_path / "desk", "parquet", version=version, spark=session(), entity="depends_on: []")
     desk.declare()

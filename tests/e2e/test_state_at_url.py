@@ -119,6 +119,7 @@ def test_a_run_keeps_its_state_in_the_store_and_reads_it_again(
     assert desk.wrong() == ""
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("owner", "name", "when"), STEPS)
 def test_killed_at_a_step(
     desk: Desk, store: S3Server, tmp_path: Path, database: LedgerDatabase, owner: str, name: str, when: str
@@ -174,6 +175,7 @@ def test_a_plan_that_is_lost_or_damaged_is_said_and_made_anew(
     assert [job.state for job in instep.load(desk.root).jobs()][:2] == [JobState.COMPLETED, JobState.FAILED]
 
 
+@pytest.mark.proof
 def test_a_store_that_goes_away_in_the_middle_is_an_outage_which_spends_no_attempts(
     desk: Desk, store: S3Server, database: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

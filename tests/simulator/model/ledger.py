@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from instep.document_state import pieces
 from instep.domain.buckets import BucketLoad
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.events import Collected, Event, Recorded
@@ -376,6 +378,10 @@ class _Documents(_Kept, Documents):
     def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
         with self._lock:
             return documents.columns(self._tables, instance, names)
+
+    def in_pieces(self, instance: str, into: Path, *, afresh: bool = False) -> pieces.Recorded:
+        batches = self.columns(instance, pieces.PIECE).combine_chunks().to_batches()
+        return pieces.Recorded(pieces.write_pieces(into, batches), pieces.PieceFiles(into, ()))
 
     def compact(self, instance: str, *, in_pieces: bool = False) -> None:
         """The model has nothing to compact."""

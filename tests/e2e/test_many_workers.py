@@ -306,10 +306,10 @@ def _a_finisher_dies(site: Site) -> None:
         site.run(ledger=frozen, background=Still())
 
 
-def _bury_all_but(site: Site, living: set[str]) -> None:
+def _evict_all_but(site: Site, living: set[str]) -> None:
     for each in site.ledger.workers.all():
         if each.id not in living:
-            site.ledger.workers.bury(each.id)
+            site.ledger.workers.evict(each.id)
 
 
 def test_joining_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: Site) -> None:
@@ -320,7 +320,7 @@ def test_joining_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: 
     def acquire_lease(real: Callable[..., Any], *args: Any) -> Any:
         tries.append(1)
         if len(tries) == 3:
-            site.ledger.workers.bury(dead.id)
+            site.ledger.workers.evict(dead.id)
         return real(*args)
 
     exact(site, site.run(ledger=replaced(site.ledger, {"leases.acquire": acquire_lease})))
@@ -336,7 +336,7 @@ def test_a_worker_beside_a_dying_finisher_waits_for_no_lease(site: Site) -> None
         if not first:
             first.extend(each.id for each in site.ledger.workers.all())
             _a_finisher_dies(site)
-            _bury_all_but(site, set(first))
+            _evict_all_but(site, set(first))
         return real(*args)
 
     exact(site, site.run(ledger=replaced(site.ledger, {"parts.begin_finish": begin_finish})))

@@ -64,8 +64,8 @@ def test_a_lost_lease_is_noticed_at_the_next_renewal(kept: Kept) -> None:
         kept.heartbeat.require(REF)
 
 
-def test_a_worker_that_others_buried_stops_at_its_next_beat(kept: Kept) -> None:
-    kept.ledger.workers.bury("w1")
+def test_a_worker_that_others_evicted_stops_at_its_next_beat(kept: Kept) -> None:
+    kept.ledger.workers.evict("w1")
     assert not kept.heartbeat.beat()
     assert kept.heartbeat.lost
     with pytest.raises(Fenced, match="lives"):

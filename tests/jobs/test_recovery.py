@@ -1,4 +1,4 @@
-"""Who is buried, and which parts of jobs can be gone on with."""
+"""Eviction of dead workers, and the parts of jobs that others go on with."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_slices_of_a_process_that_dies_on_this_host_are_free_at_the_next_loo
         world.kill()
 
     world.before(world.target, "commit", dies)
-    world.before(world.ledger, "workers.bury", lambda: released.append(world.now))
+    world.before(world.ledger, "workers.evict", lambda: released.append(world.now))
     first = world.start_run([REF.entity], wait=0.0, options=PLAIN, exact=True)
     world.run_until(lambda: bool(written))
     if kind == "run":

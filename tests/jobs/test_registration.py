@@ -11,7 +11,7 @@ from tests.jobs.quiet import REF, built
 
 @pytest.mark.parametrize("error", [Transient, Unknown])
 def test_a_worker_that_fails_to_register_anew_retries(error: type[InstepError]) -> None:
-    """It would say no more that it lives, be buried for good, and have every call refused."""
+    """It would say no more that it lives, be evicted for good, and have every call refused."""
 
     def fail() -> None:
         raise error("no answer")
@@ -23,7 +23,7 @@ def test_a_worker_that_fails_to_register_anew_retries(error: type[InstepError]) 
     scheduler.run(lambda: bool(ledger.workers.all()))
     (first,) = ledger.workers.all()
     (world.before if error is Transient else world.after)(ledger, "workers.register", fail)
-    ledger.workers.bury(first.id)
+    ledger.workers.evict(first.id)
     end = scheduler.now + 3 * TIMING.stale
     scheduler.run(lambda: scheduler.now > end)
     (again,) = ledger.workers.all()

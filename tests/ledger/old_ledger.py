@@ -216,7 +216,7 @@ def make_old_requests(engine: Engine) -> None:
     upgrade(engine, "0013")
     tables = MetaData()
     tables.reflect(engine)
-    none = {"buried_watermark": None, "buried_attempts": None, "buried_reason": None, "buried_at": None}
+    none = {"evicted_watermark": None, "evicted_attempts": None, "evicted_reason": None, "evicted_at": None}
     slots: list[dict[str, object]] = [
         {"ref": "Issue@42/9970", "waiting": START * 1_000, "working": None, "trace": "00-trace", **none},
         {"ref": "Issue@7", "waiting": START * 1_000 + 5_000, "working": START * 1_000, "trace": None, **none},
@@ -226,10 +226,10 @@ def make_old_requests(engine: Engine) -> None:
             "waiting": None,
             "working": None,
             "trace": None,
-            "buried_watermark": START * 1_000,
-            "buried_attempts": 5,
-            "buried_reason": "no column",
-            "buried_at": START,
+            "evicted_watermark": START * 1_000,
+            "evicted_attempts": 5,
+            "evicted_reason": "no column",
+            "evicted_at": START,
         },
     ]
     with engine.execution_options(write=True).begin() as connection:

@@ -81,7 +81,7 @@ def _build_thrice(ledger: Ledger, ref: PartitionRef, wanted: Sequence[PartitionR
 
 class ServerSharing(ServerFixtures):
     @pytest.mark.parametrize("how", ["join", "acquire"])
-    def test_a_worker_buried_while_it_waited_joins_no_job(
+    def test_a_worker_evicted_while_it_waited_joins_no_job(
         self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, how: str
     ) -> None:
         part = running(ledger, plans(2))
@@ -92,7 +92,7 @@ class ServerSharing(ServerFixtures):
 
         def waits(tx: Transaction, job_id: str) -> JobState:
             """Waits for the job's row, which another transaction holds; others find that it is silent."""
-            other.workers.bury("zed")
+            other.workers.evict("zed")
             return asked(tx, job_id)
 
         calls: dict[str, Callable[[], object]] = {
@@ -108,24 +108,24 @@ class ServerSharing(ServerFixtures):
         complete_all(ledger, part)
         assert end(ledger, part) is JobState.COMPLETED
 
-    def test_a_worker_buried_while_joining_leaves_nothing_behind(
+    def test_a_worker_evicted_while_joining_leaves_nothing_behind(
         self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         running(ledger, plans(2))
         register(ledger, "zed")
         other, taken = database.open(), workers.take_part
         with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-            burials: list[Future[int]] = []
+            evictions: list[Future[int]] = []
 
             def takes_part(tx: Transaction, job_id: str, worker_id: str) -> None:
                 taken(tx, job_id, worker_id)
-                burials.append(pool.submit(other.workers.bury, "zed"))
+                evictions.append(pool.submit(other.workers.evict, "zed"))
                 with pytest.raises(TimeoutError):  # It has to wait for the end of this.
-                    burials[0].result(timeout=0.2)
+                    evictions[0].result(timeout=0.2)
 
             patch.setattr(workers, "take_part", takes_part)
             ledger.jobs.join("job", "zed")
-            assert burials[0].result() == 0
+            assert evictions[0].result() == 0
         other.close()
         assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
 

@@ -298,7 +298,7 @@ def test_a_split_slice_leaves_no_row_behind_and_its_halves_name_it(path: Path, l
 
 
 def test_a_sweep_ends_slices_whose_worker_is_not_registered(path: Path, ledger: Ledger) -> None:
-    """A claim that came between the two steps of a burial: no method of the ledger leaves that behind."""
+    """A claim that came between the two steps of an eviction: no method of the ledger leaves that behind."""
     running(ledger, plans(2))
     claims = claim_all(ledger)
     _execute(path, "DELETE FROM workers")

@@ -206,7 +206,7 @@ class Checker:
         for worker in event.result.workers:
             silent = event.at - self._heard[worker]
             if silent < self._stale:
-                self.broken(f"worker {worker} was buried though it was heard of {silent} ms ago")
+                self.broken(f"worker {worker} was evicted though it was heard of {silent} ms ago")
         if event.result.workers or event.result.slices or event.result.jobs:
             self._world.count("sweeps that found something")
 

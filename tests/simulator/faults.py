@@ -83,7 +83,7 @@ EFFECTS = (
         "plans.changes",
     ),
     *("leases.acquire", "leases.transfer", "leases.renew", "parts.adopt", "parts.stop", "instances.new"),
-    *("workers.register", "workers.heartbeat", "workers.bury", "sweep", "workers.retire"),
+    *("workers.register", "workers.heartbeat", "workers.evict", "sweep", "workers.retire"),
     *("create", "committed", "maintain", "drop"),
 )
 

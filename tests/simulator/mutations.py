@@ -157,7 +157,7 @@ def heartbeat_gives_back_what_runs(patch: Patch) -> None:
 
 
 @seeded_bug
-def sweep_buries_the_living(patch: Patch) -> None:
+def sweep_evicts_the_living(patch: Patch) -> None:
     def sweep(tables: Tables) -> Any:
         for row in tables.workers.values():
             row.heartbeat_at -= tables.timing.stale - tables.timing.heartbeat // 2

@@ -276,7 +276,7 @@ class Scheduler:
                 if self.running.greenlet.dead:
                     self._remove(self.running)
             if self.doomed:
-                self._bury()
+                self._evict()
             if self.steps > self._most_steps:
                 raise Stuck(f"no end after {self.steps} steps")
 
@@ -285,7 +285,7 @@ class Scheduler:
         for task in list(self.tasks):
             if not task.process.dead:
                 task.process.kill()
-        self._bury()
+        self._evict()
 
     def _next(self) -> Task | None:
         now, tasks = self.now, self.tasks
@@ -307,7 +307,7 @@ class Scheduler:
         self.now = now
         return self.policy.pick(ready)
 
-    def _bury(self) -> None:
+    def _evict(self) -> None:
         while self.doomed:
             process = self.doomed.pop()
             for task in list(process.tasks):

@@ -94,12 +94,12 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.workers.register(worker, kind="run", host="here", pid=7))
 
     @precondition(lambda self: self.claims)
-    @rule(worker=_WORKERS, what=st.sampled_from(["retire", "bury"]))
+    @rule(worker=_WORKERS, what=st.sampled_from(["retire", "evict"]))
     def worker_ends(self, worker: str, what: str) -> None:
         if what == "retire":
             self.both(lambda ledger: ledger.workers.retire(worker))
         else:
-            self.both(lambda ledger: ledger.workers.bury(worker))
+            self.both(lambda ledger: ledger.workers.evict(worker))
 
     # Jobs.
 

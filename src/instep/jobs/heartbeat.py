@@ -154,7 +154,7 @@ class Registration:
         self._context.ledger.workers.retire(self.id)
         self._context.liveness.forget(self.id)
 
-    def bury(self) -> None:
+    def evict(self) -> None:
         """Clean up after other workers have removed it from the ledger."""
         self.silence()
         self._context.liveness.forget(self.id)

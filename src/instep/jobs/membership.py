@@ -262,7 +262,7 @@ class Membership:
     def register_again(self) -> None:
         """Register again, without parts, after others declared the worker dead."""
         self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long; it registers again")
-        self._registration.bury()
+        self._registration.evict()
         self._register()
 
     def end(self, *, stop: Callable[[str], str] | None = None) -> None:

@@ -32,7 +32,7 @@ def release_dead_processes(context: Context) -> None:
     for worker in ledger.workers.all():
         # Only on this host: on a shared file system, a lock held elsewhere may not be visible.
         if worker.host == here and liveness.proved_dead(worker.id):
-            slices = ledger.workers.bury(worker.id)
+            slices = ledger.workers.evict(worker.id)
             liveness.forget(worker.id)
             context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
 

@@ -98,7 +98,7 @@ class Ledger:
     def sweep(self) -> Swept:
         """Recovery, by any worker, at its start and every two minutes. In this order:
 
-        * Workers without a heartbeat for `stale` (`heartbeat_at + stale <= now`) are buried.
+        * Workers without a heartbeat for `stale` (`heartbeat_at + stale <= now`) are evicted.
         * Slices PROCESSING under a worker that is not registered have ended badly.
         * Jobs STOPPING with nothing in work become STOPPED; those that began to stop `grace` ago do so
           whatever is in work: these slices go back to PENDING without a spent attempt.

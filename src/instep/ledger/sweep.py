@@ -36,7 +36,7 @@ def sweep(tx: Transaction) -> Swept:
     _pull_back(tx, workers.c.heartbeat_at, tx.now())
     silent = _silent_workers(tx)
     worker_rows.clear_away(tx)
-    taken = sum(worker_rows.bury(tx, worker_id) for worker_id in silent)
+    taken = sum(worker_rows.evict(tx, worker_id) for worker_id in silent)
     registered = exists().where(workers.c.id == slices.c.worker_id)
     taken += slice_rows.end_badly(tx, slice_rows.lock_processing(tx, ~registered), worker_rows.DIED)
     return Swept(tuple(silent), taken, _settle(tx, unsettled))

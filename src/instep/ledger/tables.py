@@ -137,7 +137,7 @@ job_parts = Table(
 )
 
 #: Who takes part in which job; `units` of the wave that `slice_id` is one of are read. Workers that are gone leave no
-#: rows behind: who buries them sees to it, and sweeps do.
+#: rows behind: who evicts them sees to it, and sweeps do.
 job_workers = Table(
     "job_workers",
     metadata,

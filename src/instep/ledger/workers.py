@@ -90,17 +90,17 @@ class Workers(Store):
         slice_rows.give_back_all(tx, slices.c.worker_id == worker_id)
 
     @writes
-    def bury(self, tx: Transaction, worker_id: str) -> int:
+    def evict(self, tx: Transaction, worker_id: str) -> int:
         """The worker was proved dead: its slices have ended badly, and it takes part in no job any more. Returns
         the number of its slices.
 
         What ends badly goes back to PENDING with attempts + 1, or as it is when it was worn out
         (`Claim.worn_out`) before: it may be in the target already, so it is neither FAILED nor split here.
         """
-        return bury(tx, worker_id)
+        return evict(tx, worker_id)
 
 
-def bury(tx: Transaction, worker_id: str) -> int:
+def evict(tx: Transaction, worker_id: str) -> int:
     """The number of slices that it had in work."""
     # First the row, so that nothing is claimed in its name any more; then what it claimed.
     _forget(tx, worker_id)
@@ -116,7 +116,7 @@ def _forget(tx: Transaction, worker_id: str) -> None:
 
 
 def demand_registered(tx: Transaction, worker_id: str) -> None:
-    """Lock a worker's row until the end of the transaction, and raise if it is not registered: a sweep that buries it
+    """Lock a worker's row until the end of the transaction, and raise if it is not registered: a sweep that evicts it
     waits, and then finds what was done in its name. Call this after waiting for other locks, which may take long.
     """
     known = select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True)

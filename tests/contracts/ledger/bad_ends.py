@@ -44,7 +44,7 @@ from tests.contracts.ledger.building import (
 from tests.contracts.ledger.fixtures import Fixtures
 
 #: All the ways in which a slice is taken from its worker.
-TAKEN = ("buried", "swept", "adopted")
+TAKEN = ("evicted", "swept", "adopted")
 #: All the ways in which a slice in work ends badly.
 BAD_ENDS = pytest.mark.parametrize("how", [*TAKEN, "given back"])
 
@@ -55,8 +55,8 @@ class BadEnds(Fixtures):
         claims = claim_all(ledger)
         if how == "given back":
             ledger.slices.give_back(claims, "ann", error="out of memory", spent=True)
-        elif how == "buried":
-            ledger.workers.bury("ann")
+        elif how == "evicted":
+            ledger.workers.evict("ann")
         elif how == "swept":
             clock.advance(TIMING.stale)
             ledger.sweep()
@@ -209,7 +209,7 @@ class BadEnds(Fixtures):
     def test_one_accident_fails_no_document_despite_its_neighbours(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, [plan(0, [0, 1]), plan(1, [2]), plan(2, [3])])
         for _ in range(MAX_ATTEMPTS - 1):
-            self._kill(ledger, clock, "buried")  # of the first slice, say
+            self._kill(ledger, clock, "evicted")  # of the first slice, say
         part, accidents = status_of(ledger).part, set[str]()
         while claims := claim_all(ledger):
             (claim,) = claims

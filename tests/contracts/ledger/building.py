@@ -186,7 +186,7 @@ def complete_all(ledger: Ledger, part: JobPart, worker: str = "ann", job_id: str
 
 def take_over(ledger: Ledger, worker: str = "bob", job_id: str = "job", *, dead: str = "ann") -> JobPart:
     """A worker is proved dead, and another one continues the job that has no workers any more."""
-    ledger.workers.bury(dead)
+    ledger.workers.evict(dead)
     return ledger.parts.adopt(lease_of(ledger, worker, job_id=job_id))
 
 

@@ -168,15 +168,15 @@ class Claims(Fixtures):
         assert claim_all(ledger) == []
         assert job_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
 
-    @pytest.mark.parametrize("how", ["never", "retired", "buried"])
+    @pytest.mark.parametrize("how", ["never", "retired", "evicted"])
     def test_a_worker_that_is_not_registered_gets_nothing(self, ledger: Ledger, how: str) -> None:
         running(ledger, plans(1))
         if how != "never":
             joined(ledger, "bob")
         if how == "retired":
             ledger.workers.retire("bob")
-        elif how == "buried":
-            ledger.workers.bury("bob")
+        elif how == "evicted":
+            ledger.workers.evict("bob")
         assert claim_all(ledger, "bob") == []
         assert len(claim_all(ledger)) == 1
 

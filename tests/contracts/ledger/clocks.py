@@ -70,7 +70,7 @@ class Clocks(Fixtures):
         assert ledger.workers.heartbeat("ann", [kept.slice_id]) == 2
         assert len(claim_all(ledger)) == 2
 
-    def test_a_worker_that_died_is_buried_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_a_worker_that_died_is_evicted_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(2))
         register(ledger, "bob")
         claim_all(ledger)

@@ -58,7 +58,7 @@ class Finishing(Fixtures):
         assert ledger.parts.begin_finish("job", REF, "bob"), "a lost reply may be asked for again"
         assert not ledger.parts.begin_finish("job", REF, "ann")
 
-    @pytest.mark.parametrize("how", ["left", "retired", "buried"])
+    @pytest.mark.parametrize("how", ["left", "retired", "evicted"])
     def test_another_worker_is_elected_when_the_first_takes_no_part(self, ledger: Ledger, how: str) -> None:
         part = running(ledger, [])
         joined(ledger, "bob")
@@ -68,7 +68,7 @@ class Finishing(Fixtures):
         elif how == "retired":
             ledger.workers.retire("bob")
         else:
-            ledger.workers.bury("bob")
+            ledger.workers.evict("bob")
         assert ledger.parts.begin_finish("job", REF, "ann")
         for state in (JobState.COMPLETED, JobState.FAILED):
             with pytest.raises(Fenced):

@@ -141,7 +141,7 @@ class Leases(Fixtures):
         assert isinstance(answer, Holder)
         assert [each.id for each in answer.workers] == ["bob"]
 
-    @pytest.mark.parametrize("how", ["left", "retired", "buried", "swept", "stopped"])
+    @pytest.mark.parametrize("how", ["left", "retired", "evicted", "swept", "stopped"])
     def test_a_lease_is_free_once_its_job_has_no_workers(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         lease = lease_of(ledger, "ann")
         if how == "swept":
@@ -153,8 +153,8 @@ class Leases(Fixtures):
             ledger.jobs.leave("job", "ann")
         elif how == "retired":
             ledger.workers.retire("ann")
-        elif how == "buried":
-            ledger.workers.bury("ann")
+        elif how == "evicted":
+            ledger.workers.evict("ann")
         elif how == "stopped":
             ledger.jobs.leave("job", "ann", stop="told to")
         else:

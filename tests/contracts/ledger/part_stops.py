@@ -200,7 +200,7 @@ class PartStops(Fixtures):
         joined(ledger, "bob")
         assert ledger.slices.claim("job", REF, "bob", work=1, limit=1)
         stop(ledger)
-        ledger.workers.bury("bob")
+        ledger.workers.evict("bob")
         complete_all(ledger, other)
         assert end(ledger, other) is JobState.STOPPED
         assert status_of(ledger).slices == {SliceState.PENDING: 1}

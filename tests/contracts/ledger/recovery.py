@@ -1,4 +1,4 @@
-"""Recovery: the proved dead are buried, and any worker sweeps up after the silent ones."""
+"""Recovery: the proved dead are evicted, and any worker sweeps up after the silent ones."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from tests.contracts.ledger.fixtures import Fixtures
 class Recovery(Fixtures):
     # Burying one that was proved dead.
 
-    def test_a_buried_workers_slices_have_ended_badly(self, ledger: Ledger) -> None:
+    def test_an_evicted_workers_slices_have_ended_badly(self, ledger: Ledger) -> None:
         part = running(ledger, plans(4))
         joined(ledger, "bob")
         done, *held = ledger.slices.claim("job", REF, "ann", work=10**9, limit=3)
         ledger.slices.complete(part, "ann", [outcome(done)], job_id="job")
         theirs = claim_all(ledger, "bob")
-        assert ledger.workers.bury("ann") == 2
+        assert ledger.workers.evict("ann") == 2
         assert [each.id for each in ledger.workers.all()] == ["bob"]
         assert ledger.slices.holds(theirs, "bob")
         again = claim_all(ledger, "bob")
@@ -56,18 +56,18 @@ class Recovery(Fixtures):
         ]
         assert job_of(ledger).slices == {SliceState.COMPLETED: 1, SliceState.PROCESSING: 3}
 
-    def test_a_worker_is_buried_once(self, ledger: Ledger) -> None:
+    def test_a_worker_is_evicted_once(self, ledger: Ledger) -> None:
         part = running(ledger, plans(2))
         claim_all(ledger)
-        assert ledger.workers.bury("ann") == 2
+        assert ledger.workers.evict("ann") == 2
         before = state_of_everything(ledger, part)
-        assert ledger.workers.bury("ann") == 0
-        assert ledger.workers.bury("unknown") == 0
+        assert ledger.workers.evict("ann") == 0
+        assert ledger.workers.evict("unknown") == 0
         assert state_of_everything(ledger, part) == before
 
-    def test_a_buried_worker_takes_part_in_nothing(self, ledger: Ledger) -> None:
+    def test_an_evicted_worker_takes_part_in_nothing(self, ledger: Ledger) -> None:
         running_two(ledger, plans(1), plans(1))
-        ledger.workers.bury("ann")
+        ledger.workers.evict("ann")
         register(ledger, "bob")
         ledger.jobs.begin("next", "bob", {})
         for ref in (REF, OTHER):
@@ -118,7 +118,7 @@ class Recovery(Fixtures):
         ledger.slices.complete(part, "bob", list(map(outcome, [*held, again])), job_id="job")
         assert end(ledger, part, worker="bob") is JobState.COMPLETED
 
-    def test_several_silent_workers_are_buried_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+    def test_several_silent_workers_are_evicted_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         running(ledger, plans(6))
         joined(ledger, "bob", "cid")
         for worker in ("ann", "bob", "cid"):
@@ -219,7 +219,7 @@ class Recovery(Fixtures):
     def test_a_job_whose_planner_is_gone_is_failed(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann")
         assert ledger.sweep() == Swept(), "it is being planned"
-        ledger.workers.bury("ann")
+        ledger.workers.evict("ann")
         clock.advance(3)
         assert ledger.sweep() == Swept(jobs={"job": JobState.FAILED})
         job = job_of(ledger)
@@ -227,7 +227,7 @@ class Recovery(Fixtures):
         assert job.error
         assert lease_of(ledger, "bob", job_id="next").epoch == lease.epoch + 1
 
-    def test_a_silent_planner_is_buried_and_its_job_failed_in_one_sweep(
+    def test_a_silent_planner_is_evicted_and_its_job_failed_in_one_sweep(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         lease = lease_of(ledger, "ann")

@@ -151,7 +151,7 @@ class RowSlices(Fixtures):
         assert end(ledger, part) is JobState.COMPLETED
         assert status_of(ledger).counts == Counts(read=9, written=9, rows_written=9)
 
-    @pytest.mark.parametrize("how", ["buried", "swept", "adopted"])
+    @pytest.mark.parametrize("how", ["evicted", "swept", "adopted"])
     def test_workers_that_die_of_it_are_counted_and_the_job_ends_in_a_stop(
         self, ledger: Ledger, clock: VirtualClock, how: str
     ) -> None:
@@ -159,8 +159,8 @@ class RowSlices(Fixtures):
         deaths = 0
         while not (claims := claimed(ledger))[0].worn_out:
             deaths += 1
-            if how == "buried":
-                ledger.workers.bury("ann")
+            if how == "evicted":
+                ledger.workers.evict("ann")
             elif how == "swept":
                 clock.advance(TIMING.stale)
                 ledger.sweep()

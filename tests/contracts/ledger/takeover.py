@@ -34,7 +34,7 @@ from tests.contracts.ledger.fixtures import Fixtures
 
 
 class Takeover(Fixtures):
-    @pytest.mark.parametrize("how", ["expired", "buried"])
+    @pytest.mark.parametrize("how", ["expired", "evicted"])
     def test_an_adopted_part_continues_under_the_new_epoch(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         part = running(ledger, plans(3))
         (done, *_) = ledger.slices.claim("job", REF, "ann", work=20, limit=9)
@@ -51,7 +51,7 @@ class Takeover(Fixtures):
         again = claim_all(ledger, "bob")
         assert sorted((claim.fence, claim.attempts) for claim in again) == [(1, 0), (2, 1)]
 
-    @pytest.mark.parametrize("how", ["expired", "buried"])
+    @pytest.mark.parametrize("how", ["expired", "evicted"])
     def test_a_zombie_can_do_nothing_after_a_takeover(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         part = running(ledger, plans(2))
         old = claim_all(ledger)
@@ -87,11 +87,13 @@ class Takeover(Fixtures):
             with pytest.raises(Fenced):
                 ledger.parts.finish("job", part, state, worker_id="ann", promote=state is JobState.COMPLETED)
 
-    def test_a_buried_worker_can_do_nothing_though_its_job_continues_under_the_same_epoch(self, ledger: Ledger) -> None:
+    def test_an_evicted_worker_can_do_nothing_though_its_job_continues_under_the_same_epoch(
+        self, ledger: Ledger
+    ) -> None:
         part = running(ledger, plans(2))
         joined(ledger, "bob")
         old = claim_all(ledger)
-        ledger.workers.bury("ann")
+        ledger.workers.evict("ann")
         before = state_of_everything(ledger, part)
         with pytest.raises(Fenced):
             ledger.workers.heartbeat("ann", [])

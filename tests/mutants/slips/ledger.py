@@ -37,7 +37,7 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "a worker that was buried claims",
+        "a worker that was evicted claims",
         "ledger/dialects/sqlite.py",
         ".where(running, _LEASED, registered)",
         ".where(running, _LEASED)",
@@ -65,7 +65,7 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "a buried worker still takes part in its jobs",
+        "an evicted worker still takes part in its jobs",
         "ledger/workers.py",
         "    tx.connection.execute(delete(job_workers).where(job_workers.c.worker_id == worker_id))\n",
         "",

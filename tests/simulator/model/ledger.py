@@ -99,9 +99,9 @@ class _Workers(_Kept, Workers):
         with self._lock:
             recovery.retire(self._tables, worker_id)
 
-    def bury(self, worker_id: str) -> int:
+    def evict(self, worker_id: str) -> int:
         with self._lock:
-            return recovery.bury(self._tables, worker_id)
+            return recovery.evict(self._tables, worker_id)
 
 
 class _Jobs(_Kept, Jobs):

@@ -30,7 +30,7 @@ def retire(tables: Tables, worker_id: str) -> None:
         workers.remove(tables, worker_id)
 
 
-def bury(tables: Tables, worker_id: str) -> int:
+def evict(tables: Tables, worker_id: str) -> int:
     if worker_id not in tables.workers:
         return 0
     orphans = sorted(tables.workers[worker_id].slices.values(), key=_by_id)
@@ -49,7 +49,7 @@ def sweep(tables: Tables) -> Swept:
     _pull_back(tables)
     stale = tables.now() - tables.timing.stale
     silent = sorted(row.id for row in tables.workers.values() if row.heartbeat_at <= stale)
-    taken = sum(bury(tables, worker_id) for worker_id in silent)
+    taken = sum(evict(tables, worker_id) for worker_id in silent)
     ended = {}
     for job in tables.jobs.values():
         if job.state is JobState.STOPPING and _may_stop(tables, job):

@@ -68,16 +68,16 @@ def _create_slots() -> None:
             _needed("is_last", sa.Boolean()),
             _needed("fence", _NUMBER),
             sa.Column("due_at", _NUMBER),
-            sa.Column("buried_watermark", _NUMBER),
-            sa.Column("buried_attempts", sa.Integer()),
-            sa.Column("buried_reason", sa.Text()),
-            sa.Column("buried_at", _NUMBER),
+            sa.Column("evicted_watermark", _NUMBER),
+            sa.Column("evicted_attempts", sa.Integer()),
+            sa.Column("evicted_reason", sa.Text()),
+            sa.Column("evicted_at", _NUMBER),
         ],
     )
     op.create_index("bus_slots_due", "bus_slots", ["consumer", "due_at", "ref"])
     op.create_index("bus_slots_last", "bus_slots", ["is_last", "due_at"])
     op.create_index("bus_slots_group", "bus_slots", ["working_group", "due_at"])
-    op.create_index("bus_slots_buried", "bus_slots", ["buried_at"])
+    op.create_index("bus_slots_evicted", "bus_slots", ["evicted_at"])
 
 
 def _create(name: str, columns: Iterable[sa.Column[Any]]) -> None:

@@ -22,7 +22,7 @@ depends_on = None
 _slots = sa.table(
     "bus_slots",
     *map(sa.column, ("ref", "waiting", "working", "trace")),
-    *map(sa.column, ("buried_watermark", "buried_reason", "buried_at")),
+    *map(sa.column, ("evicted_watermark", "evicted_reason", "evicted_at")),
 )
 _promoted = sa.table("promoted", sa.column("ref"), sa.column("generation"))
 _events = sa.table("events", *map(sa.column, ("sequence", "at", "kind", "version", "body")))
@@ -52,10 +52,10 @@ def _wanted(slot: Any, generation: str, at: int) -> Iterator[tuple[str, int, dic
     asked = max((each for each in (slot.waiting, slot.working) if each is not None), default=None)
     if asked is not None:
         yield _created(slot, str(asked), generation, asked // 1_000)
-    if slot.buried_at is not None:
-        created = _created(slot, f"{slot.buried_watermark} given up", generation, at)
+    if slot.evicted_at is not None:
+        created = _created(slot, f"{slot.evicted_watermark} given up", generation, at)
         yield created
-        yield "want.failed", 1, {"want": created[2]["want"], "error": slot.buried_reason or "", "final": True}
+        yield "want.failed", 1, {"want": created[2]["want"], "error": slot.evicted_reason or "", "final": True}
 
 
 def _created(slot: Any, name: str, generation: str, as_of: int) -> tuple[str, int, dict[str, Any]]:

@@ -180,7 +180,6 @@ def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault
     run = [*INSTEP, "run", "--project", str(tmp_path)]
     ran = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
     assert (tmp_path / "lost").exists()
-    assert "waiting: Spark cannot hand the project's own code to its tasks: " in ran.stderr
     assert ran.returncode == 0, ran.stderr
     assert list(instep.load(tmp_path).failures()) == []
 

@@ -59,6 +59,7 @@ class SparkEngine:
         except Away as error:  # It was there when the wave was planned.
             raise Transient(f"{error.where}: {error.what}" if error.where else error.what) from error
         try:
+            self._demand_sight(session)
             if isinstance(program, TableProgram):
                 return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
             with self._lock, counter() as counted:
@@ -76,6 +77,14 @@ class SparkEngine:
     def ready(self) -> None:
         """Waits for the session to start; executors on other machines are asked whether they see what tasks need."""
         session = self._spark.get()
+        try:
+            self._demand_sight(session)
+        except Exception as error:
+            found = self._spark.explained(session, error)
+            if not isinstance(found, Transient):  # The first wave asks again, and is itself tried again.
+                raise found from error
+
+    def _demand_sight(self, session: SparkSession) -> None:
         if not self._seen:
             require_in_sight(session, self._places)
             self._seen = True

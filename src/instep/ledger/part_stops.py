@@ -40,7 +40,8 @@ def settle(tx: Transaction, job_id: str, state: JobState) -> JobState:
     """
     still = select(job_parts.c.ref, job_parts.c.error).where(job_parts.c.job_id == job_id, job_parts.c.state.is_(None))
     rows = tx.connection.execute(still.order_by(job_parts.c.position)).all()
-    if JobState.STOPPING in JOB_MOVES[state] and all(row.error is not None for row in rows):
+    to_stop = state is JobState.STOPPING or JobState.STOPPING in JOB_MOVES[state]
+    if to_stop and all(row.error is not None for row in rows):
         return job_rows.request_stop(tx, job_id, rows[0].error)
     job_moves.touch(tx, job_id)
     stopped = [row.ref for row in rows if row.error is not None]

@@ -106,6 +106,17 @@ class PartStops(Fixtures):
         assert ledger.jobs.leave("job", "ann", stop="it was interrupted") is JobState.STOPPED
         assert job_of(ledger).error == "no such column"
 
+    def test_such_a_job_stops_as_soon_as_a_worker_sees_that_nothing_is_in_work(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(1))
+        (mine,) = claim_all(ledger)
+        stop(ledger)
+        assert stop(ledger)
+        assert job_of(ledger).state is JobState.STOPPING
+        ledger.slices.complete(part, "ann", [outcome(mine)], job_id="job")
+        assert stop(ledger)
+        assert (job_of(ledger).state, job_of(ledger).error) == (JobState.STOPPED, "no such column")
+        assert stop(ledger), "again it changes nothing"
+
     def test_it_is_resumed_in_the_running_job_by_who_adopts_it(self, ledger: Ledger) -> None:
         _, other = running_two(ledger, plans(1), plans(1))
         stop(ledger)

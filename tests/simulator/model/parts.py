@@ -141,7 +141,8 @@ def stop(
 
 def settle(tables: Tables, job: JobRow) -> None:
     still = [each for each in job.parts.values() if each.state is None]
-    if JobState.STOPPING in JOB_MOVES[job.state] and all(each.error is not None for each in still):
+    to_stop = job.state is JobState.STOPPING or JobState.STOPPING in JOB_MOVES[job.state]
+    if to_stop and all(each.error is not None for each in still):
         moves.request_stop(tables, job, still[0].error)
         return
     moves.move(tables, job, job.state)

@@ -191,8 +191,10 @@ class WaveRunner:
                 self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
             if self._failed_in_a_row >= HOPELESS:
                 self._give_back(claims, reason)
-                # Whatever it is, it is not in the slices: they do not pay for it when it is mended.
-                self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
+                if self._setup.scanned:
+                    # Rows are never FAILED: once the cause is mended, none may find its tries used up. Documents keep
+                    # their attempts: several that fail each time would keep the part from its end for good.
+                    self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
                 raise UserError(
                     f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
                     hint=MEND,

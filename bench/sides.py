@@ -85,7 +85,7 @@ class WarmSpark:
         (self.folder / "instep.yaml").write_text(text)
 
     def run(self) -> measure.Measured:
-        done = measure.run([self.bin / "python", ROOT / "bench" / "warm.py", "instep.yaml"], folder=self.folder)
+        done = measure.run([self.bin / "python", "-P", ROOT / "bench" / "warm.py", "instep.yaml"], folder=self.folder)
         last: dict[str, Any] = json.loads(done.output.splitlines()[-1])
         return measure.Measured(last["seconds"], done.cpu, done.peak_rss, done.output)
 

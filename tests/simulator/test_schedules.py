@@ -88,6 +88,12 @@ def test_schedules_on_the_model(seeds: range) -> None:
     assert counters["takeovers"]
 
 
+def test_a_part_ends_with_several_documents_that_fail_each_time() -> None:
+    """It never did when a streak of failed waves gave documents their attempts back."""
+    check(range(1030, 1031), "model", Product())
+    check(range(2611, 2612), "model", Product())
+
+
 @pytest.mark.parametrize("seeds", SQLITE)
 def test_schedules_on_sqlite(seeds: range) -> None:
     counters = check(seeds, "sqlite", Product(ledger=sqlite_ledger))

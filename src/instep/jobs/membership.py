@@ -235,6 +235,8 @@ class Membership:
         stopped, alone = False, () if left_alone else tuple(self._context.own_workers)
         with suppress(Conflict, Transient, Unknown):
             stopped = ledger.parts.stop(each.job_id, each.part.ref, cleaned(why), by=self.id, alone=alone)
+            if stopped:  # How long it pauses is for the caller that begins it again to say.
+                del self._aside[key]
             if each.job_id not in {job_id for job_id, _ in self._part_contexts}:
                 self._jobs.discard(each.job_id)
                 ledger.jobs.leave(each.job_id, self.id)

@@ -73,6 +73,8 @@ class SparkCorpus:
         """The changes of a table since its documents were recorded."""
         work = _Workspace(self.folder)
         recorded = recording(work.folder, False)
+        if recorded is not None and not self._sees(recorded.base.folder):
+            recorded = recording(work.folder, True)  # Into the folder of plans, which tasks do see.
         assert isinstance(source.table, PortionedTable), "asked for"
         parts = parts_for(max(source.table.count(), recorded.documents if recorded else 0))
         uris: Any = pa.chunked_array([pa.array(list(failed), pa.string())])
@@ -106,6 +108,13 @@ class SparkCorpus:
         except UserError as error:
             return error
         return None
+
+    def _sees(self, folder: Path) -> bool:
+        try:
+            require_in_sight(self.spark(), {str(folder): False})
+        except UserError:
+            return False
+        return True
 
     def _found(self, comparison: Comparison) -> DataFrame:
         session, source, parts = self.spark(), comparison.source, comparison.parts

@@ -111,7 +111,8 @@ class Bare:
     def run(self) -> measure.Measured:
         options = [] if self.fts else ["--no-fts"]
         return measure.run(
-            [self.bin / "python", ROOT / "bench" / "bare.py", self.corpus, self.folder, *options], folder=self.folder
+            [self.bin / "python", "-P", ROOT / "bench" / "bare.py", self.corpus, self.folder, *options],
+            folder=self.folder,
         )
 
     def dataset(self) -> Path:

@@ -88,7 +88,9 @@ def test_a_restart_in_mid_run_loses_and_doubles_nothing(server: NatsServer) -> N
         over = threading.Event()
 
         def newest() -> dict[str, int]:
-            return {each.refs[0]: each.needed or 0 for each in reversed(ledger.wants.newest(limit=1_000))}
+            """By scope. One that took an earlier message may store its want after that of the last one."""
+            wants = sorted((each.refs[0], each.needed or 0) for each in ledger.wants.newest(limit=1_000))
+            return dict(wants)
 
         def work(messages: Messages) -> None:
             while not over.is_set():

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bench.servers import DurablePostgres
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.targets.document_target import DocumentTarget
-from instep.targets.postgres.chunks import WORDS_OF_ROW, kinds
+from instep.targets.postgres.chunks import WORDS_OF_ROW, Rows
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
 
@@ -102,14 +102,14 @@ class Pgvector:
     @cached_property
     def _types(self) -> dict[str, str]:
         others = {"chunk_index": "integer", "_version": "bigint", "vector": f"vector({DIMENSIONS})"}
-        return {name: others.get(name, "text") for name in kinds(DIMENSIONS)}
+        return {name: others.get(name, "text") for name in Rows(DIMENSIONS).kinds}
 
     def _copy(self, connection: psycopg.Connection[Any], table: str, rows: Iterable[pa.RecordBatch]) -> None:
         columns = ", ".join(f'"{name}"' for name in self._types)
         with connection.cursor().copy(f"COPY {table} ({columns}, task) FROM STDIN (FORMAT binary)") as copy:
             copy.write(HEADER)
             for batch in rows:
-                for piece in encoded(kinds(DIMENSIONS), batch, 0):
+                for piece in encoded(Rows(DIMENSIONS).kinds, batch, 0):
                     copy.write(piece)
             copy.write(TRAILER)
 

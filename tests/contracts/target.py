@@ -25,6 +25,7 @@ from instep.targets.document_target import (
     existing_schema,
     written_schema,
 )
+from tests.contracts.target_columns import ColumnsContract
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,
@@ -103,7 +104,7 @@ def sync(target: DocumentTarget, physical: str, waves: Sequence[Documents], *, e
     return base
 
 
-class TargetContract(WritersContract, ServingContract, SearchingContract):
+class TargetContract(WritersContract, ServingContract, SearchingContract, ColumnsContract):
     """Inherit, and provide the fixture `target` and the method `content`."""
 
     # -- being there ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_target import TableTargetContract
 from tests.contracts.table_writers import TableWritersContract
 from tests.contracts.target import TargetContract
+from tests.contracts.target_columns import ColumnsContract
 from tests.contracts.target_rows import OnOneIndex
 from tests.contracts.target_searching import SearchingContract
 from tests.contracts.target_serving import ServingContract
@@ -34,6 +35,9 @@ class ShortContract(OnOneIndex):
     test_written_rows_are_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
     test_rows_are_given_back_whole = TargetContract.test_rows_of_documents_are_given_back_whole
     test_travels_pickled = TargetContract.test_travels_pickled
+    with_columns = ColumnsContract.with_columns
+    put_rows = ColumnsContract.put_rows
+    test_values_of_columns_are_read_back = ColumnsContract.test_values_of_columns_are_read_back
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest
     test_typed_queries_are_data = SearchingContract.test_typed_queries_are_data
     test_promote_is_idempotent_and_moves = ServingContract.test_promote_is_idempotent_and_moves

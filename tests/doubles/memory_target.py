@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.document_target import (
@@ -118,7 +119,7 @@ class MemoryTarget(OwnedIndexes):
     def check(self) -> None:
         return
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         _check_name(physical)
         with self._store.lock:
             self._store.owners[physical] = self.demand(physical)
@@ -217,8 +218,8 @@ class MemoryTarget(OwnedIndexes):
             some = [{name: row[name] for name in schema.names} for row in rows[at : at + CONTENTS_ROWS]]
             yield pa.RecordBatch.from_pylist(some, schema=schema)
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
-        schema, wanted = written_schema(), set(document_ids)
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
+        schema, wanted = written_schema(columns), set(document_ids)
         rows = [row for row in self.stored(physical) if row["document_id"] in wanted]
         return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
 

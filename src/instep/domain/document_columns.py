@@ -37,9 +37,12 @@ class DocumentColumn:
     type: DocumentColumnType
 
 
+#: When a document was modified, as its source said when the row was written.
+MODIFIED: Final = DocumentColumn("modified", DocumentColumnType.TIMESTAMP)
+
 #: Columns that documents of every entity have without being declared.
 BUILT_IN: Final = (
     DocumentColumn("source_uri", DocumentColumnType.STRING),
     DocumentColumn("title", DocumentColumnType.STRING),
-    DocumentColumn("modified", DocumentColumnType.TIMESTAMP),
+    MODIFIED,
 )

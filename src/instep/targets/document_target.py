@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
+from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.ownership import Ownable
@@ -22,8 +23,33 @@ if TYPE_CHECKING:
 SearchMode = Literal["text", "vector", "hybrid"]
 
 
-def row_schema(dimensions: int) -> pa.Schema:
-    """Columns of a document target: one row per chunk. `_version` is the epoch that wrote the row."""
+def column_type(kind: DocumentColumnType) -> pa.DataType:
+    """The type of a document's column in Arrow."""
+    import pyarrow as pa
+
+    types: dict[DocumentColumnType, pa.DataType] = {
+        DocumentColumnType.STRING: pa.string(),
+        DocumentColumnType.INT: pa.int64(),
+        DocumentColumnType.FLOAT: pa.float64(),
+        DocumentColumnType.BOOL: pa.bool_(),
+        DocumentColumnType.TIMESTAMP: pa.timestamp("us", "UTC"),
+        DocumentColumnType.DATE: pa.date32(),
+        DocumentColumnType.STRINGS: pa.list_(pa.string()),
+        DocumentColumnType.INTS: pa.list_(pa.int64()),
+    }
+    return types[kind]
+
+
+def column_fields(columns: Sequence[DocumentColumn]) -> list[pa.Field[Any]]:
+    import pyarrow as pa
+
+    return [pa.field(each.name, column_type(each.type)) for each in columns]
+
+
+def row_schema(dimensions: int, columns: Sequence[DocumentColumn] = ()) -> pa.Schema:
+    """Columns of a document target: one row per chunk, with the declared `columns` of its document. `_version` is the
+    epoch that wrote the row, `modified` when its document was modified, as the source said then.
+    """
     import pyarrow as pa
 
     fields: list[pa.Field[Any]] = [
@@ -37,11 +63,38 @@ def row_schema(dimensions: int) -> pa.Schema:
         pa.field("title", pa.string()),
         pa.field("text", pa.string(), nullable=False),
         pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
+        *column_fields([MODIFIED, *columns]),
         pa.field("_ref", pa.string(), nullable=False),
         pa.field("_instance", pa.string(), nullable=False),
         pa.field("_version", pa.int64(), nullable=False),
     ]
     return pa.schema(fields)
+
+
+def declared_fields(rows: pa.Schema) -> list[pa.Field[Any]]:
+    """The declared columns in a schema that has those of `row_schema`."""
+    between = range(rows.get_field_index(MODIFIED.name) + 1, rows.get_field_index("_ref"))
+    return [rows.field(at) for at in between]
+
+
+def demand_same(
+    physical: str, rows: pa.Schema, dimensions: int, columns: Sequence[DocumentColumn], *, where: str
+) -> None:
+    """Check that an existing index is as it would be made. Raises `UserError` if not."""
+    width = rows.field("vector").type.list_size
+    if width != dimensions:
+        raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=where)
+    demand_same_columns(physical, [f"{each.name} {each.type}" for each in declared_fields(rows)], columns, where=where)
+
+
+def demand_same_columns(physical: str, there: Sequence[str], columns: Sequence[DocumentColumn], *, where: str) -> None:
+    """The same of columns, each told by its name and Arrow's name of its type."""
+    wanted = [f"{each.name} {each.type}" for each in column_fields(columns)]
+    if there != wanted:
+        said = [", ".join(some) or "none" for some in (there, wanted)]
+        raise UserError(
+            f"index {physical!r} has other columns than are declared: {said[0]}, not {said[1]}", where=where
+        )
 
 
 @cache
@@ -71,13 +124,12 @@ def contents_schema() -> pa.Schema:
     return pa.schema([rows.field(name) for name in rows.names[: rows.names.index("chunk_index") + 1]])
 
 
-@cache
-def written_schema() -> pa.Schema:
+def written_schema(columns: Sequence[DocumentColumn] = ()) -> pa.Schema:
     """The schema of `DocumentTarget.written`: the columns that searches use, and their document."""
     import pyarrow as pa
 
     texts = [pa.field(name, pa.string()) for name in ("document_id", "chunk_id", "title", "text")]
-    return pa.schema([*texts, pa.field("vector", pa.list_(pa.float32()))])
+    return pa.schema([*texts, pa.field("vector", pa.list_(pa.float32())), *column_fields(columns)])
 
 
 def _unexpected_refusal(document_id: str, reason: str) -> None:
@@ -230,8 +282,9 @@ class Bounded(Protocol):
 
 
 class DocumentTarget(IndexTarget, Protocol):
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
-        """Create the empty physical index; nothing happens if it exists.
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
+        """Create the empty physical index; nothing happens if it exists. Raises `UserError` if it has other dimensions
+        or columns.
 
         `buckets` is the number of routes, for targets that lay rows out by `bucket_of(document_id, buckets)`.
         """
@@ -248,8 +301,9 @@ class DocumentTarget(IndexTarget, Protocol):
         A row that is not changed during the scan is there once, as often as the target really holds it: duplicates too.
         """
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
-        """Read all rows of these documents that a reader finds now, with texts, titles and vectors (`written_schema`).
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
+        """Read all rows of these documents that a reader finds now, with texts, titles, vectors and these columns
+        (`written_schema`).
         The length of a vector may have changed, which means nothing to a search; one that is zero may be left out.
         """
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.journal import Journal, Log, claimed, decided, owner_in
@@ -47,7 +48,7 @@ class LoggedTarget(OwnedIndexes):
         """Whether the store has the index, complete or not."""
 
     @abstractmethod
-    def _make(self, physical: str, dimensions: int) -> None:
+    def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
         """Make the index unless it is there. Raises `UserError` when it is there in another form."""
 
     @abstractmethod
@@ -103,7 +104,7 @@ class LoggedTarget(OwnedIndexes):
     def check(self) -> None:
         self._store.check()
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         """`buckets` say nothing here: rows are found by their document_id."""
         checked_name(physical)
         if dimensions < 1:
@@ -111,7 +112,7 @@ class LoggedTarget(OwnedIndexes):
         self.demand(physical)
         journal = self._journal(physical)
         journal.begin(self.owner.id)
-        self._make(physical, dimensions)
+        self._make(physical, dimensions, columns)
         journal.made()
         self.demand(physical)
 

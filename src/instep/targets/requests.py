@@ -34,6 +34,24 @@ def requests(
         start += count
 
 
+def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows without their vectors, as they are sent: moments and dates as numbers, of microseconds and of days since
+    1970, which every server keeps exactly.
+    """
+    import pyarrow as pa
+
+    columns: list[Any] = []
+    names = [name for name in rows.schema.names if name != "vector"]
+    for name in names:
+        column: Any = rows.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        elif pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names).to_pylist()
+
+
 def row_sizes(rows: pa.RecordBatch, *, row: int, number: int) -> Sizes:
     """About how many bytes of a request each row is: `row` of them besides its texts, `number` for one of its vector.
     It may be without its vector yet.
@@ -51,4 +69,7 @@ def row_sizes(rows: pa.RecordBatch, *, row: int, number: int) -> Sizes:
             lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
             # What is searched is sent a second time.
             sizes += lengths.to_numpy(zero_copy_only=False) * (2 if name in ("title", "text") else 1)
+        elif pa.types.is_list(column.type) and name != "vector":
+            joined: Any = pc.binary_join(column.cast(pa.list_(pa.string())), ",")
+            sizes += pc.fill_null(pc.binary_length(joined), 0).to_numpy(zero_copy_only=False)
     return sizes

@@ -202,7 +202,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 #: `targets.document_target.row_schema` in words, so that asking for the fingerprint needs no Arrow.
 ROWS = (
     "document_id:string document_hash:string source_uri:string source_version:string chunk_id:string "
-    "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] "
+    "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] modified:timestamp[us, tz=UTC]? "
     "_ref:string _instance:string _version:int64"
 )
 #: What is done with the columns, as far as an index that was made in another way would not do it. A chunk's hash is of

@@ -222,6 +222,7 @@ class Writer:
         dimensions = vectors.shape[1]
         flat = pa.array(vectors.reshape(-1))
         made: dict[str, Any] = {
+            "modified": pa.nulls(rows.num_rows, pa.timestamp("us", "UTC")),
             "vector": pa.FixedSizeListArray.from_arrays(flat, dimensions),
             "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
             "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.document_columns import DocumentColumn
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
@@ -94,9 +95,9 @@ def _by_vector(dataset: Any, query: Query, limit: int) -> list[dict[str, Any]]:
     return list(scanner.to_table().to_pylist())
 
 
-def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(place: Location, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
     """See `DocumentTarget.written`."""
-    schema, dataset = written_schema(), place.open(physical)
+    schema, dataset = written_schema(columns), place.open(physical)
     quoted = ", ".join("'" + each.replace("'", "''") + "'" for each in document_ids)
     with place.understood():
         found = dataset.to_table(columns=schema.names, filter=f"document_id IN ({quoted})")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, demand_same, row_schema
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
@@ -95,14 +96,14 @@ class LanceTarget(OwnedIndexes):
         if self._place.folder is not None and shutil.disk_usage(self._place.folder).free < _FREE_BYTES:
             raise UserError("less than 100 MB of disk are free", where=self._place.shown, hint="Free some space.")
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
         from instep.targets.lance.commits import OWNER
 
         lance = lance_library()
         metadata = {"instep.dataset": uuid.uuid4().hex, OWNER: self.owner.id}
-        place, schema = self._place, row_schema(dimensions).with_metadata(metadata)
+        place, schema = self._place, row_schema(dimensions, columns).with_metadata(metadata)
         uri = place.dataset_uri(physical)
         if not place.has(physical):
             try:
@@ -117,9 +118,7 @@ class LanceTarget(OwnedIndexes):
 
             upkeep.declare(place, physical)
         self.demand(physical)
-        width = place.open(physical).schema.field("vector").type.list_size
-        if width != dimensions:
-            raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=place.shown)
+        demand_same(physical, place.open(physical).schema, dimensions, columns, where=place.shown)
 
     def exists(self, physical: str) -> bool:
         return self._place.has(physical)
@@ -191,10 +190,10 @@ class LanceTarget(OwnedIndexes):
 
         return searching.contents(self._place, physical)
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
         from instep.targets.lance import searching
 
-        return searching.written(self._place, physical, document_ids)
+        return searching.written(self._place, physical, document_ids, columns)
 
     def _indexes(self, prefix: str) -> list[str]:
         return self._place.datasets(prefix)

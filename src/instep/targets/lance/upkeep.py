@@ -15,10 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heapreplace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from instep.targets.document_target import declared_fields
 from instep.targets.lance.commits import State
 from instep.targets.lance.location import Location, Preempted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Rows that may wait without an index. Measured on 2 cores: searching 1,000 such rows takes 20 ms,
 #: indexing them 60 ms.
@@ -64,6 +68,7 @@ _IDLE = 24
 _TEXT_OPTIONS = {"with_position": False}
 
 _KEY, _CHUNK, _VECTOR = "document_id_idx", "chunk_id_idx", "vector_idx"
+_INDEX = "_idx"
 
 #: Columns whose words are found, and their indexes.
 WORDS = ("title", "text")
@@ -210,13 +215,26 @@ def _good(written: int, dead: int) -> bool:
 def _index(dataset: Any, full: bool) -> bool:
     began = dataset.version
     indexes = _segments(dataset)
-    for name in (_KEY, _CHUNK, *_WORDS):
+    declared = {f"{each.name}{_INDEX}": each for each in declared_fields(dataset.schema)}
+    for name in (_KEY, _CHUNK, *_WORDS, *declared):
         if not _covered(indexes.get(name, [])):
-            _build(dataset, name)
+            if name in declared:
+                dataset.create_scalar_index(declared[name].name, _kind(declared[name].type), name=name)
+            else:
+                _build(dataset, name)
             indexes.pop(name, None)
     for name, segments in indexes.items():
         _extend(dataset, name, segments, full=full)
     return bool(dataset.version != began)
+
+
+def _kind(column: pa.DataType) -> str:
+    """The kind of index of a declared column."""
+    import pyarrow as pa
+
+    if pa.types.is_list(column):
+        return "LABEL_LIST"
+    return "BITMAP" if pa.types.is_boolean(column) else "BTREE"
 
 
 def _build(dataset: Any, name: str, *, train: bool = True) -> None:

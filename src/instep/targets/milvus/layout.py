@@ -6,10 +6,11 @@ there are, and what their partitions are called, is written into the collection'
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.identity import bucket_of
 from instep.errors import UserError
 from instep.targets.milvus import location
@@ -18,6 +19,9 @@ from instep.targets.ranking import SEARCHED
 
 #: What Milvus takes of a text, in bytes.
 MAX_TEXT_BYTES = 65_535
+
+#: Elements of a list, as many as Milvus takes.
+MAX_ELEMENTS = 4_096
 
 #: Words of a title and its text, as BM25 needs them. Milvus computes it.
 WORDS = "_words"
@@ -66,12 +70,12 @@ def exists(place: Location, physical: str) -> bool:
     return location.collection(physical) in place.call("list_collections")
 
 
-def create(place: Location, physical: str, wanted: Layout) -> None:
+def create(place: Location, physical: str, wanted: Layout, columns: Sequence[DocumentColumn] = ()) -> None:
     """Make what of it is not there yet: it is safe to repeat, and several may do it at once."""
     collection = location.collection(physical)
     if not exists(place, physical):
         properties = {_BUCKETS: str(wanted.buckets), _PREFIX: wanted.prefix}
-        make(place, collection, _schema(wanted.dimensions), properties=properties)
+        make(place, collection, _schema(wanted.dimensions, columns), properties=properties)
     layout = found(place, physical)
     if layout.dimensions != wanted.dimensions:
         raise UserError(
@@ -86,6 +90,12 @@ def create(place: Location, physical: str, wanted: Layout) -> None:
         {"field_name": "vector", "index_type": "AUTOINDEX", "metric_type": "COSINE"},
         {"field_name": WORDS, "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "BM25"},
         {"field_name": "document_id", "index_type": "INVERTED"},
+        # Milvus Lite has no index of lists.
+        *(
+            {"field_name": each.name, "index_type": "INVERTED"}
+            for each in columns
+            if not (each.type.listed and place.is_lite)
+        ),
     )
     _index(place, collection, indexes)
 
@@ -136,7 +146,7 @@ def _index(place: Location, collection: str, indexes: Iterable[dict[str, str]]) 
     place.call("load_collection", collection)
 
 
-def _schema(dimensions: int) -> Any:
+def _schema(dimensions: int, columns: Sequence[DocumentColumn]) -> Any:
     from pymilvus import DataType, Function, FunctionType, MilvusClient
 
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -149,6 +159,8 @@ def _schema(dimensions: int) -> Any:
     schema.add_field("text", **text)
     schema.add_field(SEARCHED, enable_analyzer=True, analyzer_params=_ANALYZER, **text)
     schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
+    for column in (MODIFIED, *columns):
+        schema.add_field(column.name, nullable=True, **_field(column.type))
     for name in ("_ref", "_instance"):
         schema.add_field(name, **text)
     schema.add_field("_version", DataType.INT64)
@@ -158,6 +170,26 @@ def _schema(dimensions: int) -> Any:
     )
     schema.add_function(bm25)
     return schema
+
+
+def _field(kind: DocumentColumnType) -> dict[str, Any]:
+    """The field of a declared column. Moments and dates are numbers, of microseconds and of days since 1970."""
+    from pymilvus import DataType
+
+    text, number = {"max_length": MAX_TEXT_BYTES}, DataType.INT64
+    match kind:
+        case DocumentColumnType.STRING:
+            return {"datatype": DataType.VARCHAR, **text}
+        case DocumentColumnType.FLOAT:
+            return {"datatype": DataType.DOUBLE}
+        case DocumentColumnType.BOOL:
+            return {"datatype": DataType.BOOL}
+        case DocumentColumnType.STRINGS:
+            of = {"element_type": DataType.VARCHAR, **text}
+            return {"datatype": DataType.ARRAY, "max_capacity": MAX_ELEMENTS, **of}
+        case DocumentColumnType.INTS:
+            return {"datatype": DataType.ARRAY, "max_capacity": MAX_ELEMENTS, "element_type": number}
+    return {"datatype": number}
 
 
 def _state_schema() -> Any:

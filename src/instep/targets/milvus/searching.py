@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.document_columns import DocumentColumn
 from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
 from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
@@ -88,11 +89,11 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(place: Location, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
     """See `DocumentTarget.written`."""
     import pyarrow as pa
 
-    schema = written_schema()
+    schema = written_schema(columns)
     found = []
     for some in portions(document_ids, _DOCUMENTS):
         where = f"document_id in {location.texts(some)}"

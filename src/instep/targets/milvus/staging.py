@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from instep.errors import UserError
 from instep.targets import requests as shared
-from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
+from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
@@ -193,13 +193,11 @@ def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
-    schema = row_schema(rows.schema.field("vector").type.list_size)
     vectors: Any = rows["vector"]
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    texts = rows.select([name for name in schema.names if name != "vector"]).to_pylist()
     return [
         {**each, SEARCHED: _held(searched(each["title"], each["text"])), "vector": vector}
-        for each, vector in zip(texts, flat.reshape(rows.num_rows, -1), strict=True)
+        for each, vector in zip(shared.records(rows), flat.reshape(rows.num_rows, -1), strict=True)
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
@@ -89,7 +90,7 @@ class MilvusTarget(OwnedIndexes):
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right? Try again later.") from None
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         checked_name(physical)
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
@@ -100,7 +101,7 @@ class MilvusTarget(OwnedIndexes):
                 self._own(physical, self.owner.id)
                 self._journal(physical).begin()
                 directory.create(self._place, physical)
-            layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix))
+            layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix), columns)
 
     def exists(self, physical: str) -> bool:
         return layout.exists(self._place, physical)
@@ -179,10 +180,10 @@ class MilvusTarget(OwnedIndexes):
 
         return searching.contents(self._place, physical)
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
         from instep.targets.milvus import searching
 
-        return searching.written(self._place, physical, document_ids)
+        return searching.written(self._place, physical, document_ids, columns)
 
     def _indexes(self, prefix: str) -> list[str]:
         made = map(location.index, self._place.call("list_collections"))

@@ -19,6 +19,7 @@ from instep.domain.retries import Backoff, Breaker
 from instep.errors import Fenced, Transient
 from instep.targets.opensearch.indexes import Connection, TooLarge, Unavailable, path
 from instep.targets.opensearch.layout import RENAMED
+from instep.targets.requests import records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +48,7 @@ def upserts(rows: pa.RecordBatch, epoch: int) -> Iterator[Item]:
     for at in range(0, rows.num_rows, _STEP):
         part = rows.slice(at, _STEP)
         vectors = _vectors(part)
-        payload = part.select([name for name in part.schema.names if name != "vector"])
-        for said, vector in zip(payload.to_pylist(), vectors, strict=True):
+        for said, vector in zip(records(part), vectors, strict=True):
             found = {RENAMED.get(name, name): value for name, value in said.items() if value is not None}
             if vector is not None:
                 found["vector"] = vector

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.targets.ownership import checked_name
 
 #: Elasticsearch considers so many vectors of a shard for each that is asked for, and so many at most.
@@ -140,7 +141,20 @@ KEYWORD_BYTES = 32_766
 RENAMED: Final[Mapping[str, str]] = {"_ref": "instep_ref", "_instance": "instep_instance", "_version": "instep_version"}
 
 
-def properties(dialect: Dialect, dimensions: int) -> dict[str, Any]:
+#: Moments and dates are numbers, of microseconds and of days since 1970: a `date` has milliseconds.
+_TYPES: Final[Mapping[DocumentColumnType, str]] = {
+    DocumentColumnType.STRING: "keyword",
+    DocumentColumnType.INT: "long",
+    DocumentColumnType.FLOAT: "double",
+    DocumentColumnType.BOOL: "boolean",
+    DocumentColumnType.TIMESTAMP: "long",
+    DocumentColumnType.DATE: "long",
+    DocumentColumnType.STRINGS: "keyword",
+    DocumentColumnType.INTS: "long",
+}
+
+
+def properties(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColumn]) -> dict[str, Any]:
     found = {"document_id", "chunk_id"}
     return {
         **{name: dict(_FOUND if name in found else _KEPT) for name in KEYWORDS},
@@ -148,15 +162,16 @@ def properties(dialect: Dialect, dimensions: int) -> dict[str, Any]:
         "title": dict(_TEXT),
         "text": dict(_TEXT),
         "vector": dialect.vector(dimensions),
+        **{each.name: {"type": _TYPES[each.type]} for each in (MODIFIED, *columns)},
         "instep_version": {"type": "long", "index": False},
     }
 
 
-def chunks_index(dialect: Dialect, dimensions: int) -> dict[str, Any]:
+def chunks_index(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColumn] = ()) -> dict[str, Any]:
     settings = {**_BUILDING, **dialect.settings, "gc_deletes": _GRACE}
     return {
         "settings": {"index": settings, "analysis": _ANALYSIS},
-        "mappings": {"dynamic": "strict", "properties": properties(dialect, dimensions)},
+        "mappings": {"dynamic": "strict", "properties": properties(dialect, dimensions, columns)},
     }
 
 
@@ -165,10 +180,12 @@ def is_building(settings: Mapping[str, Any]) -> bool:
     return bool(settings.get("index.refresh_interval") == _BUILDING["refresh_interval"])
 
 
-def drifted(dialect: Dialect, mappings: Mapping[str, Any], dimensions: int) -> list[str]:
+def drifted(
+    dialect: Dialect, mappings: Mapping[str, Any], dimensions: int, columns: Sequence[DocumentColumn] = ()
+) -> list[str]:
     """The differences of an existing index's mappings from those that it would be made with, sorted."""
     there: Mapping[str, Mapping[str, Any]] = mappings.get("properties", {})
-    wanted = properties(dialect, dimensions)
+    wanted = properties(dialect, dimensions, columns)
     found = [f"{name} is missing" for name in wanted.keys() - there.keys()]
     found += [f"{name} is not Instep's" for name in there.keys() - wanted.keys()]
     for name in wanted.keys() & there.keys():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -87,11 +88,13 @@ def contents(indexes: Indexes, physical: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([values(each) for each in hits], schema=schema)
 
 
-def written(indexes: Indexes, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(
+    indexes: Indexes, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn]
+) -> pa.Table:
     """See `DocumentTarget.written`."""
     import pyarrow as pa
 
-    schema = written_schema()
+    schema = written_schema(columns)
     asked = {"query": {"terms": {"document_id": list(document_ids)}}, "_source": schema.names}
     body = {**asked, "sort": [{"chunk_id": "asc"}]}
     found = [

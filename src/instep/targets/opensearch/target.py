@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import Transient, UserError
 from instep.targets import journal as shared
@@ -57,9 +58,10 @@ class OpenSearchTarget(LoggedTarget):
     def _made(self, physical: str) -> bool:
         return self.indexes.mappings(physical) is not None
 
-    def _make(self, physical: str, dimensions: int) -> None:
-        self.indexes.create(coded(physical), layout.chunks_index(self.indexes.dialect, dimensions))
-        drifted = layout.drifted(self.indexes.dialect, self.indexes.mappings(physical) or {}, dimensions)
+    def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
+        self.indexes.create(coded(physical), layout.chunks_index(self.indexes.dialect, dimensions, columns))
+        there = self.indexes.mappings(physical) or {}
+        drifted = layout.drifted(self.indexes.dialect, there, dimensions, columns)
         if drifted:
             raise UserError(
                 f"index {physical!r} is not as it would be made: {'; '.join(drifted)}",
@@ -122,8 +124,8 @@ class OpenSearchTarget(LoggedTarget):
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         return searching.contents(self.indexes, checked_name(physical))
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
-        return searching.written(self.indexes, checked_name(physical), document_ids)
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
+        return searching.written(self.indexes, checked_name(physical), document_ids, columns)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -16,9 +16,9 @@ from instep.domain.columns import STRING
 from instep.errors import Conflict
 from instep.postgres.connection import Name, Session, names
 from instep.postgres.location import Location
-from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
+from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.postgres import staging
-from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, kinds, staged_definition
+from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, staged_definition
 from instep.targets.postgres.encoding import encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
@@ -99,7 +99,7 @@ class PostgresChunkWriter:
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}
-        for name, kind in kinds(self.index.dimensions).items():
+        for name, kind in self.index.rows.kinds.items():
             if kind == STRING and name in rows.schema.names:
                 for row in with_nul(rows[name]).nonzero()[0].tolist():
                     found[row] = f"{name} has the character U+0000, which PostgreSQL cannot hold"
@@ -115,13 +115,14 @@ class PostgresChunkWriter:
             removed.update(documents)
             if (rows := change.rows).num_rows:
                 output = output or self._output()
-                fitting = rows.select(list(kinds(self.index.dimensions))).cast(row_schema(self.index.dimensions))
-                output.add(OWN, encoded(kinds(self.index.dimensions), fitting, output.task), rows.num_rows)
+                schema = self.index.rows.schema
+                fitting = rows.select(schema.names).cast(schema)
+                output.add(OWN, encoded(self.index.rows.kinds, fitting, output.task), rows.num_rows)
         return Staged(output.finish() if output else [], stale, removed).encode()
 
     def _output(self) -> Output:
         with self.place.session() as session:
-            definition = staged_definition(pgvector(session), self.index.dimensions)
+            definition = staged_definition(pgvector(session), self.index.rows)
         return Output(self.place, self.index, self.base, {OWN: definition})
 
 
@@ -269,7 +270,7 @@ def _replaced(index: DocumentIndex) -> Conflict:
 
 
 def _insert(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:
-    columns = names([*kinds(index.dimensions), WORDS])
+    columns = names([*index.rows.kinds, WORDS])
     session.run(
         "INSERT INTO {table} ({columns}, {commit}) SELECT {columns}, %s FROM {staged} WHERE {task} = ANY(%s)",
         number_of(attempt),

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString
 
 from psycopg import sql
 
-from instep.domain.columns import INT32, INT64, STRING, ColumnType
+from instep.domain.columns import BOOL, DATE, FLOAT64, INT32, INT64, STRING, TIMESTAMP, ColumnType
+from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
-from instep.targets.document_target import row_schema
+from instep.targets.document_target import demand_same, row_schema
 from instep.targets.postgres import registry
-from instep.targets.postgres.encoding import Vector
+from instep.targets.postgres.encoding import Listed, Vector
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.pgvector import MAX_DIMENSIONS, MAX_HALVED, Pgvector, make, pgvector
 from instep.targets.postgres.registry import OURS, Index, Record, columns_of
 from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import TASK
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WORDS, COMMIT, ROW = "_words", "_commit", "_row"
 
@@ -51,55 +55,102 @@ _SHORT: Final = 512
 #: Text that people search; all other text is compared by its bytes.
 _PROSE: Final = frozenset({"title", "text"})
 
+_TYPES: Final[Mapping[DocumentColumnType, ColumnType | Listed]] = {
+    DocumentColumnType.STRING: STRING,
+    DocumentColumnType.INT: INT64,
+    DocumentColumnType.FLOAT: FLOAT64,
+    DocumentColumnType.BOOL: BOOL,
+    DocumentColumnType.TIMESTAMP: TIMESTAMP,
+    DocumentColumnType.DATE: DATE,
+    DocumentColumnType.STRINGS: Listed(STRING),
+    DocumentColumnType.INTS: Listed(INT64),
+}
+
+#: Columns that are never null.
+_DEMANDED: Final = frozenset(each.name for each in row_schema(1) if not each.nullable)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the rows of an index are made of: vectors of so many dimensions, and declared columns."""
+
+    dimensions: int
+    columns: tuple[DocumentColumn, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return row_schema(self.dimensions, self.columns)
+
+    @property
+    def kinds(self) -> dict[str, ColumnType | Listed | Vector]:
+        """Types of the columns that a reader sees."""
+        own: dict[str, ColumnType | Listed | Vector] = {"chunk_index": INT32, "_version": INT64}
+        own |= {each.name: _TYPES[each.type] for each in (MODIFIED, *self.columns)}
+        own["vector"] = Vector(self.dimensions)
+        return {name: own.get(name, STRING) for name in self.schema.names}
+
+    def encode(self) -> str:
+        return json.dumps({"dimensions": self.dimensions, "columns": {each.name: each.type for each in self.columns}})
+
+    @classmethod
+    def decode(cls, declared: str) -> Rows:
+        found = json.loads(declared)
+        columns = (DocumentColumn(name, DocumentColumnType(kind)) for name, kind in found.get("columns", {}).items())
+        return cls(found["dimensions"], tuple(columns))
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentIndex(Index):
-    dimensions: int
+    rows: Rows
+
+    @property
+    def dimensions(self) -> int:
+        return self.rows.dimensions
 
     def index(self, column: str) -> str:
         """The name of the index on a column."""
         return f"{OURS}{column.strip('_')}_{self.id}"
 
 
-def kinds(dimensions: int) -> dict[str, ColumnType | Vector]:
-    """Types of the columns that a reader sees."""
-    others: dict[str, ColumnType | Vector] = {"chunk_index": INT32, "_version": INT64, "vector": Vector(dimensions)}
-    return {name: others.get(name, STRING) for name in row_schema(dimensions).names}
-
-
-def staged_definition(vectors: Pgvector, dimensions: int) -> sql.Composed:
+def staged_definition(vectors: Pgvector, rows: Rows) -> sql.Composed:
     """The definition of a table of staged rows: the words are found here, by many tasks at once, where a commit is
     alone.
     """
     return sql.SQL(
         "({}, {} bigint, {} tsvector GENERATED ALWAYS AS ({}) STORED) WITH (toast_tuple_target = {})"
-    ).format(_declared(vectors, dimensions), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(dimensions))
+    ).format(_declared(vectors, rows), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(rows.dimensions))
 
 
 def _whole(dimensions: int) -> sql.Literal:
     return sql.Literal(_TWO_A_PAGE if dimensions <= _SHORT else _ONE_A_PAGE)
 
 
-def _declared(vectors: Pgvector, dimensions: int) -> sql.Composed:
+def _declared(vectors: Pgvector, rows: Rows) -> sql.Composed:
     """Columns that a reader sees, as a statement declares them."""
     return sql.SQL(", ").join(
         sql.SQL("{} {}{}").format(
             Name(name),
-            vectors.type(dimensions) if isinstance(kind, Vector) else plain_type(kind),
+            _type(vectors, kind),
             sql.SQL(_constraint(name, kind)),
         )
-        for name, kind in kinds(dimensions).items()
+        for name, kind in rows.kinds.items()
     )
 
 
-def _constraint(name: str, kind: ColumnType | Vector) -> LiteralString:
-    if name == "title":
-        return ""
-    return ' COLLATE "C" NOT NULL' if kind == STRING and name not in _PROSE else " NOT NULL"
+def _type(vectors: Pgvector, kind: ColumnType | Listed | Vector) -> sql.Composable:
+    if isinstance(kind, Vector):
+        return vectors.type(kind.dimensions)
+    return plain_type(kind.of) + sql.SQL("[]") if isinstance(kind, Listed) else plain_type(kind)
 
 
-def create(session: Session, physical: str, dimensions: int, owner: str, demand: Callable[[str], object]) -> None:
+def _constraint(name: str, kind: ColumnType | Listed | Vector) -> LiteralString:
+    compared = name not in _PROSE and kind in (STRING, Listed(STRING))
+    return (' COLLATE "C"' if compared else "") + (" NOT NULL" if name in _DEMANDED else "")
+
+
+def create(session: Session, physical: str, rows: Rows, owner: str, demand: Callable[[str], object]) -> None:
     """`demand` raises `NotOurs` for one that is there and another ledger's."""
+    dimensions = rows.dimensions
     if not 1 <= dimensions <= MAX_DIMENSIONS:
         raise UserError(f"PostgreSQL takes vectors of 1 to {MAX_DIMENSIONS:,} dimensions, not {dimensions:,}")
     with session.transaction():
@@ -108,17 +159,17 @@ def create(session: Session, physical: str, dimensions: int, owner: str, demand:
             demand(physical)
             before = index_of(session, physical, record)
             if columns_of(session, physical):
-                _demand_same(session, before, dimensions)
+                _demand_same(session, before, rows)
                 return
             registry.drop(session, record.id, [])  # Another process has dropped the table.
         vectors = make(session)
-        number = registry.write_down(session, physical, json.dumps({"dimensions": dimensions}), owner)
-        index = DocumentIndex(number, physical, dimensions)
+        number = registry.write_down(session, physical, rows.encode(), owner)
+        index = DocumentIndex(number, physical, rows)
         session.run(
             "CREATE TABLE {table} ({columns}, {words} tsvector NOT NULL, {commit} bigint NOT NULL, "
             "{row} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY) WITH (toast_tuple_target = {whole})",
             table=session.name(physical),
-            columns=_declared(vectors, dimensions),
+            columns=_declared(vectors, rows),
             words=Name(WORDS),
             commit=Name(COMMIT),
             row=Name(ROW),
@@ -135,11 +186,8 @@ def create(session: Session, physical: str, dimensions: int, owner: str, demand:
             )
 
 
-def _demand_same(session: Session, index: DocumentIndex, dimensions: int) -> None:
-    if index.dimensions != dimensions:
-        raise UserError(
-            f"index {index.name!r} has {index.dimensions} dimensions, not {dimensions}", where=session.place.shown
-        )
+def _demand_same(session: Session, index: DocumentIndex, rows: Rows) -> None:
+    demand_same(index.name, index.rows.schema, rows.dimensions, rows.columns, where=session.place.shown)
 
 
 def exists(session: Session, physical: str) -> bool:
@@ -150,12 +198,12 @@ def exists(session: Session, physical: str) -> bool:
 def index_of(session: Session, physical: str, record: Record) -> DocumentIndex:
     if not record.declared.startswith("{"):
         raise UserError(f"{physical!r} is an index of tables, not of documents", where=session.place.shown)
-    return DocumentIndex(record.id, physical, json.loads(record.declared)["dimensions"])
+    return DocumentIndex(record.id, physical, Rows.decode(record.declared))
 
 
 def view(session: Session, index: DocumentIndex) -> View:
     stored = columns_of(session, index.name)
-    shown = {name: stored[name].removesuffix(" not null") for name in kinds(index.dimensions)}
+    shown = {name: stored[name].removesuffix(" not null") for name in index.rows.kinds if name in stored}
     query = sql.SQL("SELECT {columns} FROM {table}").format(columns=names(list(shown)), table=session.name(index.name))
     return View("", shown, query)
 
@@ -184,6 +232,15 @@ def maintain(session: Session, index: DocumentIndex, *, full: bool) -> None:
                 table=session.name(index.name),
                 words=Name(WORDS),
             )
+            # An index on the columns from the beginning would make a first load slower.
+            for at, column in enumerate(index.rows.columns):
+                session.run(
+                    "CREATE INDEX IF NOT EXISTS {name} ON {table} USING {method} ({column})",
+                    name=Name(index.index(f"column{at}")),
+                    table=session.name(index.name),
+                    method=sql.SQL("gin" if column.type.listed else "btree"),
+                    column=Name(column.name),
+                )
             session.run("ANALYZE {table}", table=session.name(index.name))
     if full:
         registry.tend(session, [index.name], full=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from instep.domain.document_columns import DocumentColumn
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.ranking import Search
@@ -34,15 +35,16 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
             registry.lock(session)
             pgvector.make(session)
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         """Create an index. All buckets lie in one table: nothing is looked for by them."""
         from instep.targets.postgres import chunks, registry
+        from instep.targets.postgres.chunks import Rows
         from instep.targets.postgres.registry import fitting
 
         fitting(physical)
         with self.place.session() as session:
             registry.prepare(session)
-            chunks.create(session, physical, dimensions, self.owner.id, self.demand)
+            chunks.create(session, physical, Rows(dimensions, tuple(columns)), self.owner.id, self.demand)
 
     def exists(self, physical: str) -> bool:
         from instep.targets.postgres import chunks
@@ -77,11 +79,11 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         with self._index(physical) as (session, index):
             return searching.row(session, index, id)
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
         from instep.targets.postgres import searching
 
         with self._index(physical) as (session, index):
-            return searching.written(session, index, document_ids)
+            return searching.written(session, index, document_ids, columns)
 
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         """Portion by portion: no connection waits, and no transaction stays open, while one is looked at."""

@@ -45,20 +45,27 @@ _FIXED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """The type of a column of lists, which hold no nulls."""
+
+    of: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
 class Vector:
     """The type of a column of vectors, none of them null."""
 
     dimensions: int
 
 
-def encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
+def encoded(columns: Mapping[str, ColumnType | Listed | Vector], rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
     """Rows as they are in Arrow, each with the number of its task at the end."""
     at_once = max(1, rows.num_rows * _BYTES // max(rows.nbytes, 1))
     for at in range(0, rows.num_rows, at_once):
         yield _encoded(columns, rows.slice(at, at_once), task)
 
 
-def _encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, task: int) -> bytes:
+def _encoded(columns: Mapping[str, ColumnType | Listed | Vector], rows: pa.RecordBatch, task: int) -> bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -68,6 +75,8 @@ def _encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, t
         values = rows.column(name)
         if isinstance(kind, Vector):
             _vectors(row, kind.dimensions, values)
+        elif isinstance(kind, Listed):
+            _lists(row, kind.of, values)
         elif kind.name not in _FIXED:
             _text(row, values)
         elif values.null_count:
@@ -154,6 +163,40 @@ def _text(row: _Row, values: Values) -> None:
     lengths: Values = pc.binary_length(values)
     row.fixed(">i4", lengths.fill_null(-1).to_numpy())
     row.various(values.cast(pa.binary()).fill_null(b""))
+
+
+#: Types of what is in an array, by the numbers that PostgreSQL has for them.
+_ELEMENTS: Final = {TypeName.STRING: 25, TypeName.INT64: 20}
+
+
+def _lists(row: _Row, kind: ColumnType, values: Values) -> None:
+    """Arrays: of one dimension, without nulls, each element behind its length."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    there = values.is_valid()
+    values = pc.if_else(there, values, pa.scalar([], values.type))
+    elements = _Row(len(values.flatten()))
+    if kind.name is TypeName.STRING:
+        _text(elements, values.flatten())
+    else:
+        _dense(elements, kind, values.flatten())
+    nothing: Values = pa.scalar(b"", pa.binary())
+    fields = (
+        pc.binary_join_element_wise(*elements.pieces(), nothing) if len(values.flatten()) else pa.array([], pa.binary())
+    )
+    data: Values = pc.binary_join(pa.ListArray.from_arrays(values.offsets, fields), nothing)
+    counts = pc.list_value_length(values).to_numpy()
+    head = _Row(len(values))
+    head.fixed(">i4", pc.add(pc.binary_length(data), 20).to_numpy())
+    head.fixed(">i4", 1)
+    head.fixed(">i4", 0)
+    head.fixed(">i4", _ELEMENTS[kind.name])
+    head.fixed(">i4", counts)
+    head.fixed(">i4", 1)
+    head.various(data)
+    field = pc.binary_join_element_wise(*head.pieces(), nothing)
+    row.various(pc.if_else(there, field, pa.scalar(b"\xff\xff\xff\xff", pa.binary())))
 
 
 def _vectors(row: _Row, dimensions: int, values: Values) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import sql
 
+from instep.domain.document_columns import DocumentColumn
 from instep.postgres.connection import Name, Session, names
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -213,14 +214,18 @@ def _by_vector(session: Session, index: DocumentIndex, query: Query, limit: int)
         )
 
 
-def written(session: Session, index: DocumentIndex, document_ids: Sequence[str]) -> pa.Table:
+def written(
+    session: Session, index: DocumentIndex, document_ids: Sequence[str], columns: Sequence[DocumentColumn]
+) -> pa.Table:
     """See `DocumentTarget.written`."""
     import pyarrow as pa
 
-    schema = written_schema()
+    schema = written_schema(columns)
     found = session.run(
-        "SELECT document_id, chunk_id, title, text, CAST(vector AS real[]) FROM {table} WHERE document_id = ANY(%s)",
+        "SELECT document_id, chunk_id, title, text, CAST(vector AS real[]){columns} FROM {table} "
+        "WHERE document_id = ANY(%s)",
         [_storable(each) for each in document_ids],
+        columns=sql.Composed([sql.SQL(", {}").format(Name(each.name)) for each in columns]),
         table=session.name(index.name),
     )
     return pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)

@@ -65,9 +65,8 @@ class Where:
 def points_of(rows: pa.RecordBatch) -> Points:
     """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched."""
     vectors: Any = rows.column("vector")
-    payload = rows.select([name for name in rows.schema.names if name != "vector"])
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    payloads = [{**each, SEARCHED: searched(each["title"], each["text"])} for each in payload.to_pylist()]
+    payloads = [{**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(rows)]
     return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
 
 
@@ -80,7 +79,7 @@ sizes = partial(shared.row_sizes, row=_ROW, number=_NUMBER)
 
 
 #: How a field of the payload is indexed: `text` for words, ranked by BM25.
-FieldIndex = Literal["keyword", "integer", "text"]
+FieldIndex = Literal["keyword", "integer", "float", "bool", "text"]
 
 #: Words are found whatever their case and accents, and in scripts that do not part them by spaces.
 TEXT_INDEX: Mapping[str, Any] = {"tokenizer": "multilingual", "lowercase": True, "ascii_folding": True, "scoring": True}

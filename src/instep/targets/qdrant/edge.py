@@ -316,10 +316,8 @@ def _config(dimensions: int, indexed_from: int) -> Any:
 
 def _schema(kind: FieldIndex) -> Any:
     edge = _library()
-    if kind == "keyword":
-        return edge.PayloadSchemaType.Keyword
-    if kind == "integer":
-        return edge.PayloadSchemaType.Integer
+    if kind != "text":
+        return getattr(edge.PayloadSchemaType, kind.capitalize())
     return edge.TextIndexParams(**{**TEXT_INDEX, "tokenizer": edge.TokenizerType.Multilingual})
 
 

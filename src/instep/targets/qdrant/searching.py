@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -84,11 +85,13 @@ def contents(collections: Collections, physical: str) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_pylist(list(page), schema=schema)
 
 
-def written(collections: Collections, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(
+    collections: Collections, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn]
+) -> pa.Table:
     """See `DocumentTarget.written`."""
     import pyarrow as pa
 
-    schema = written_schema()
+    schema = written_schema(columns)
     fields = [name for name in schema.names if name != "vector"]
     rows = [dict(each) for each in _rows(collections, physical, Where(any_of={"document_id": document_ids}), fields)]
     for portion in portions(rows, _PAGE):

@@ -340,10 +340,8 @@ def _create_index(client: QdrantClient, *, name: str, field: str, schema: Any) -
 def _schema(kind: FieldIndex, *, ranks: bool) -> Any:
     from qdrant_client import models
 
-    if kind == "keyword":
-        return models.PayloadSchemaType.KEYWORD
-    if kind == "integer":
-        return models.PayloadSchemaType.INTEGER
+    if kind != "text":
+        return models.PayloadSchemaType(kind)
     settings: dict[str, Any] = {name: value for name, value in TEXT_INDEX.items() if ranks or name != "scoring"}
     return models.TextIndexParams(type=models.TextIndexType.TEXT, **settings)
 

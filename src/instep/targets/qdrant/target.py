@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.errors import UserError
 from instep.targets import journal as shared
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 #: By what rows are found, and guarded.
 _INDEXES: Final[Mapping[str, FieldIndex]] = {"document_id": "keyword", VERSION: "integer", SEARCHED: "text"}
+
+
+#: Indexes of declared columns: of a list each element is found.
+_KINDS: Final[Mapping[DocumentColumnType, FieldIndex]] = {
+    DocumentColumnType.STRING: "keyword",
+    DocumentColumnType.INT: "integer",
+    DocumentColumnType.FLOAT: "float",
+    DocumentColumnType.BOOL: "bool",
+    DocumentColumnType.TIMESTAMP: "integer",
+    DocumentColumnType.DATE: "integer",
+    DocumentColumnType.STRINGS: "keyword",
+    DocumentColumnType.INTS: "integer",
+}
 
 
 @dataclass(frozen=True)
@@ -65,8 +79,10 @@ class QdrantTarget(LoggedTarget):
     def _made(self, physical: str) -> bool:
         return self.collections.dimensions(physical) is not None
 
-    def _make(self, physical: str, dimensions: int) -> None:
-        self.collections.create(physical, dimensions, _INDEXES)
+    def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
+        self.collections.create(
+            physical, dimensions, {**_INDEXES, **{each.name: _KINDS[each.type] for each in columns}}
+        )
         width = self.collections.dimensions(physical)
         if width != dimensions:
             raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=self.shown)
@@ -105,8 +121,8 @@ class QdrantTarget(LoggedTarget):
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         return searching.contents(self.collections, checked_name(physical))
 
-    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
-        return searching.written(self.collections, checked_name(physical), document_ids)
+    def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
+        return searching.written(self.collections, checked_name(physical), document_ids, columns)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -84,9 +84,9 @@ MUTANTS = [
     ),
     Mutant(
         "Lance: an index of other dimensions is taken",
-        "targets/lance/target.py",
-        "        if width != dimensions:\n",
-        "        if width < 1:\n",
+        "targets/document_target.py",
+        "    if width != dimensions:\n",
+        "    if width < 1:\n",
         _LANCE,
     ),
     Mutant(

@@ -24,7 +24,7 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.entities import setup
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient, UserError
-from instep.jobs import wave as waves
+from instep.jobs import slice_claims
 from instep.jobs.acquisition import Busy
 from instep.jobs.run import EntityResult, run_entities
 from instep.jobs.serve import serve
@@ -495,7 +495,7 @@ def test_slices_that_prove_too_long_are_split_and_the_split_is_recorded(
             cut.append(claim.slice_id)
         return done
 
-    monkeypatch.setattr(waves, "too_long", thrice)
+    monkeypatch.setattr(slice_claims, "too_long", thrice)
     results = site.run(ledger=replaced(site.ledger, {"slices.split": split}))
     exact(site, results)
     buckets = len(

@@ -14,7 +14,7 @@ from instep.container import Container
 from instep.domain.buckets import BucketLoad, skewed
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
-from instep.jobs.wave import WaveRunner
+from instep.jobs.slice_claims import SliceClaims
 from instep.ledger.checkpoints import Checkpoint
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 
@@ -41,7 +41,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WaveRunner, "_record", die)
+        patch.setattr(SliceClaims, "complete", die)
         assert main([*command, "--quiet"]) == 130
 
 

@@ -15,7 +15,7 @@ from instep.document_state.columns import ChangeColumns
 from instep.domain.identity import content_hash
 from instep.entities.documents import changes
 from instep.errors import Away, UserError
-from instep.jobs.wave import WaveRunner
+from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents import comparison
 from instep.targets.lance import LanceTarget
 from tests.contracts.document_diff import CLEAN, DiffContract, identity, repaired, seen
@@ -67,7 +67,7 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WaveRunner, "_record", die)  # It is in the target, and not recorded.
+        patch.setattr(SliceClaims, "complete", die)  # It is in the target, and not recorded.
         with pytest.raises(KeyboardInterrupt):
             place.run()
     with pytest.raises(Away, match="has not ended"):

@@ -20,6 +20,7 @@ from instep.domain.retries import halves as halves_of
 from instep.errors import Conflict, Fenced, Transient, Unknown
 from instep.jobs import finish as promotion
 from instep.jobs import wave, worker
+from instep.jobs.slice_claims import SliceClaims
 from instep.jobs.wave import WaveRunner
 from instep.jobs.worker import Worker
 from instep.ledger.sweep import Swept
@@ -315,7 +316,7 @@ def a_planning_worker_that_dies_leaves_its_job_open(patch: Patch) -> None:
 @seeded_bug
 def the_ledger_is_told_before_the_target(patch: Patch) -> None:
     def commit(self: Any, run: Any, tasks: Any, outcomes: Any) -> None:
-        self._record(outcomes)
+        self._claims.complete(outcomes)
         original(self, run, tasks, outcomes)
 
     original = WaveRunner._commit
@@ -330,7 +331,7 @@ def earlier_commits_are_not_looked_up(patch: Patch) -> None:
 @seeded_bug_in(Scope(attempts=3, crashes=1))
 def what_is_worn_out_is_given_up_without_a_look(patch: Patch) -> None:
     def attempt(self: Any, claims: Any, progress: Any) -> None:
-        original(self, self._fail_worn_out(claims), progress)
+        original(self, self._claims.fail_worn_out(claims), progress)
 
     original = WaveRunner._attempt
     patch.setattr(WaveRunner, "_attempt", attempt)
@@ -383,7 +384,7 @@ class _Answering:
 
 @seeded_bug_in(Scope(stalls=1, switches=1))
 def claims_are_not_looked_at_before_the_commit(patch: Patch) -> None:
-    patch.setattr(WaveRunner, "_demand", lambda self, claims: None)
+    patch.setattr(SliceClaims, "demand", lambda self, claims: None)
 
 
 @seeded_bug_when("commit", go=[Fault.NOTHING])

@@ -8,16 +8,23 @@ from typing import TypeVar
 
 from instep.domain.clock import Clock
 from instep.domain.retries import Backoff, Breaker
+from instep.entities.setup import EntitySetup
 from instep.errors import Transient, Unknown
 
 T = TypeVar("T")
 
 #: Hint for an outage that lasted too long.
 RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
+#: Hint for what a run can go on with once the cause is mended.
+MEND = "Mend the cause and run again: finished slices are not redone."
 
 #: First and longest pause between tries, in seconds.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 10.0
+
+
+class Outage(Transient):
+    """The target or the embedder was down for longer than a wave is retried. The slices were given back."""
 
 
 def backoff(random: Callable[[], float]) -> Backoff:
@@ -60,3 +67,14 @@ class Circuit:
     def down_for(self) -> float:
         """Seconds since the first failure that no success followed."""
         return 0.0 if self.down_since is None else self.clock.monotonic() - self.down_since
+
+
+class Circuits:
+    """The circuit breakers of one worker, by target."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._found: dict[str, Circuit] = {}
+
+    def of(self, setup: EntitySetup) -> Circuit:
+        return self._found.setdefault(setup.target_name, Circuit(self._clock))

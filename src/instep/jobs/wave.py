@@ -1,4 +1,4 @@
-"""Claim slices of one part and run them as a wave; commit to the target first, to the ledger second."""
+"""Run claimed slices of one part as a wave; commit to the target first, to the ledger second."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from instep.domain.planning import (
     MEASURED_SECONDS,
     Measured,
     Pace,
-    fair_share,
-    is_giant,
     learned_pace,
-    most_claims,
     tasks_of,
-    too_long,
-    wave_work,
 )
 from instep.domain.texts import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
@@ -29,7 +24,8 @@ from instep.entities.setup import EntitySetup
 from instep.error_transport import explaining
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.heartbeat import Heartbeat
-from instep.jobs.retry import Circuit, T, backoff, with_retries
+from instep.jobs.retry import MEND, Circuit, Outage, backoff
+from instep.jobs.slice_claims import SliceClaims, facts, without_giants
 from instep.jobs.wave_progress import AttemptProgress, WaveProgress
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
@@ -37,7 +33,7 @@ from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
 from instep.planning.context import Context
 from instep.telemetry import traces
-from instep.telemetry.context import Fact, about
+from instep.telemetry.context import about
 
 #: Seconds for which one wave is retried while the target or the embedder is down.
 OUTAGE_SECONDS = 30.0
@@ -45,12 +41,6 @@ OUTAGE_SECONDS = 30.0
 CONFLICTS = 5
 #: Failed waves in a row after which the part stops instead of trying every slice.
 HOPELESS = 8
-#: Hint for what a run can go on with once the cause is mended.
-MEND = "Mend the cause and run again: finished slices are not redone."
-
-
-class Outage(Transient):
-    """The target or the embedder was down for longer than a wave is retried. The slices were given back."""
 
 
 class WaveRunner:
@@ -76,7 +66,6 @@ class WaveRunner:
         self._setup = setup
         self._part = part
         self._job_id = job_id
-        self._worker = worker_id
         self._engine = engine
         self._context = context
         self._ledger = context.ledger
@@ -84,9 +73,11 @@ class WaveRunner:
         self._heartbeat = heartbeat
         self._circuit = circuit
         self._pauses = backoff(context.random)
+        self._claims = SliceClaims(
+            setup, part, job_id=job_id, worker_id=worker_id, context=context, heartbeat=heartbeat, pauses=self._pauses
+        )
         self._pace = pace
         self._failed_in_a_row = 0
-        self._after = 0
         self._done = 0
         self._base = -1 if base is None else base
         self._notes = notes
@@ -102,7 +93,7 @@ class WaveRunner:
         began = self._clock.monotonic()
         with traces.span("wave", engine=self._engine.name) as told:
             with traces.span("claim") as claim:
-                claims = self._claim(open_part)
+                claims = self._claims.claim(open_part, self._pace)
                 if not claims:
                     claim.drop()
             if not claims:
@@ -122,7 +113,7 @@ class WaveRunner:
         self._done = 0
         try:
             idle = open_part.pending - len(claims) < open_part.workers - 1
-            for some in _without_giants(self._split_long(claims, idle)):
+            for some in without_giants(self._claims.split_long(claims, self._pace, idle=idle)):
                 self._run_or_halve(some, progress)
         finally:
             self._heartbeat.end(ids)
@@ -144,37 +135,6 @@ class WaveRunner:
     def _count_step(self, name: str, began: float) -> None:
         self._context.counters.step(self._part.ref.entity, name, self._clock.monotonic() - began)
 
-    def _claim(self, open_part: OpenPart) -> list[Claim]:
-        self._heartbeat.require(self._part.ref)
-        claims = self._ledger.slices.claim(
-            self._job_id,
-            self._part.ref,
-            self._worker,
-            work=wave_work(self._pace),
-            limit=min(
-                most_claims(self._setup.most_claims, self._pace),
-                fair_share(open_part.pending, open_part.workers),
-            ),
-            after=self._after,
-            together=self._setup.scanned,
-        )
-        self._after = max((claim.rank for claim in claims), default=0)
-        return claims
-
-    def _split_long(self, claims: Sequence[Claim], idle: bool) -> list[Claim]:
-        """Split slices that would keep other workers waiting at the end. Only slices at their first attempt: those that
-        may be in the target already are looked up as a whole.
-        """
-        if self._setup.scanned:
-            return list(claims)
-        return [
-            claim
-            for claim in claims
-            if claim.fence > 1
-            or not too_long(claim.work, claim.units, self._pace, idle=idle)
-            or not self._ledger.slices.split(claim, self._worker)
-        ]
-
     def _run_or_halve(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         """Run slices; a wave that fails is retried in halves until the bad slice is alone."""
         if not claims:
@@ -187,20 +147,20 @@ class WaveRunner:
             self._failed_in_a_row += 1
             self._retried()
             reason = cleaned(f"{type(error).__name__}: {error}")
-            with about(**_facts(claims)):
+            with about(**facts(claims)):
                 self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
             if self._failed_in_a_row >= HOPELESS:
-                self._give_back(claims, reason)
+                self._claims.give_back(claims, reason)
                 if self._setup.scanned:
                     # Rows are never FAILED: once the cause is mended, none may find its tries used up. Documents keep
                     # their attempts: several that fail each time would keep the part from its end for good.
-                    self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
+                    self._claims.reset_attempts()
                 raise UserError(
                     f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
                     hint=MEND,
                 ) from error
             if len(claims) == 1:
-                self._give_back(claims, reason, spent=True)
+                self._claims.give_back(claims, reason, spent=True)
                 return
             middle = len(claims) // 2
             self._run_or_halve(claims[:middle], progress)
@@ -222,7 +182,7 @@ class WaveRunner:
                 tried += 1
                 if isinstance(error, Outage) or not self._waited(error, tried):
                     # The next claim looks up whether a commit succeeded without a reply.
-                    self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
+                    self._claims.give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
                     raise Outage(str(error)) from error
             else:
                 self._circuit.succeeded()
@@ -258,7 +218,7 @@ class WaveRunner:
         self._context.counters.retried(self._part.ref.entity)
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        claims = self._fail_worn_out(self._not_yet_committed(claims, progress))
+        claims = self._claims.fail_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
         with self._progress.of(claims, progress) as attempt:
@@ -268,7 +228,7 @@ class WaveRunner:
 
     def _run_once(self, claims: Sequence[Claim], progress: AttemptProgress) -> None:
         wave = self._wave(claims)
-        with about(wave=wave.id, **_facts(claims)):
+        with about(wave=wave.id, **facts(claims)):
             progress.begin()
             with self._step("run"):
                 program = self._setup.program(self._part, wave, self._ledger, self._job_id)
@@ -276,7 +236,7 @@ class WaveRunner:
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
                 self._setup.require_seen(wave, outcomes)
-            self._demand(claims)
+            self._claims.demand(claims)
             counts = sum((each.counts for each in outcomes), Counts())
             self._odd |= not self._setup.scanned and 2 * counts.embedded < counts.rows_written + counts.rows_kept
             outcomes = self._with_leaving(tasks, outcomes)
@@ -284,7 +244,7 @@ class WaveRunner:
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
-                self._record(outcomes)
+                self._claims.complete(outcomes)
             progress.end(sum(outcome.counts.read for outcome in outcomes))
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
@@ -297,7 +257,7 @@ class WaveRunner:
         if not suspects:
             return list(claims)
         outcomes = _committed(self._setup, self._part, suspects)
-        self._record(outcomes)
+        self._claims.complete(outcomes)
         done = {outcome.slice_id for outcome in outcomes}
         progress(sum(outcome.counts.read for outcome in outcomes))
         return [claim for claim in claims if claim.slice_id not in done]
@@ -307,24 +267,9 @@ class WaveRunner:
         try:
             return self._setup.target.fence(part.physical, part.epoch, _fences(suspects))
         except Fenced as error:
-            self._demand(claims)
+            self._claims.demand(claims)
             lease = Lease(part.ref, self._job_id, part.epoch, 0)
             raise newer_elsewhere(self._setup, part.physical, lease, self._ledger, error) from error
-
-    def _fail_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Fail slices without attempts left. They are not in the target, and cannot get there: earlier holders are
-        fenced.
-        """
-        worn_out = [claim for claim in claims if claim.worn_out]
-        if worn_out and (stuck := self._give_back(worn_out, None, spent=True)):
-            raise UserError(stuck, hint=MEND)
-        return [claim for claim in claims if not claim.worn_out]
-
-    def _demand(self, claims: Sequence[Claim]) -> None:
-        """Check lease and claims for the last time before the commit. Anything later is fenced by the target."""
-        self._heartbeat.require(self._part.ref)
-        if not self._insist(partial(self._ledger.slices.holds, claims, self._worker)):
-            raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
     def _with_leaving(self, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
         """Add rows that moved out and are deleted by the wave, which no task can know, to the first slice's counts."""
@@ -337,7 +282,7 @@ class WaveRunner:
         refusal = self._setup.too_much(self._part, self._ledger, sum(each.lost for each in outcomes))
         if refusal is None or self._deletes_are_allowed():
             return
-        self._give_back(claims, refusal.why)
+        self._claims.give_back(claims, refusal.why)
         self._ledger.parts.stop(self._job_id, self._part.ref, refusal.why)  # Not retried before a user decides.
         raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
 
@@ -370,28 +315,6 @@ class WaveRunner:
             else:
                 return
 
-    def _record(self, outcomes: Sequence[SliceOutcome]) -> None:
-        if outcomes:
-            self._insist(
-                partial(self._ledger.slices.complete, self._part, self._worker, outcomes, job_id=self._job_id),
-            )
-            if lost := sum(each.lost for each in outcomes):
-                self._ledger.losses.count(self._part, self._setup.loss(lost), job_id=self._job_id)
-            counts = sum((each.counts for each in outcomes), Counts())
-            self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
-
-    def _give_back(
-        self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0
-    ) -> str | None:
-        return self._insist(
-            partial(self._ledger.slices.give_back, claims, self._worker, error=error, spent=spent, delay=delay)
-        )
-
-    def _insist(self, call: Callable[[], T]) -> T:
-        """Retry a ledger call during an outage, as long as the lease lasts: results must not be lost."""
-        require = partial(self._heartbeat.require, self._part.ref)
-        return with_retries(call, clock=self._clock, pauses=self._pauses, allowed=require)
-
     def _wave(self, claims: Sequence[Claim]) -> Wave:
         slices = tuple(self._setup.wave_slice(each, self._ledger.plans.changes) for each in claims)
         tasks = tasks_of(sum(each.work for each in slices), self._pace)
@@ -421,19 +344,6 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
     except Unknown as error:
         raise UserError(f"{setup.ref}: {error}", hint="Rebuild it: instep run --full-refresh") from error
     return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
-
-
-def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:
-    """One wave for each giant document, one for the rest: a wave is durable only as a whole."""
-    giants = [[claim] for claim in claims if is_giant(claim.units, claim.work)]
-    return [[claim for claim in claims if [claim] not in giants], *giants]
-
-
-def _facts(claims: Sequence[Claim]) -> dict[str, Fact]:
-    """Fields of these slices for log lines and spans."""
-    if len(claims) == 1:
-        return {"slice": claims[0].slice_id}
-    return {"slices": len(claims)}
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import clause, cleaned
+from instep.domain.texts import clause
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.collection import forget_some
 from instep.jobs.finish import abandon, fail_without_upstream, finish
@@ -17,11 +17,11 @@ from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
 from instep.jobs.other_jobs import OtherJobs
+from instep.jobs.part_stops import PartStops
 from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
-from instep.jobs.retry import RESUMES, Circuit, backoff
+from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
-from instep.jobs.want_scheduler import fail_wants_of
-from instep.jobs.wave import MEND, Outage, WaveRunner
+from instep.jobs.wave import WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -45,24 +45,27 @@ class Worker:
         self._setups = setups
         self._context = context
         self._kind = kind
-        self._circuits: dict[str, Circuit] = {}
-        self._reported: dict[PartitionRef, str] = {}
+        self._circuits = Circuits(context.clock)
         self._shown: dict[PartKey, int] = {}
         self._fenced_in_a_row = 0
         self._pauses = backoff(context.random)
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = defaultdict(Report)
         self.refused = 0
-        #: Errors of partitions that a run could not work on.
-        self.problems: dict[PartitionRef, UserError] = {}
         #: Partitions whose part has ended because its plan is lost.
         self.unplanned: set[PartitionRef] = set()
         self.membership = Membership(setups, context, kind)
+        self._stops = PartStops(setups, context, kind, self.membership, self._circuits)
         self._swept: float | None = None
 
     @property
     def id(self) -> str:
         return self.membership.id
+
+    @property
+    def problems(self) -> dict[PartitionRef, UserError]:
+        """Errors of partitions that a run could not work on."""
+        return self._stops.problems
 
     @property
     def waiting(self) -> Waiting:
@@ -83,11 +86,11 @@ class Worker:
         standstill, swept = OtherJobs(self._context, self.waiting, wait), False
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
-            found = self._going_on(self._look(refs | upstream), wanted)
+            found = self._stops.going_on(self._look(refs | upstream), wanted)
             parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]
             if not parts:
                 return
-            if self._wait_in_vain(parts):
+            if self._stops.give_up_waiting(parts):
                 continue
             others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
             # Parts that wait come first: if their upstream fails, all are ended.
@@ -108,7 +111,7 @@ class Worker:
                     swept = True
             else:
                 for each in parts:
-                    self._give_up(each.key, busy)
+                    self._stops.give_up(each.key, busy)
 
     def serve(
         self,
@@ -131,7 +134,7 @@ class Worker:
         while not place.stops():
             began, worked = place.start(), False
             try:
-                found = self._going_on(self._look(self._setups))
+                found = self._stops.going_on(self._look(self._setups))
                 parts = [each for each in found if not place.leaves(each.part.ref)]
                 worked = self._serve_one(parts) or self._begin(begin)
             finally:
@@ -154,7 +157,7 @@ class Worker:
             if not left:
                 raise
             for key in left:
-                self._give_up(key, error)
+                self._stops.give_up(key, error)
             return True
 
     def _begin(self, begin: Callable[[], bool]) -> bool:
@@ -180,21 +183,6 @@ class Worker:
                 if tried == 1:
                     self._context.progress.say("ledger", f"{clause(error)}; trying again")
                 clock.sleep(self._pauses.pause(tried))
-
-    def _going_on(self, found: Sequence[OpenPart], wanted: Collection[PartKey] = ()) -> list[OpenPart]:
-        """Leave out the parts that have stopped by themselves; a run gives up its own."""
-        for each in found:
-            if each.error is None:
-                continue
-            if each.held and not each.processing:
-                with suppress(Transient, Unknown):  # The next look frees its lease.
-                    self._context.ledger.parts.stop(each.job_id, each.part.ref, each.error)
-            if self._kind == "run" and (each.key in wanted or each.key in self.membership.parts):
-                if each.part.ref not in self.problems:
-                    self._give_up(each.key, UserError(each.error, hint=MEND))
-            else:
-                self.membership.forget(each.key)
-        return [each for each in found if each.error is None]
 
     def recover(self) -> None:
         """Recover from dead workers now instead of at the first look."""
@@ -234,17 +222,17 @@ class Worker:
             if isinstance(error, Unknown):
                 self.membership.doubt(key)
             if isinstance(error, Outage):
-                self._outage(each, error)
+                self._stops.wait_out(each, error)
             return False
         except UserError as error:
-            if self._is_over(key):
+            if self._stops.is_over(key):
                 self.membership.forget(key)
             elif self._kind == "run":
-                self._give_up(key, error)
+                self._stops.give_up(key, error)
             elif isinstance(error, Away):
-                self._outage(each, error)
+                self._stops.wait_out(each, error)
             else:
-                self._set_aside(each, error)
+                self._stops.set_aside(each, error)
             return False
         if done:
             self._fenced_in_a_row = 0
@@ -286,7 +274,7 @@ class Worker:
             ledger.jobs.start(each.job_id)
         if each.pending:
             self.membership.live_refresh(each.key).keep_served(part_context.part)
-            if self._circuit(part_context).wait() > 0:
+            if self._circuits.of(part_context.setup).wait() > 0:
                 return False
             try:
                 return self._runner(each, part_context).run(each, partial(self._progress, each.key))
@@ -350,16 +338,10 @@ class Worker:
                 pace=choice.pace,
                 context=self._context,
                 heartbeat=self.membership.heartbeat,
-                circuit=self._circuit(part_context),
+                circuit=self._circuits.of(part_context.setup),
                 notes=self.reports[ref].notes,
             )
         return part_context.runner
-
-    def _circuit(self, part_context: PartContext) -> Circuit:
-        name = part_context.setup.target_name
-        if name not in self._circuits:
-            self._circuits[name] = Circuit(self._context.clock)
-        return self._circuits[name]
 
     # Errors.
 
@@ -378,16 +360,9 @@ class Worker:
                 "newer than the ledger (was that replaced?): move the target's folder away and rebuild.",
             )
             if self._kind == "run":
-                self._give_up(key, problem)
+                self._stops.give_up(key, problem)
             else:
-                self._set_aside(each, problem)
-
-    def _is_over(self, key: PartKey) -> bool:
-        """Whether other workers have ended the part: then data missing in the target is no error."""
-        with suppress(Transient, Unknown):
-            job = self._context.ledger.jobs.get(key[0])
-            return job is None or job.part(key[1]).state is not None
-        return False
+                self._stops.set_aside(each, problem)
 
     def registered_again(self) -> bool:
         """Ask the ledger whether others declared this worker dead; if so, register again under a new id."""
@@ -396,65 +371,6 @@ class Worker:
             return False
         self.membership.register_again()
         return True
-
-    def _outage(self, each: OpenPart, error: Outage | Away) -> None:
-        """A run gives the part up; a worker waits, and stops the part when the outage takes too long."""
-        ref = each.part.ref
-        if self._kind == "run":
-            away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
-            self._give_up(each.key, away)
-            return
-        self._context.progress.say(ref.label, f"waiting: {error}")
-        part_context = self.membership.known(each.key)
-        if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
-            self._circuit(part_context).failed()
-        if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
-            self._context.ledger.parts.stop(each.job_id, ref, f"{ref}: {error}", by=self.id)
-
-    def _give_up(self, key: PartKey, error: UserError) -> None:
-        """Leave a part to the next run, with all parts that wait for it, and go on with the others. Other workers of
-        the job may do it.
-        """
-        _, ref = key
-        self.problems[ref] = error
-        for each in [each for each in sorted(self.membership.parts) if ref in all_upstream(self._setups, [each[1]])]:
-            self._give_up_waiting(each, ref)
-        self._stop(key)
-
-    def _give_up_waiting(self, key: PartKey, upstream: PartitionRef) -> None:
-        error = self.problems[upstream]
-        self.problems.setdefault(key[1], UserError(f"{key[1]} waits for {upstream}: {error.what}", hint=error.hint))
-        self._stop(key)
-
-    def _wait_in_vain(self, parts: Sequence[OpenPart]) -> bool:
-        """Give up parts that wait for one that was given up before they were taken. Whether there were any."""
-        found = False
-        for each in parts:
-            if each.key in self.waiting and (
-                failed := sorted(all_upstream(self._setups, [each.part.ref]) & self.problems.keys())
-            ):
-                self._give_up_waiting(each.key, failed[0])
-                found = True
-        return found
-
-    def _stop(self, key: PartKey) -> None:
-        job_id, ref = key
-        self.membership.forget(key)
-        why, alone = cleaned(str(self.problems[ref])), tuple(self._context.own_workers)
-        with suppress(Conflict, Transient, Unknown):  # Its job stops with the run.
-            self._context.ledger.parts.stop(job_id, ref, why, by=self.id, alone=alone)
-
-    def _set_aside(self, each: OpenPart, error: UserError) -> None:
-        """Leave a part for a while because of an error; others may go on. Without other workers it stops, with the
-        error, which spends an attempt of the wants on the part.
-        """
-        ref = each.part.ref
-        if self._reported.get(ref) != str(error):
-            self._reported[ref] = str(error)
-            self._context.progress.say(ref.label, str(error))
-        if self.membership.set_aside(each, str(error)):
-            with suppress(Transient, Unknown):  # The next stop of the part spends it.
-                fail_wants_of(each.job_id, ref, str(error), self._context.ledger)
 
     # Housekeeping and reports.
 

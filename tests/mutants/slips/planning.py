@@ -169,15 +169,15 @@ MUTANTS = [
     Mutant(
         "an outage spends attempts",
         "jobs/wave.py",
-        "self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))",
-        "self._give_back(claims, cleaned(str(error)), spent=True, delay=round(self._circuit.wait() * 1000))",
+        "self._claims.give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))",
+        "self._claims.give_back(claims, cleaned(str(error)), spent=True, delay=round(self._circuit.wait() * 1000))",
         (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(
         "a wave that dies is tried again as a whole, and all its slices pay",
         "jobs/wave.py",
-        "            if len(claims) == 1:\n                self._give_back(claims, reason, spent=True)\n",
-        "            if claims:\n                self._give_back(claims, reason, spent=True)\n",
+        "            if len(claims) == 1:\n                self._claims.give_back(claims, reason, spent=True)\n",
+        "            if claims:\n                self._claims.give_back(claims, reason, spent=True)\n",
         (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(

@@ -1,0 +1,116 @@
+"""Stops of parts: what a worker does about a part that it cannot go on with, while the others of its job go on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from instep.domain.jobs import OpenPart
+from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
+from instep.errors import Away, Conflict, Transient, Unknown, UserError
+from instep.jobs.heartbeat import Kind
+from instep.jobs.membership import Membership
+from instep.jobs.retry import MEND, RESUMES, Circuits, Outage
+from instep.jobs.want_scheduler import fail_wants_of
+from instep.planning.context import Context
+from instep.planning.upstream import PartKey, Setups, all_upstream
+
+
+class PartStops:
+    """A run gives such a part up, for the next run. A worker leaves it to others for a while, and stops it if there are
+    none.
+    """
+
+    def __init__(
+        self, setups: Setups, context: Context, kind: Kind, membership: Membership, circuits: Circuits
+    ) -> None:
+        self._setups = setups
+        self._context = context
+        self._kind = kind
+        self._membership = membership
+        self._circuits = circuits
+        self._reported: dict[PartitionRef, str] = {}
+        #: Errors of partitions that a run could not work on.
+        self.problems: dict[PartitionRef, UserError] = {}
+
+    def going_on(self, found: Sequence[OpenPart], wanted: Collection[PartKey] = ()) -> list[OpenPart]:
+        """Leave out the parts that have stopped by themselves; a run gives up its own."""
+        for each in found:
+            if each.error is None:
+                continue
+            if each.held and not each.processing:
+                with suppress(Transient, Unknown):  # The next look frees its lease.
+                    self._context.ledger.parts.stop(each.job_id, each.part.ref, each.error)
+            if self._kind == "run" and (each.key in wanted or each.key in self._membership.parts):
+                if each.part.ref not in self.problems:
+                    self.give_up(each.key, UserError(each.error, hint=MEND))
+            else:
+                self._membership.forget(each.key)
+        return [each for each in found if each.error is None]
+
+    def is_over(self, key: PartKey) -> bool:
+        """Whether other workers have ended the part: then data missing in the target is no error."""
+        with suppress(Transient, Unknown):
+            job = self._context.ledger.jobs.get(key[0])
+            return job is None or job.part(key[1]).state is not None
+        return False
+
+    def wait_out(self, each: OpenPart, error: Outage | Away) -> None:
+        """An outage: a run gives the part up; a worker waits, and stops the part when it takes too long."""
+        ref = each.part.ref
+        if self._kind == "run":
+            away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
+            self.give_up(each.key, away)
+            return
+        self._context.progress.say(ref.label, f"waiting: {error}")
+        part_context = self._membership.known(each.key)
+        if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
+            self._circuits.of(part_context.setup).failed()
+        if part_context and self._circuits.of(part_context.setup).down_for() > self._context.timing.orphan / 1000:
+            self._context.ledger.parts.stop(each.job_id, ref, f"{ref}: {error}", by=self._membership.id)
+
+    def give_up(self, key: PartKey, error: UserError) -> None:
+        """Leave a part to the next run, with all parts that wait for it, and go on with the others. Other workers of
+        the job may do it.
+        """
+        _, ref = key
+        self.problems[ref] = error
+        for each in [each for each in sorted(self._membership.parts) if ref in all_upstream(self._setups, [each[1]])]:
+            self._give_up_one(each, ref)
+        self._stop(key)
+
+    def _give_up_one(self, key: PartKey, upstream: PartitionRef) -> None:
+        error = self.problems[upstream]
+        self.problems.setdefault(key[1], UserError(f"{key[1]} waits for {upstream}: {error.what}", hint=error.hint))
+        self._stop(key)
+
+    def give_up_waiting(self, parts: Sequence[OpenPart]) -> bool:
+        """Give up parts that wait for one that was given up before they were taken. Whether there were any."""
+        found = False
+        for each in parts:
+            if each.key in self._membership.waiting and (
+                failed := sorted(all_upstream(self._setups, [each.part.ref]) & self.problems.keys())
+            ):
+                self._give_up_one(each.key, failed[0])
+                found = True
+        return found
+
+    def _stop(self, key: PartKey) -> None:
+        job_id, ref = key
+        self._membership.forget(key)
+        why, alone = cleaned(str(self.problems[ref])), tuple(self._context.own_workers)
+        with suppress(Conflict, Transient, Unknown):  # Its job stops with the run.
+            self._context.ledger.parts.stop(job_id, ref, why, by=self._membership.id, alone=alone)
+
+    def set_aside(self, each: OpenPart, error: UserError) -> None:
+        """Leave a part for a while because of an error; others may go on. Without other workers it stops, with the
+        error, which spends an attempt of the wants on the part.
+        """
+        ref = each.part.ref
+        if self._reported.get(ref) != str(error):
+            self._reported[ref] = str(error)
+            self._context.progress.say(ref.label, str(error))
+        if self._membership.set_aside(each, str(error)):
+            with suppress(Transient, Unknown):  # The next stop of the part spends it.
+                fail_wants_of(each.job_id, ref, str(error), self._context.ledger)

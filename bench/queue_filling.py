@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.queue_clickhouse import Matches, cpu
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.key_ranges import key_ranges
-from instep.queues.opening import PARTS
+from instep.queues.open import PARTS
 from instep.system import SystemClock
 
 _BARE = """INSERT INTO bare SELECT match_id, min(at), max(done) FROM (

@@ -284,7 +284,7 @@ class Container:
 
     def check(self) -> list[Finding]:
         from instep.answers import doctor
-        from instep.queues.opening import queue_checks
+        from instep.queues.open import queue_checks
 
         if self._owner is None:
             try:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from instep.api.application import create_app
-from instep.api.guard import MAX_BODY, Access, Asked
+from instep.api.middleware import MAX_BODY, Access, Asked
 from instep.api.problems import MEDIA_TYPE
 from instep.app import Instep
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served

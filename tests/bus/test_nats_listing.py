@@ -10,8 +10,7 @@ from contextlib import nullcontext
 import pytest
 
 from instep.bus.nats import listing
-from instep.bus.nats.entry import Found
-from instep.bus.nats.listing import _Answer, _end_of, find
+from instep.bus.nats.listing import Found, _Answer, _end_of, find
 from instep.bus.nats.nats_bus import NatsBus, open_nats
 from instep.servers.address import nats_address
 from tests.contracts.bus.fixtures import TIMEOUT_SECONDS

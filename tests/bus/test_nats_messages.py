@@ -22,7 +22,7 @@ from instep.domain.wants import WantState
 from instep.errors import Unknown
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.requests.letters import letters
+from instep.requests.dead_letters import letters
 from instep.requests.messages import Messages
 from instep.servers.address import nats_address
 from instep.system import SystemClock

@@ -19,7 +19,7 @@ from instep.ledger.key_leases import KeyFailure
 from instep.queues.engines.queue_engine import Comparison
 from instep.queues.engines.sqlite import SqlitePending
 from instep.queues.key_ranges import Parts
-from instep.queues.opening import PARTS
+from instep.queues.open import PARTS
 from tests.cli.queue_tables import PENDING, Tables, chdb_tables, postgres_tables, sqlite_tables
 from tests.cli.saying import answer, said
 from tests.doubles.clock import VirtualClock

@@ -19,7 +19,7 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.ledger.open_server import server_at
 from instep.system import SystemClock
-from instep.telemetry.exposition import PrometheusCounters
+from instep.telemetry.prometheus import PrometheusCounters
 from tests.contracts.ledger.building import outcome, plans, running
 from tests.servers.ledgers import LedgerDatabase, mariadb_ledger, postgres_ledger
 

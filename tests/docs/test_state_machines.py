@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from instep.domain.instances import INSTANCE_MOVES
-from instep.domain.jobs import JOB_MOVES, SLICE_MOVES
-from instep.domain.key_leases import HOLD_MOVES, KeyLeaseState
-from instep.domain.wants import WANT_MOVES
+from instep.domain.instances import INSTANCE_TRANSITIONS
+from instep.domain.jobs import JOB_TRANSITIONS, SLICE_TRANSITIONS
+from instep.domain.key_leases import KEY_LEASE_TRANSITIONS, KeyLeaseState
+from instep.domain.wants import WANT_TRANSITIONS
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "state-machines.md").read_text()
 
@@ -21,16 +21,16 @@ def _name(state: KeyLeaseState | None) -> str:
     return str(state) if state is not None else "FREE"
 
 
-_KEY_MOVES = {_name(state): frozenset(map(_name, after)) for state, after in HOLD_MOVES.items()}
+_KEY_MOVES = {_name(state): frozenset(map(_name, after)) for state, after in KEY_LEASE_TRANSITIONS.items()}
 
 
 @pytest.mark.parametrize(
     ("heading", "moves"),
     [
-        ("Jobs", JOB_MOVES),
-        ("Slices", SLICE_MOVES),
-        ("Instances", INSTANCE_MOVES),
-        ("Wants", WANT_MOVES),
+        ("Jobs", JOB_TRANSITIONS),
+        ("Slices", SLICE_TRANSITIONS),
+        ("Instances", INSTANCE_TRANSITIONS),
+        ("Wants", WANT_TRANSITIONS),
         ("Keys of a queue", _KEY_MOVES),
     ],
 )

@@ -8,9 +8,9 @@ from typing import Any
 from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.fold import apply
-from instep.domain.instances import INSTANCE_MOVES, Instance, InstanceState, Reason
+from instep.domain.instances import INSTANCE_TRANSITIONS, Instance, InstanceState, Reason
 from instep.domain.state import Change, Rejected, State
-from instep.domain.wants import WANT_MOVES, Want, WantState
+from instep.domain.wants import WANT_TRANSITIONS, Want, WantState
 
 REF, UP, TOP = "Chunk@global", "Document@global", "Answer@42/9970"
 FINGERPRINT = {"chunker": "1"}
@@ -171,13 +171,13 @@ def check(state: State, before: State, changes: tuple[Change, ...]) -> None:
         elif old.left:
             assert new == old
         elif new.state is not old.state:
-            assert new.state in INSTANCE_MOVES[old.state]
+            assert new.state in INSTANCE_TRANSITIONS[old.state]
     for id, want in before.wants.items():
         now = state.wants.get(id)
         if now is None or want.state.ended:
             assert now in (None, want)
         elif now.state is not want.state:
-            assert now.state in WANT_MOVES[want.state]
+            assert now.state in WANT_TRANSITIONS[want.state]
     for (ref, generation), uuid in state.canonical.items():
         instance = state.instances[uuid]
         assert (instance.ref, instance.generation, instance.left) == (ref, generation, False)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from instep.domain.key_leases import (
     ATTEMPTS,
-    HOLD_MOVES,
+    KEY_LEASE_TRANSITIONS,
     LONGEST_PAUSE,
     KeyLease,
     KeyLeaseState,
@@ -56,7 +56,7 @@ def test_a_key_makes_only_the_moves_that_are_allowed(steps: list[tuple[str, int,
         after = _step(hold, name, fence, (hold.fence if hold else 0) - old, now)
         if isinstance(after, Refusal) or after == hold:
             continue
-        assert _state(after) in HOLD_MOVES[_state(hold)], (hold, name, after)
+        assert _state(after) in KEY_LEASE_TRANSITIONS[_state(hold)], (hold, name, after)
         if hold is not None and after is not None:
             assert after.fence >= hold.fence
             assert 0 <= after.attempts - hold.attempts <= 1

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import (
-    JOB_MOVES,
-    SLICE_MOVES,
+    JOB_TRANSITIONS,
+    SLICE_TRANSITIONS,
     Claim,
     Job,
     JobPart,
@@ -24,19 +24,19 @@ from instep.domain.refs import PartitionRef
 
 
 def test_every_state_says_where_it_can_go_and_only_ended_states_are_final() -> None:
-    assert set(JOB_MOVES) == set(JobState)
-    assert set(SLICE_MOVES) == set(SliceState)
-    for state, moves in JOB_MOVES.items():
+    assert set(JOB_TRANSITIONS) == set(JobState)
+    assert set(SLICE_TRANSITIONS) == set(SliceState)
+    for state, moves in JOB_TRANSITIONS.items():
         # STOPPED has ended, and is the one end that a later run may take up again.
         assert (not moves) == (state.ended and state is not JobState.STOPPED)
-    for slice_state, slice_moves in SLICE_MOVES.items():
+    for slice_state, slice_moves in SLICE_TRANSITIONS.items():
         assert (not slice_moves) == slice_state.ended
 
 
 def test_every_job_state_reaches_an_end() -> None:
     reached = {state for state in JobState if state.ended}
     while True:
-        more = {state for state, moves in JOB_MOVES.items() if moves & reached} - reached
+        more = {state for state, moves in JOB_TRANSITIONS.items() if moves & reached} - reached
         if not more:
             break
         reached |= more
@@ -78,7 +78,7 @@ def test_a_job_ends_with_its_last_part(parts: list[JobState | None]) -> None:
     if end is not None:
         assert (end is JobState.COMPLETED) == all(each is JobState.COMPLETED for each in parts)
         assert (end is JobState.FAILED) == (bool(parts) and all(each is JobState.FAILED for each in parts))
-        assert end in JOB_MOVES[JobState.RUNNING]
+        assert end in JOB_TRANSITIONS[JobState.RUNNING]
 
 
 @pytest.mark.parametrize(("units", "tries"), [(1, 4), (2, 3), (10_000, 3)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.instances import INSTANCE_MOVES, Instance, InstanceState, Reason
-from instep.domain.wants import WANT_MOVES, Want, WantState, state_of, watermark_needed
+from instep.domain.instances import INSTANCE_TRANSITIONS, Instance, InstanceState, Reason
+from instep.domain.wants import WANT_TRANSITIONS, Want, WantState, state_of, watermark_needed
 
 NOT_SATISFYING = [each for each in InstanceState if each not in (InstanceState.LIVE, InstanceState.REFRESHING)]
 
@@ -20,12 +20,12 @@ def want(refs: int = 1, needed: int | None = None) -> Want:
 
 
 def test_every_state_says_where_it_can_go_and_only_ended_wants_are_final() -> None:
-    assert set(WANT_MOVES) == set(WantState)
-    assert set(INSTANCE_MOVES) == set(InstanceState)
-    for state, moves in WANT_MOVES.items():
+    assert set(WANT_TRANSITIONS) == set(WantState)
+    assert set(INSTANCE_TRANSITIONS) == set(InstanceState)
+    for state, moves in WANT_TRANSITIONS.items():
         assert (not moves) == state.ended
         assert state not in moves
-    final = {state for state, moves in INSTANCE_MOVES.items() if not moves}
+    final = {state for state, moves in INSTANCE_TRANSITIONS.items() if not moves}
     assert final == {InstanceState.TAINTED, InstanceState.EXPIRED, InstanceState.FAILED}
 
 

@@ -22,7 +22,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import Fenced, Transient
-from instep.ledger import job_moves, workers
+from instep.ledger import job_transitions, workers
 from instep.ledger.dialects.dialect import ClaimRequest, Collision
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
@@ -88,7 +88,7 @@ class ServerSharing(ServerFixtures):
         register(ledger, "bob", "zed")
         ledger.jobs.join("job", "bob")
         other = database.open()
-        asked = job_moves.demand
+        asked = job_transitions.demand
 
         def waits(tx: Transaction, job_id: str) -> JobState:
             """Waits for the job's row, which another transaction holds; others find that it is silent."""
@@ -100,7 +100,7 @@ class ServerSharing(ServerFixtures):
             "acquire": partial(ledger.leases.acquire, OTHER, "job", "zed"),
         }
         with monkeypatch.context() as patch:
-            patch.setattr(job_moves, "demand", waits)
+            patch.setattr(job_transitions, "demand", waits)
             with pytest.raises(Fenced, match="not registered"):
                 calls[how]()
         other.close()

@@ -18,7 +18,7 @@ from instep.project.load import load_project
 from instep.queues.backfill import Backfill, backfill
 from instep.queues.engines.queue_engine import Ask, Backfilled, PendingStore
 from instep.queues.key_ranges import Parts
-from instep.queues.opening import open_queue
+from instep.queues.open import open_queue
 from instep.system import SystemClock
 from instep.telemetry.progress import Silent
 from tests.cli.queue_tables import PENDING, Tables, chdb_tables, postgres_tables, sqlite_tables

@@ -14,9 +14,9 @@ import instep
 from instep.domain.counts import Counts
 from instep.errors import Conflict, UserError
 from instep.targets.lance.target import LanceTarget
-from instep.telemetry import exposition
-from instep.telemetry.exposition import counted
+from instep.telemetry import prometheus
 from instep.telemetry.progress import Silent
+from instep.telemetry.prometheus import counted
 from tests.e2e import corpus
 from tests.telemetry.scrape import values_of
 
@@ -114,7 +114,7 @@ def test_every_outcome_of_documents_and_rows_is_counted() -> None:
 
 
 def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposition, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(prometheus, "REQUEST_SECONDS", 0.2)
     said: list[str] = []
     with counted("127.0.0.1:0", said.append):
         port = int(said[0].removesuffix("/metrics").rpartition(":")[2])

@@ -11,7 +11,7 @@ from instep.domain.key_leases import KeyLeaseState
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.ledger import Ledger
 from instep.queues.engines.queue_engine import Ask, PendingStore
-from instep.queues.states import Filling, Phase, QueueMemory, Verdict, recall
+from instep.queues.queue_state import Filling, Phase, QueueMemory, Verdict, recall
 
 
 class Held(Answer):

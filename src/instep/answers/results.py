@@ -6,7 +6,7 @@ from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
 from instep.entities.plan_request import Kind
 from instep.entities.setup import Inspection
-from instep.jobs import adoption, collection, namespaces, promote, run
+from instep.jobs import adoption, garbage_collection, namespaces, promote, run
 
 
 class Run(Answer):
@@ -151,7 +151,7 @@ class Garbage(Answer):
     collected: bool
 
 
-def garbage_answer(found: collection.Garbage) -> Garbage:
+def garbage_answer(found: garbage_collection.Garbage) -> Garbage:
     return Garbage(
         instances=found.instances,
         wants=found.wants,

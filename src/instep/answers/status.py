@@ -16,7 +16,7 @@ from instep.domain.texts import amount, cleaned
 from instep.entities.instances import ending
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError
-from instep.jobs.backoff import stays_stopped
+from instep.jobs.restart_pauses import stays_stopped
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
 from instep.api import failures, jobs, metrics, partitions, problems, progress, project, search, wants
-from instep.api.guard import Access, Guard
+from instep.api.dependencies import Server
+from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
-from instep.api.server import Server
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 from instep.telemetry import traces

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from instep.answers.overview import Failure
+from instep.api.dependencies import BY, ProjectInstep, ServerWorker
 from instep.api.paging import After, Limit, Page, location_of, page
 from instep.api.problems import responses
 from instep.api.requests import Asked, Body, asked
-from instep.api.server import BY, Ours, Own
 from instep.domain.settings import JobSettings
 from instep.ledger.failures import FailurePlace
 
@@ -29,14 +29,16 @@ class RetryFailures(Body):
 
 
 @router.get("", responses=responses(404, 409))
-def list_failures(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Failure]:
+def list_failures(
+    instep: ProjectInstep, entity: Entities = None, after: After = None, limit: Limit = 100
+) -> Page[Failure]:
     """Documents and rows that could not be indexed, newest first."""
     found = instep.failure_page(entity, after=location_of(FailurePlace, after), limit=limit + 1)
     return page(found, limit, _place)
 
 
 @router.post("/retry", status_code=202, responses=responses(404, 409))
-def retry_failures(instep: Ours, worker: Own, request: RetryFailures) -> Asked:
+def retry_failures(instep: ProjectInstep, worker: ServerWorker, request: RetryFailures) -> Asked:
     """Ask for entities with all that has failed in them, changed or not."""
     found = instep.ask(request.entities, settings=JobSettings(retry_failures=True), by=BY)
     return asked(instep, found, worker)

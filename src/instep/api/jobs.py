@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from instep.answers.job_statistics import Statistics, job_statistics
 from instep.answers.jobs import Job
 from instep.answers.slices import Grid, Slice
+from instep.api.dependencies import BY, ProjectInstep, ServerWorker
 from instep.api.paging import After, Limit, Page, location_of, page
 from instep.api.problems import responses
 from instep.api.requests import Asked, JobRequest, asked, asked_again, names
-from instep.api.server import BY, Ours, Own
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import JobSettings
 from instep.ledger.jobs import JobPlace
@@ -25,14 +25,14 @@ EntityOfJob = Annotated[str | None, Query(description="An entity of the job, or 
 
 
 @router.get("/jobs", responses=responses(404))
-def list_jobs(instep: Ours, state: States = None, after: After = None, limit: Limit = 20) -> Page[Job]:
+def list_jobs(instep: ProjectInstep, state: States = None, after: After = None, limit: Limit = 20) -> Page[Job]:
     """Jobs on all servers of the ledger, newest first."""
     found = instep.job_page(state or (), after=location_of(JobPlace, after), limit=limit + 1)
     return page(found, limit, _place_of_job)
 
 
 @router.post("/jobs", status_code=202, responses=responses(404, 409))
-def ask_for_job(instep: Ours, worker: Own, request: JobRequest) -> Asked:
+def ask_for_job(instep: ProjectInstep, worker: ServerWorker, request: JobRequest) -> Asked:
     """Ask for entities as they are now in their sources. A worker makes and does the job."""
     settings = JobSettings(
         request.batchSize, request.payLoadSize, request.maxConcurrentRequests, allow_empty=request.allowEmpty
@@ -42,25 +42,25 @@ def ask_for_job(instep: Ours, worker: Own, request: JobRequest) -> Asked:
 
 
 @router.get("/jobs/{job}", responses=responses(404, 409))
-def read_job(instep: Ours, job: str) -> Job:
+def read_job(instep: ProjectInstep, job: str) -> Job:
     """One job. The beginning of its id is enough, at least 4 characters."""
     return instep.job(job)
 
 
 @router.get("/jobs/{job}/statistics", responses=responses(404, 409))
-def read_statistics(instep: Ours, job: str) -> Statistics:
+def read_statistics(instep: ProjectInstep, job: str) -> Statistics:
     """Its numbers for each entity, and together."""
     return job_statistics(instep.job(job))
 
 
 @router.post("/jobs/{job}/stop", status_code=202, responses=responses(404, 409))
-def stop_job(instep: Ours, job: str) -> Job:
+def stop_job(instep: ProjectInstep, job: str) -> Job:
     """Stop a job: slices in work may end, the rest stays for a resume. A job that has ended stays as it is."""
     return instep.stop_job(job, reason="stopped by the API")
 
 
 @router.post("/jobs/{job}/resume", status_code=202, responses=responses(404, 409))
-def resume_job(instep: Ours, worker: Own, job: str) -> Job:
+def resume_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Job:
     """A stopped job runs again: by any worker, or by one that this server starts."""
     found = instep.resume_job(job)
     worker.start(names(instep, found.refs), threads=None)
@@ -68,14 +68,14 @@ def resume_job(instep: Ours, worker: Own, job: str) -> Job:
 
 
 @router.post("/jobs/{job}/retry", status_code=202, responses=responses(404, 409))
-def retry_job(instep: Ours, worker: Own, job: str) -> Asked:
+def retry_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Asked:
     """Ask again for the entities in which something of it failed, with all that failed in them."""
     return asked_again(instep, instep.ask_again(job, by=BY), worker)
 
 
 @router.get("/jobs/{job}/slices", responses=responses(404, 409))
 def list_slices(
-    instep: Ours,
+    instep: ProjectInstep,
     job: str,
     *,
     entity: EntityOfJob = None,
@@ -92,7 +92,7 @@ def list_slices(
 
 
 @router.get("/jobs/{job}/slices/grid", responses=responses(404, 409))
-def read_grid(instep: Ours, job: str) -> Grid:
+def read_grid(instep: ProjectInstep, job: str) -> Grid:
     """The states of all slices, however many they are."""
     return instep.slice_grid(job)
 

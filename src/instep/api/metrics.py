@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from instep import __version__
 from instep.answers.jobs import Pulse, Worker, worker_answers
 from instep.answers.queues import QueueStatus
-from instep.api.server import Server
+from instep.api.dependencies import Server
 from instep.app import Instep
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
@@ -35,8 +35,8 @@ from instep.domain.wants import WantState
 from instep.errors import InstepError
 from instep.ledger.figures import EntityFigures, Figures
 from instep.project import Project
-from instep.requests.letters import letters
-from instep.telemetry.exposition import new_registry
+from instep.requests.dead_letters import letters
+from instep.telemetry.prometheus import new_registry
 
 #: For how long what was read is shown again. Queues are counted in databases that have other things to do.
 LEDGER_SECONDS: Final = 5.0

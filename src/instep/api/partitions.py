@@ -11,9 +11,9 @@ from instep.answers.buckets import Buckets
 from instep.answers.instances import Instance
 from instep.answers.lineage import Lineage
 from instep.answers.status import Matrix, Partition
+from instep.api.dependencies import ProjectInstep
 from instep.api.paging import After, Limit, Page
 from instep.api.problems import responses
-from instep.api.server import Ours
 
 router = APIRouter(tags=["partitions"])
 
@@ -21,21 +21,23 @@ Entities = Annotated[list[str] | None, Query(description="Only of this entity; m
 
 
 @router.get("/partitions", responses=responses(404, 409))
-def list_partitions(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Partition]:
+def list_partitions(
+    instep: ProjectInstep, entity: Entities = None, after: After = None, limit: Limit = 100
+) -> Page[Partition]:
     """Status of the declared partitions, by name."""
     found = instep.partition_page(entity, after=after, limit=limit + 1)
     return Page(items=found[:limit], next=str(found[limit - 1].ref) if len(found) > limit else None)
 
 
 @router.get("/partitions/{ref:path}/history", responses=responses(404, 409))
-def read_history(instep: Ours, ref: str, limit: Limit = 100) -> Page[Instance]:
+def read_history(instep: ProjectInstep, ref: str, limit: Limit = 100) -> Page[Instance]:
     """Every instance of a partition, newest first."""
     return Page(items=instep.history(ref, limit=limit))
 
 
 @router.get("/partitions/{ref:path}/lineage", responses=responses(404, 409))
 def read_lineage(
-    instep: Ours,
+    instep: ProjectInstep,
     ref: str,
     at: Annotated[int | None, Query(ge=0, le=10**13, description="As it was known at this time, in ms.")] = None,
 ) -> Lineage:
@@ -48,7 +50,7 @@ def read_lineage(
 
 @router.get("/status/matrix", responses=responses(404, 409))
 def read_matrix(
-    instep: Ours,
+    instep: ProjectInstep,
     namespace: Annotated[list[str] | None, Query(description="Only this namespace; may be repeated.")] = None,
     entity: Annotated[list[str] | None, Query(description="Only this entity; may be repeated.")] = None,
 ) -> Matrix:
@@ -57,6 +59,6 @@ def read_matrix(
 
 
 @router.get("/buckets/{entity}", responses=responses(404, 409))
-def read_buckets(instep: Ours, entity: str) -> Page[Buckets]:
+def read_buckets(instep: ProjectInstep, entity: str) -> Page[Buckets]:
     """Content of each bucket of an entity of documents, and the latency of its changes."""
     return Page(items=instep.buckets([entity]))

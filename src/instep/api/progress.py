@@ -18,8 +18,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from instep.answers.job_feed import JobWatch
 from instep.api.connections import MAX_MESSAGE_BYTES
+from instep.api.dependencies import Server
 from instep.api.progress_feed import AWAY, Feed, Listener, Message, Poller, message_text, now_ms
-from instep.api.server import Server
 
 #: Clients at once; more are told to come back later.
 MAX_CLIENTS: Final = 500

@@ -8,9 +8,9 @@ from instep import __version__
 from instep.answers.answer import Answer
 from instep.answers.jobs import Worker
 from instep.answers.queues import QueueStatus
+from instep.api.dependencies import ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
-from instep.api.server import Ours
 from instep.project.documents import DocumentEntity
 
 router = APIRouter()
@@ -50,7 +50,7 @@ class Project(Answer):
 
 
 @router.get("/project", tags=["project"])
-def read_project(instep: Ours) -> Project:
+def read_project(instep: ProjectInstep) -> Project:
     """The project as it is declared."""
     project = instep.project
     return Project(
@@ -75,19 +75,19 @@ def read_project(instep: Ours) -> Project:
 
 
 @router.get("/queues", tags=["queues"])
-def list_queues(instep: Ours) -> Page[Queue]:
+def list_queues(instep: ProjectInstep) -> Page[Queue]:
     """The queues of the project."""
     return Page(items=[Queue(name=name, engine=each.engine) for name, each in instep.project.queues.items()])
 
 
 @router.get("/queues/{name}", tags=["queues"], responses=responses(404, 409))
-def read_queue(instep: Ours, name: str) -> QueueStatus:
+def read_queue(instep: ProjectInstep, name: str) -> QueueStatus:
     """Phase of a queue, and the keys in it."""
     with instep.queue(name) as queue:
         return queue.status()
 
 
 @router.get("/workers", tags=["workers"])
-def list_workers(instep: Ours) -> Page[Worker]:
+def list_workers(instep: ProjectInstep) -> Page[Worker]:
     """Workers that are registered in the ledger, and their work, the oldest first."""
     return Page(items=instep.workers())

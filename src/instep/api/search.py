@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 
 from instep.answers.search import Hit
 from instep.answers.why import Provenance
+from instep.api.dependencies import ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
-from instep.api.server import Ours
 
 router = APIRouter(tags=["search"])
 
@@ -19,7 +19,7 @@ Mode = Literal["text", "vector", "hybrid"]
 
 @router.get("/search", responses=responses(404, 409))
 def search(
-    instep: Ours,
+    instep: ProjectInstep,
     q: Annotated[str, Query(description="What to look for.", min_length=1, max_length=2_000)],
     entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
     mode: Annotated[Mode, Query(description="By text, by vector, or both, fused by rank.")] = "hybrid",
@@ -31,7 +31,7 @@ def search(
 
 @router.get("/why", responses=responses(404, 409))
 def read_why(
-    instep: Ours,
+    instep: ProjectInstep,
     ref: Annotated[str, Query(description="An entity, or a target of documents.", max_length=400)],
     id: Annotated[
         str, Query(description="A chunk_id, document_id, URI or path of a file; of a table the key.", max_length=8_000)

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from instep.answers.wants import Want
+from instep.api.dependencies import BY, ProjectInstep
 from instep.api.paging import After, Limit, Page
 from instep.api.problems import responses
 from instep.api.requests import WHOLE, Body
-from instep.api.server import BY, Ours
 
 router = APIRouter(prefix="/wants", tags=["wants"])
 
@@ -33,7 +33,7 @@ class NewWant(Body):
 
 @router.get("", responses=responses(404, 409))
 def list_wants(
-    instep: Ours,
+    instep: ProjectInstep,
     ref: Annotated[str | None, Query(description="Only on this partition.", max_length=400)] = None,
     *,
     ended: Annotated[bool, Query(description="Those that have ended too.")] = False,
@@ -46,7 +46,7 @@ def list_wants(
 
 
 @router.post("", status_code=202, responses=responses(404, 409))
-def make_want(instep: Ours, request: NewWant) -> Want:
+def make_want(instep: ProjectInstep, request: NewWant) -> Want:
     """Ask for partitions. The next run or worker builds what is not there."""
     return instep.want(
         request.refs,
@@ -58,6 +58,6 @@ def make_want(instep: Ours, request: NewWant) -> Want:
 
 
 @router.post("/{want}/cancel", responses=responses(404, 409))
-def cancel_want(instep: Ours, want: str) -> Want:
+def cancel_want(instep: ProjectInstep, want: str) -> Want:
     """Wait for it no more. The beginning of its id is enough, at least 4 characters."""
     return instep.cancel_want(want, by=BY)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from instep.answers.instances import Change, Instance
     from instep.answers.lineage import Lineage, Moment
     from instep.answers.why import Provenance
-    from instep.jobs.collection import Garbage
+    from instep.jobs.garbage_collection import Garbage
 
 
 class Instances:
@@ -131,7 +131,7 @@ class Instances:
         """Forget jobs and wants that have ended, and instances that were abandoned, more than `keep` ago: by default,
         the project's retention. Jobs stay for the longest `deletes.window` of the entities in any case.
         """
-        from instep.jobs.collection import collect
+        from instep.jobs.garbage_collection import collect
 
         losses = max((entity.deletes.window for entity in self.project.entities.values()), default=0)
         milliseconds = self.project.retention if keep is None else round(keep.total_seconds() * 1000)

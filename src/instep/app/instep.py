@@ -32,8 +32,8 @@ from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.jobs.target_order import held_up
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
-from instep.telemetry.exposition import counted
 from instep.telemetry.progress import Progress, Silent
+from instep.telemetry.prometheus import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

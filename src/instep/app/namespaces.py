@@ -33,7 +33,7 @@ class Namespaces:
 
     def letters(self, entities: Iterable[str] | None = None) -> list[Letter]:
         """List the dead letters: what other programs asked for and was given up; of all entities by default."""
-        from instep.requests.letters import letters
+        from instep.requests.dead_letters import letters
 
         asked = list(entities or ())
         names = {each for name in asked for each in self.project.named(name) or (name,)}
@@ -46,7 +46,7 @@ class Namespaces:
         """
         from instep.entities.partitions import demand_declared
         from instep.project.models import retries_of
-        from instep.requests.letters import requeue
+        from instep.requests.dead_letters import requeue
 
         named, container = [], Container(self.project)
         for ref in self._letters(refs):
@@ -63,7 +63,7 @@ class Namespaces:
 
     def drop_letters(self, refs: Iterable[str] | None = None) -> list[PartitionRef]:
         """Forget dead letters; by default all."""
-        from instep.requests.letters import drop
+        from instep.requests.dead_letters import drop
 
         named = self._letters(refs)
         if not named:

@@ -49,7 +49,7 @@ class PendingQueue:
     """The keys of a table that nothing covers yet: see docs/queues.md. Not shared between threads."""
 
     def __init__(self, project: Project, name: str) -> None:
-        from instep.queues.opening import PARTS, declared_queue, open_queue
+        from instep.queues.open import PARTS, declared_queue, open_queue
 
         self.project, self.name = project, name
         self._container = Container(project)
@@ -109,7 +109,7 @@ class PendingQueue:
 
     def switch(self, *, back: bool = False) -> bool:
         """Have consumers read the queue from now on (or, `back`, the anti-join). Whether that is a change."""
-        from instep.queues.opening import switch, switch_back
+        from instep.queues.open import switch, switch_back
 
         if back:
             return switch_back(self._store)
@@ -119,7 +119,7 @@ class PendingQueue:
     @property
     def switched(self) -> bool:
         """Whether the queue is read, and not its anti-join. Asked each time: another process may switch."""
-        from instep.queues.states import recall
+        from instep.queues.queue_state import recall
 
         return self._store.exists() and recall(self._store).switched
 
@@ -129,7 +129,7 @@ class PendingQueue:
 
     def drop_done(self) -> int:
         """Remove from disk what is withdrawn and covered; the number of rows."""
-        from instep.queues.opening import demand_created
+        from instep.queues.open import demand_created
 
         demand_created(self._store)
         return self._store.clean()
@@ -137,7 +137,7 @@ class PendingQueue:
     def status(self) -> QueueStatus:
         """Phase of the queue, and the keys in it."""
         from instep.answers.queues import queue_status
-        from instep.queues.opening import open_queue
+        from instep.queues.open import open_queue
 
         label = self.project.queues[self.name].label
         other_end = open_queue(self.project, self.name, reverse=True)
@@ -174,7 +174,7 @@ class PendingQueue:
         consumer is given them for so long. Until `switch`, or with `legacy`, by the anti-join.
         """
         from instep.queues.consumers import Wanted, next_keys
-        from instep.queues.states import recall
+        from instep.queues.queue_state import recall
 
         self._demand_readable()
         wanted = Wanted(
@@ -218,7 +218,7 @@ class PendingQueue:
 
     def _demand_readable(self) -> None:
         """Asked once: a declaration does not change while it is loaded."""
-        from instep.queues.opening import demand_readable
+        from instep.queues.open import demand_readable
 
         if not self._readable:
             demand_readable(self._store)

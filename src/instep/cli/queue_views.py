@@ -13,7 +13,7 @@ from instep.domain.texts import amount
 if TYPE_CHECKING:
     from instep.answers.queues import Held, QueueStatus
     from instep.domain.key_leases import KeyLease
-    from instep.queues.states import Filling, Verdict
+    from instep.queues.queue_state import Filling, Verdict
 
 
 _NEXT = {

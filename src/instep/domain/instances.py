@@ -22,7 +22,7 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
 
 
-INSTANCE_MOVES: Mapping[InstanceState, frozenset[InstanceState]] = {
+INSTANCE_TRANSITIONS: Mapping[InstanceState, frozenset[InstanceState]] = {
     InstanceState.MISSING: frozenset({InstanceState.BUILDING}),
     InstanceState.BUILDING: frozenset({InstanceState.LIVE, InstanceState.FAILED}),
     InstanceState.LIVE: frozenset({InstanceState.REFRESHING, InstanceState.TAINTED, InstanceState.EXPIRED}),

@@ -40,7 +40,7 @@ class JobState(StrEnum):
 
 _ENDED = frozenset({JobState.STOPPED, JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED})
 
-JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
+JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.INITIALIZING: frozenset({JobState.READY, JobState.STOPPING, JobState.FAILED}),
     JobState.READY: frozenset({JobState.RUNNING, JobState.STOPPING, JobState.FAILED}),
     JobState.RUNNING: frozenset(
@@ -67,7 +67,7 @@ class SliceState(StrEnum):
         return self not in (SliceState.PENDING, SliceState.PROCESSING)
 
 
-SLICE_MOVES: Mapping[SliceState, frozenset[SliceState]] = {
+SLICE_TRANSITIONS: Mapping[SliceState, frozenset[SliceState]] = {
     SliceState.PENDING: frozenset({SliceState.PROCESSING, SliceState.CANCELLED}),
     SliceState.PROCESSING: frozenset(
         {SliceState.PENDING, SliceState.COMPLETED, SliceState.FAILED, SliceState.CANCELLED}

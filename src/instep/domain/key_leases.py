@@ -39,7 +39,7 @@ class KeyLeaseState(StrEnum):
 
 
 #: Where a key can go from each state; None is that it has no hold.
-HOLD_MOVES: Final[dict[KeyLeaseState | None, frozenset[KeyLeaseState | None]]] = {
+KEY_LEASE_TRANSITIONS: Final[dict[KeyLeaseState | None, frozenset[KeyLeaseState | None]]] = {
     None: frozenset({KeyLeaseState.LEASED, KeyLeaseState.WAITING}),
     KeyLeaseState.LEASED: frozenset({None, KeyLeaseState.LEASED, KeyLeaseState.WAITING, KeyLeaseState.PARKED}),
     KeyLeaseState.WAITING: frozenset({KeyLeaseState.LEASED, KeyLeaseState.WAITING, KeyLeaseState.PARKED}),

@@ -31,7 +31,7 @@ _ENDED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_F
 
 #: An open want may become whatever its instances are now: they can be replaced at any time. Only what waits for
 #: others can fail because of them; what fails was being built, or could not be planned.
-WANT_MOVES: Mapping[WantState, frozenset[WantState]] = {
+WANT_TRANSITIONS: Mapping[WantState, frozenset[WantState]] = {
     WantState.IDLE: frozenset(
         {
             WantState.BUILDING,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Busy
-from instep.jobs.backoff import Backoff, Refusals, stays_stopped
 from instep.jobs.membership import Membership
+from instep.jobs.restart_pauses import Refusals, RestartPauses, stays_stopped
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.target_order import in_target_order
 from instep.planning.plan import EntityPlan
@@ -18,15 +18,15 @@ from instep.telemetry.context import within
 
 
 class JobStarter(ABC):
-    """Starts what is due. What could not be started is retried after a pause that grows. `resting`: the worker's
+    """Starts what is due. What could not be started is retried after a pause that grows. `pauses`: the worker's
     backoff.
     """
 
-    def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
+    def __init__(self, planner: Planner, pauses: RestartPauses | None = None) -> None:
         self._planner = planner
         self._context = planner.context
         self._refusals = Refusals(self._context)
-        self._backoff = resting or Backoff(self._context)
+        self._pauses = pauses or RestartPauses(self._context)
         self._gaps: dict[PartitionRef, str | None] = {}
         #: Whether wants have moved though no job was started.
         self._moved = False

@@ -11,10 +11,10 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
-from instep.jobs.backoff import Backoff
 from instep.jobs.entity_workers import EntityWorkers, of_one_entity
 from instep.jobs.idleness import ALONE, Idleness, Place
 from instep.jobs.job_starter import JobStarter
+from instep.jobs.restart_pauses import RestartPauses
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.source_poller import SourcePoller
 from instep.jobs.want_scheduler import WantScheduler
@@ -45,10 +45,10 @@ def serve(
     traces.enabled()  # Reports now, not in the middle of work, if spans cannot be exported.
     latest = SetupCache(setups, anew, partial(context.progress.say, "worker"), refs)
     planner = Planner(latest, context, options or PlanOptions(), {})
-    resting = Backoff(context)
-    starters: list[JobStarter] = [WantScheduler(planner, resting, takes=takes, leaves=place.leaves)]
+    pauses = RestartPauses(context)
+    starters: list[JobStarter] = [WantScheduler(planner, pauses, takes=takes, leaves=place.leaves)]
     if watch is not None:
-        starters.append(SourcePoller(planner, watch, resting))
+        starters.append(SourcePoller(planner, watch, pauses))
     worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(dict.fromkeys(setup.ref.entity for setup in setups))  # One has many namespaces.

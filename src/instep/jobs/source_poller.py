@@ -8,8 +8,8 @@ from instep.domain.manifest import LEFT_UNREAD
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import generation_of
 from instep.entities.plan_request import Kind
-from instep.jobs.backoff import Backoff
 from instep.jobs.job_starter import JobStarter
+from instep.jobs.restart_pauses import RestartPauses
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.planning.upstream import in_hand, missing_upstream, upstream_first
@@ -26,8 +26,8 @@ class SourcePoller(JobStarter):
     source, or more if a poll takes long.
     """
 
-    def __init__(self, planner: Planner, every: float, resting: Backoff | None = None) -> None:
-        super().__init__(planner, resting)
+    def __init__(self, planner: Planner, every: float, pauses: RestartPauses | None = None) -> None:
+        super().__init__(planner, pauses)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
         #: Missing upstream, as text.
@@ -45,7 +45,7 @@ class SourcePoller(JobStarter):
     def _rested(self, keys: Collection[tuple[PartitionRef, str]]) -> list[tuple[PartitionRef, str]]:
         found = []
         for ref, generation in keys:
-            why = self._backoff.why(self._planner.setups[ref], generation)
+            why = self._pauses.why(self._planner.setups[ref], generation)
             if why:
                 self._lacking[ref] = why
                 self._looked(ref, self._context.clock.monotonic())

@@ -10,9 +10,9 @@ from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
 from instep.domain.wants import Want
 from instep.errors import Conflict, Fenced, InstepError
-from instep.jobs.backoff import Backoff
 from instep.jobs.job_spans import trace_of
 from instep.jobs.job_starter import JobStarter, passes
+from instep.jobs.restart_pauses import RestartPauses
 from instep.ledger.ledger import Ledger
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
@@ -25,13 +25,13 @@ class WantScheduler(JobStarter):
     def __init__(
         self,
         planner: Planner,
-        resting: Backoff | None = None,
+        pauses: RestartPauses | None = None,
         *,
         takes: Callable[[Want], bool] = lambda _: True,
         leaves: Callable[[PartitionRef], bool] = lambda _: False,
     ) -> None:
         """`takes`: the wants that it is for; `leaves`: the partitions that another one looks after."""
-        super().__init__(planner, resting)
+        super().__init__(planner, pauses)
         self._takes = takes
         self._leaves = leaves
         self._traces: dict[tuple[PartitionRef, str], str] = {}
@@ -53,7 +53,7 @@ class WantScheduler(JobStarter):
 
     def _rests(self, ref: PartitionRef, generation: str) -> bool:
         """Whether a pause holds the partition back: for ever after a user's stop, for a while after an error."""
-        return self._backoff.why(self._planner.setups[ref], generation) is not None
+        return self._pauses.why(self._planner.setups[ref], generation) is not None
 
     def _traces_of(self, wants: Sequence[Want]) -> dict[tuple[PartitionRef, str], str]:
         """The trace of the oldest want of each partition. A want made by a job belongs to that job's trace."""

@@ -11,16 +11,16 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.jobs.collection import forget_some
 from instep.jobs.finish import abandon, fail_without_upstream, finish
+from instep.jobs.garbage_collection import forget_some
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
-from instep.jobs.other_jobs import OtherJobs
 from instep.jobs.part_stops import PartStops
 from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
+from instep.jobs.stalled_workers import StalledWorkers
 from instep.jobs.wave import WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
@@ -83,7 +83,7 @@ class Worker:
         that only other workers can do is waited for, `wait` seconds at most without progress.
         """
         refs = {ref for _, ref in wanted}
-        standstill, swept = OtherJobs(self._context, self.waiting, wait), False
+        standstill, swept = StalledWorkers(self._context, self.waiting, wait), False
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._stops.going_on(self._look(refs | upstream), wanted)

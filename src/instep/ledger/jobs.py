@@ -25,12 +25,12 @@ from sqlalchemy import (
 )
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Job, JobPart, JobState, PartStatus, SliceState, by_people
+from instep.domain.jobs import JOB_TRANSITIONS, STOPPED_BY, Job, JobPart, JobState, PartStatus, SliceState, by_people
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
-from instep.ledger import event_log, job_moves, leases, workers
-from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger import event_log, job_transitions, leases, workers
+from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.slice_rows import PROCESSING
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
 from instep.ledger.transaction import Store, Transaction, reads, writes
@@ -83,7 +83,7 @@ class Jobs(Store):
     @writes
     def discard(self, tx: Transaction, job_id: str) -> None:
         """Forget a job that is INITIALIZING (there was nothing to do), and free its leases."""
-        state = job_moves.lock(tx, job_id)
+        state = job_transitions.lock(tx, job_id)
         if state is None:
             return
         if state is not JobState.INITIALIZING:
@@ -96,7 +96,7 @@ class Jobs(Store):
         """The worker takes part in the job. Again it changes nothing. Raises `Conflict` for a job that
         has ended (STOPPED aside) or does not exist, `Fenced` for a worker that is not registered.
         """
-        state = job_moves.demand(tx, job_id)
+        state = job_transitions.demand(tx, job_id)
         workers.demand_registered(tx, worker_id)
         if state.ended and state is not JobState.STOPPED:
             raise Conflict(f"job {job_id} has ended: {state}")
@@ -109,7 +109,7 @@ class Jobs(Store):
         If it was the last one, and `stop` gives a reason, a job that has not ended becomes STOPPED with
         that reason, and its leases are free. Returns the job's state; None for a job that is not there.
         """
-        state = job_moves.lock(tx, job_id)
+        state = job_transitions.lock(tx, job_id)
         if state is None:
             return None
         workers.leave(tx, job_id, worker_id)
@@ -124,18 +124,18 @@ class Jobs(Store):
         """READY or STOPPED → RUNNING; no change when it runs already. `whole`: parts that had stopped by themselves are
         open again too; else only those that are adopted.
         """
-        state = job_moves.demand(tx, job_id)
+        state = job_transitions.demand(tx, job_id)
         if whole:
             stopped = update(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.state.is_(None))
             tx.connection.execute(stopped.values(error=None, finished_at=None))
         if state in (JobState.RUNNING, JobState.STOPPING):
             # A stop that was asked for stands.
             return
-        job_moves.demand_move(job_id, state, JobState.RUNNING)
+        job_transitions.demand_transition(job_id, state, JobState.RUNNING)
         if not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
             raise Conflict(NOTHING_PLANNED.format(job=job_id))
         first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
-        job_moves.set_state(
+        job_transitions.set_state(
             tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None
         )
 
@@ -194,10 +194,10 @@ class Jobs(Store):
 
 
 def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
-    state = job_moves.demand(tx, job_id)
-    if JobState.STOPPING in JOB_MOVES[state]:
+    state = job_transitions.demand(tx, job_id)
+    if JobState.STOPPING in JOB_TRANSITIONS[state]:
         state = JobState.STOPPING
-        job_moves.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
+        job_transitions.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
     elif state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason):
         tx.connection.execute(
             update(jobs)
@@ -212,7 +212,7 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
 
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
     """End a job: its leases are free, and it has no workers."""
-    job_moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
+    job_transitions.set_state(tx, job_id, state, finished_at=tx.now(), **values)
     leases.free_all(tx, job_id)
     tx.connection.execute(delete(job_workers).where(job_workers.c.job_id == job_id))
 

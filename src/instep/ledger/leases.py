@@ -11,8 +11,8 @@ from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
 from instep.domain.requests import Group
 from instep.errors import Conflict, Fenced
-from instep.ledger import job_moves, workers
-from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger import job_transitions, workers
+from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.tables import bus_groups, job_parts, job_workers, leases
 from instep.ledger.transaction import Store, Transaction, reads, writes
 from instep.ledger.workers import WorkerInfo
@@ -58,7 +58,7 @@ class Leases(Store):
         part in its job any more. A job's own live lease is not free either: join the job instead. Raises
         `Fenced` for a worker that is not registered, `Conflict` for a job that does not exist.
         """
-        state = job_moves.demand(tx, job_id)
+        state = job_transitions.demand(tx, job_id)
         if state.ended and not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
             raise Conflict(NOTHING_PLANNED.format(job=job_id))
         row = _lock(tx, ref)
@@ -100,7 +100,7 @@ class Leases(Store):
         between. `above`: an epoch that was seen elsewhere, and is to be exceeded too. Raises `Fenced` when it was taken
         over or has expired, `Conflict` for a job that does not exist.
         """
-        job_moves.demand(tx, job_id)
+        job_transitions.demand(tx, job_id)
         now = tx.now()
         after = Lease(lease.ref, job_id, max(lease.epoch, above) + 1, now + tx.timing.lease)
         values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select, true
 from instep.domain import events as e
 from instep.domain.refs import PartitionRef
 from instep.ledger import checkpoints as checkpoint_rows
-from instep.ledger import documents, event_log, job_moves, parts
+from instep.ledger import documents, event_log, job_transitions, parts
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
 from instep.ledger.leases import Lease
@@ -54,7 +54,7 @@ class Partitions(Store):
         ref = str(lease.ref)
         here = (job_parts.c.ref == ref, job_parts.c.state.is_(None))
         before = {
-            job_id: job_moves.demand(tx, job_id)
+            job_id: job_transitions.demand(tx, job_id)
             for job_id in tx.connection.scalars(
                 select(job_parts.c.job_id).where(*here).order_by(job_parts.c.job_id)
             ).all()

@@ -18,7 +18,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger import checkpoints as checkpoint_rows
 from instep.ledger import failures as failure_rows
 from instep.ledger import instances as instance_rows
-from instep.ledger import job_moves, part_stops, retention, slice_rows, workers
+from instep.ledger import job_transitions, part_stops, retention, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
 from instep.ledger.leases import Lease
@@ -72,8 +72,8 @@ class Parts(Store):
 
     @writes
     def _plan(self, tx: Transaction, job_id: str, parts: Sequence[NewPart], *, stagger: bool) -> None:
-        state = job_moves.demand(tx, job_id)
-        job_moves.demand_move(job_id, state, JobState.READY)
+        state = job_transitions.demand(tx, job_id)
+        job_transitions.demand_transition(job_id, state, JobState.READY)
         for new in sorted(parts, key=lambda each: str(each.part.ref)):
             lease_rows.demand_epoch(tx, job_id, new.part)
         for position, new in enumerate(parts):
@@ -85,7 +85,7 @@ class Parts(Store):
         ]
         _insert_slices(tx, job_id, planned, tx.timing.stagger if stagger else 0)
         tx.dialect.planned(tx.connection, len(planned))
-        job_moves.set_state(tx, job_id, JobState.READY)
+        job_transitions.set_state(tx, job_id, JobState.READY)
         missed = [each for new in parts for each in new.missed]
         instance_rows.begin(tx, job_id, [new.part for new in parts], missed, _created_at(tx, job_id))
 
@@ -99,7 +99,7 @@ class Parts(Store):
 
     @writes
     def _extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
-        state = job_moves.demand(tx, job_id)
+        state = job_transitions.demand(tx, job_id)
         stored = _stored(tx, job_id, part)
         lease_rows.demand_epoch(tx, job_id, part)
         if state is not JobState.RUNNING or stored.state is not None or _has_open_slices(tx, job_id, part.ref):
@@ -111,7 +111,7 @@ class Parts(Store):
         named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
         _insert_slices(tx, job_id, named, 0)
         _update(tx, job_id, part.ref, finisher=None)
-        job_moves.touch(tx, job_id)
+        job_transitions.touch(tx, job_id)
 
     @writes
     def adopt(self, tx: Transaction, lease: Lease) -> JobPart:
@@ -123,7 +123,7 @@ class Parts(Store):
         otherwise, or the part has.
         """
         job_id = lease.job_id
-        state = job_moves.lock(tx, job_id)
+        state = job_transitions.lock(tx, job_id)
         lease_rows.demand(tx, lease)
         if state is None or (state.ended and state is not JobState.STOPPED):
             raise Conflict(f"job {job_id} has ended: {state}")
@@ -132,9 +132,9 @@ class Parts(Store):
             raise Conflict(f"job {job_id} has no open part on {lease.ref}")
         if state is JobState.STOPPING:
             # The worker that was to finish stopping is gone. The lease is the adopter's: it stays.
-            job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+            job_transitions.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
         else:
-            job_moves.touch(tx, job_id)
+            job_transitions.touch(tx, job_id)
         _update(tx, job_id, lease.ref, epoch=lease.epoch, error=None, finished_at=None)
         here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
         slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
@@ -226,7 +226,7 @@ class Parts(Store):
     ) -> JobState:
         if state not in PART_ENDS:
             raise ValueError(f"{state} is not an end of a part")
-        before = job_moves.demand(tx, job_id)
+        before = job_transitions.demand(tx, job_id)
         stored = _stored(tx, job_id, part)
         if stored.state == state:
             return before

@@ -25,7 +25,7 @@ from instep.domain.retries import (
 )
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger import documents, failures, job_moves, leases, part_stops
+from instep.ledger import documents, failures, job_transitions, leases, part_stops
 from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
 from instep.ledger.paging import beyond, on
 from instep.ledger.plans import Plans
@@ -181,7 +181,7 @@ class Slices(Store):
         """
         # Jobs are locked before slices.
         for job in sorted({each.job_id for each in claims if spent and each.worn_out}):
-            job_moves.lock(tx, job)
+            job_transitions.lock(tx, job)
         stuck = _give_back(tx, self._plans, claims, worker_id, error=error, spent=spent, delay=delay)
         for (job, ref), reason in stuck.items():
             part_stops.stop(tx, job, ref, reason, by=None, alone=())

@@ -9,8 +9,8 @@ from instep.domain.clock import Clock
 from instep.domain.pending_queue import KeyRange
 from instep.queues.engines.queue_engine import Backfilled, PendingStore
 from instep.queues.key_ranges import Parts, key_ranges
-from instep.queues.opening import demand_created
-from instep.queues.states import Filling, recall, remember_filling
+from instep.queues.open import demand_created
+from instep.queues.queue_state import Filling, recall, remember_filling
 from instep.telemetry.progress import Progress
 
 #: Seconds between messages about progress.

@@ -16,8 +16,8 @@ from instep.domain.pending_queue import KeyRange, stretches
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import Comparison, PendingStore
 from instep.queues.key_ranges import MeasuredRange, Part, Parts, key_ranges
-from instep.queues.opening import demand_created
-from instep.queues.states import Filling, Verdict, recall, remember_verdict
+from instep.queues.open import demand_created
+from instep.queues.queue_state import Filling, Verdict, recall, remember_verdict
 from instep.telemetry.progress import Progress
 
 #: Keys that differ are looked at again so often, after so many seconds each time.

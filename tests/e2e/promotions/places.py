@@ -88,7 +88,7 @@ KINDS = [
         "postgres",
         "instep.targets.postgres.documents:PostgresDocuments",
         _STATEMENTS,
-        Step(("instep.targets.postgres.serving:_show",), "after"),
+        Step(("instep.targets.postgres.aliases:_show",), "after"),
     ),
     Kind(
         "qdrant",
@@ -116,7 +116,7 @@ KINDS = [
         "tables in postgres",
         "instep.targets.postgres.target:PostgresTarget",
         _STATEMENTS,
-        Step(("instep.targets.postgres.serving:_show",), "after"),
+        Step(("instep.targets.postgres.aliases:_show",), "after"),
         tables=True,
         like="postgres",
     ),

@@ -22,8 +22,8 @@ from instep.entities.tables.setup import TableSetup
 from instep.ledger.failures import FailureRecord
 from instep.ledger.ledger import Ledger
 from instep.queues.engines.queue_engine import PendingStore
-from instep.queues.opening import open_queue
-from instep.queues.states import remember_reader
+from instep.queues.open import open_queue
+from instep.queues.queue_state import remember_reader
 from instep.targets.table_target import TableSpec
 from tests.doubles.through import through
 

@@ -26,7 +26,7 @@ from instep.jobs.serve import serve, serve_apart
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
-from instep.requests.letters import letters, requeue
+from instep.requests.dead_letters import letters, requeue
 from instep.requests.messages import Messages
 from instep.system import SystemClock
 from instep.telemetry.progress import Silent

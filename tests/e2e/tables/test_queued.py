@@ -19,7 +19,7 @@ from instep.entities.tables import change_queue
 from instep.errors import UserError
 from instep.planning.context import Context
 from instep.queues.consumers import Wanted, next_keys, unpark
-from instep.queues.states import remember_reader
+from instep.queues.queue_state import remember_reader
 from tests.doubles.clock import VirtualClock
 from tests.doubles.through import replaced
 

@@ -16,8 +16,8 @@ from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.tables import changes
 from instep.entities.tables.setup import TableSetup
 from instep.jobs.run import EntityResult, run_entities
-from instep.queues.opening import open_queue
-from instep.queues.states import remember_reader
+from instep.queues.open import open_queue
+from instep.queues.queue_state import remember_reader
 from instep.telemetry.progress import Silent
 from tests.sources.tables.clickhouse_tables import ask
 from tests.sources.tables.sessions import session

@@ -224,17 +224,17 @@ MUTANTS = [
     ),
     Mutant(
         "instances of a job that was stopped are collected",
-        "jobs/collection.py",
+        "jobs/garbage_collection.py",
         "    instances = collectable(state, now, keep, _in_work(ledger, state, instances))\n",
         "",
-        (f"{_SERVICE}/test_collection.py",),
+        (f"{_SERVICE}/test_garbage_collection.py",),
     ),
     Mutant(
         "a dry run of the collection collects",
-        "jobs/collection.py",
+        "jobs/garbage_collection.py",
         "    if not dry_run:\n",
         "    if keep >= 0:\n",
-        (f"{_SERVICE}/test_collection.py",),
+        (f"{_SERVICE}/test_garbage_collection.py",),
     ),
     Mutant(
         "a target that lost its alias does not differ",

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
+from instep.domain.jobs import JOB_TRANSITIONS, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.jobs import JobMark
 from instep.ledger.parts import NewPart
 from tests.simulator.model import instances, leases, log, moves, parts, slices, workers
@@ -104,7 +104,7 @@ def start(tables: Tables, job_id: str, *, whole: bool = False) -> None:
     # A stop that was asked for stands.
     if job.state in (JobState.RUNNING, JobState.STOPPING):
         return
-    if JobState.RUNNING not in JOB_MOVES[job.state]:
+    if JobState.RUNNING not in JOB_TRANSITIONS[job.state]:
         raise Conflict(f"job {job_id} is {job.state}: it cannot become {JobState.RUNNING}")
     if not job.parts:
         raise Conflict(NOTHING_PLANNED.format(job=job_id))

@@ -8,7 +8,7 @@ from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.requests import Group
 from instep.errors import Conflict, Fenced
-from instep.ledger.job_moves import NOTHING_PLANNED
+from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.leases import Holder, Lease
 from tests.simulator.model import workers
 from tests.simulator.model.tables import LeaseRow, Tables

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from instep.domain.jobs import JOB_MOVES, JobState, by_people
+from instep.domain.jobs import JOB_TRANSITIONS, JobState, by_people
 from tests.simulator.model import leases, slices, workers
 from tests.simulator.model.tables import JobRow, Tables
 
 
 def request_stop(tables: Tables, job: JobRow, reason: str | None) -> None:
-    if JobState.STOPPING in JOB_MOVES[job.state]:
+    if JobState.STOPPING in JOB_TRANSITIONS[job.state]:
         move(tables, job, JobState.STOPPING)
         job.stopping_at, job.error = job.updated_at, reason
     elif job.state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason) and not by_people(job.error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from instep.domain.jobs import JOB_MOVES, JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
+from instep.domain.jobs import JOB_TRANSITIONS, JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
@@ -132,7 +132,7 @@ def stop(
     if row is None or row.state is not None:
         return False
     if row.error is None:
-        if JobState.STOPPING not in JOB_MOVES[job.state] or (alone and job.workers - set(alone)):
+        if JobState.STOPPING not in JOB_TRANSITIONS[job.state] or (alone and job.workers - set(alone)):
             return False
         row.error, row.finished_at = reason, tables.now()
     settle(tables, job)
@@ -141,7 +141,7 @@ def stop(
 
 def settle(tables: Tables, job: JobRow) -> None:
     still = [each for each in job.parts.values() if each.state is None]
-    to_stop = job.state is JobState.STOPPING or JobState.STOPPING in JOB_MOVES[job.state]
+    to_stop = job.state is JobState.STOPPING or JobState.STOPPING in JOB_TRANSITIONS[job.state]
     if to_stop and all(each.error is not None for each in still):
         moves.request_stop(tables, job, still[0].error)
         return

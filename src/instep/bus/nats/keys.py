@@ -8,8 +8,7 @@ from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from instep.bus.nats.connection import Connection, is_wrong_revision
-from instep.bus.nats.entry import Found
-from instep.bus.nats.listing import find
+from instep.bus.nats.listing import Found, find
 
 #: What a key is to have, given what it has: None for no key, and the very same object for no change.
 Change = Callable[[Found | None], bytes | Found | None]

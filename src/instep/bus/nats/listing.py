@@ -14,7 +14,13 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.kv import KV_OP
 
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.entry import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    data: bytes
+    revision: int
+
 
 #: How long the server keeps a consumer without a listener, in seconds.
 _KEPT: Final = 5.0

@@ -7,8 +7,8 @@ from typing import Any
 
 from instep.bus.bus import StatusEntry, check_revision, entry_of
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.entry import Found
 from instep.bus.nats.keys import Bucket
+from instep.bus.nats.listing import Found
 from instep.domain import status
 
 

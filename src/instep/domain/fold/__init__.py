@@ -4,7 +4,7 @@
 folding the same log again gives the same state, UUIDs included. Every pair of state and event is defined: the event
 is applied, or it is `Rejected` in words and nothing has changed.
 
-The rules, beside which moves are allowed (`INSTANCE_MOVES`):
+The rules, beside which moves are allowed (`INSTANCE_TRANSITIONS`):
 
 * Events about instances name UUIDs and, where a job reports, the job; only the canonical instance of a partition's
   generation takes them, and only from the job that works on it. What was left never changes again.

@@ -21,8 +21,8 @@ from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger
 from instep.queues.consumers import Ack, Wanted, acknowledge, fail, next_keys
 from instep.queues.engines.queue_engine import PendingStore
-from instep.queues.opening import demand_readable
-from instep.queues.states import recall
+from instep.queues.open import demand_readable
+from instep.queues.queue_state import recall
 
 #: The most keys of one job: the source can be queried for this many, key by key.
 MOST_KEYS = 30_000

@@ -21,7 +21,7 @@ from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerp
 from instep.project import Project
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
-from instep.queues.opening import open_queue
+from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
 from instep.sources.urls import is_url
 from instep.targets.table_target import TableTarget

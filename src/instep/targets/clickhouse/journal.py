@@ -21,7 +21,7 @@ from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.layout import journal, stored_specs
 from instep.targets.journal import refuse_epoch, refuse_fences
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 from instep.targets.table_target import OWN, TableSpec
 
 if TYPE_CHECKING:

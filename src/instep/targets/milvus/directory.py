@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa

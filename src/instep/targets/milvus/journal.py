@@ -21,7 +21,7 @@ from instep.errors import Conflict, Fenced, UserError
 from instep.targets.journal import refuse_epoch, refuse_fences
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing, Refused
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 #: Bytes of an outcome in one record: as text they are a third more, and have to fit into it.
 _PART_BYTES = 48_000

@@ -11,7 +11,7 @@ from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow
 from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa

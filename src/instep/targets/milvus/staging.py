@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
-from instep.targets import requests as shared
+from instep.targets import request_limits as shared
 from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.ranking import SEARCHED, searched
-from instep.targets.requests import portions, row_sizes
+from instep.targets.request_limits import portions, row_sizes
 
 #: What goes into one request at most. A server takes 64 MB, unless it is told otherwise.
 REQUEST_ROWS = 2_000

@@ -17,7 +17,7 @@ from instep.targets import journal
 from instep.targets.journal import Entry, now
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 #: Slices in one question, and entries in one answer.
 _SLICES_AT_ONCE = 200

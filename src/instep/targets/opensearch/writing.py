@@ -19,7 +19,7 @@ from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS, coded
 from instep.targets.opensearch.log import Log
 from instep.targets.opensearch.searching import columns_of, values
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500

@@ -23,7 +23,7 @@ from instep.targets.postgres.encoding import encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
 from instep.targets.postgres.staging import TASK, Output, StagedRows
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 from instep.targets.table_target import OWN
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
 from instep.targets.document_target import demand_same, row_schema
 from instep.targets.postgres import registry
+from instep.targets.postgres.aliases import View
 from instep.targets.postgres.encoding import Listed, Vector
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.pgvector import MAX_DIMENSIONS, MAX_HALVED, Pgvector, make, pgvector
 from instep.targets.postgres.registry import OURS, Index, Record, columns_of
-from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import TASK
 
 if TYPE_CHECKING:

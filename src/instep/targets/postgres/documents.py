@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from instep.postgres.connection import Session
+    from instep.targets.postgres.aliases import View
     from instep.targets.postgres.chunks import DocumentIndex
     from instep.targets.postgres.registry import Record
-    from instep.targets.postgres.serving import View
 
 
 @dataclass(frozen=True)

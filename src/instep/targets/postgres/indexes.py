@@ -15,8 +15,8 @@ from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 
 if TYPE_CHECKING:
     from instep.postgres.connection import Session
+    from instep.targets.postgres.aliases import View
     from instep.targets.postgres.registry import Index, Record
-    from instep.targets.postgres.serving import View
 
 AnyIndex = TypeVar("AnyIndex", bound="Index")
 
@@ -63,12 +63,12 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
             claim(session, name, partial(self.claimed, name, of))
 
     def served(self, alias: str) -> str | None:
-        from instep.targets.postgres import serving
+        from instep.targets.postgres import aliases
         from instep.targets.postgres.registry import fitting
 
         fitting(alias)
         with self.place.session() as session:
-            return serving.served(session, alias)
+            return aliases.served(session, alias)
 
     @abstractmethod
     def _index_of(self, session: Session, physical: str, record: Record) -> AnyIndex:
@@ -147,7 +147,7 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
             self._tend(session, index, full=full)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
-        from instep.targets.postgres import registry, serving
+        from instep.targets.postgres import aliases, registry
 
         registry.fitting(alias)
         if physical is not None:
@@ -158,7 +158,7 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
                 found = registry.known(session, registry.fitting(physical))
                 views = self._views(session, self._index_of(session, physical, found))
             taken = partial(self.taken, alias)
-            serving.promote(session, alias, physical, views, taken, epoch=epoch, scope=self._partition)
+            aliases.promote(session, alias, physical, views, taken, epoch=epoch, scope=self._partition)
 
     def drop(self, physical: str) -> None:
         from instep.targets.postgres import registry, staging

@@ -10,11 +10,11 @@ from psycopg import sql
 
 from instep.postgres.connection import Missing, Name, Session, names
 from instep.targets.postgres import encoding, layout, registry, rows, staging
+from instep.targets.postgres.aliases import View
 from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import TableIndex, fitting_specs, stored_type
 from instep.targets.postgres.registry import Record, checked, fitting
-from instep.targets.postgres.serving import View
 from instep.targets.table_indexes import TableIndexes
 from instep.targets.table_target import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 

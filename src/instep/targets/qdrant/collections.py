@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from instep.errors import InstepError, UserError
-from instep.targets import requests as shared
+from instep.targets import request_limits as shared
 from instep.targets.ranking import SEARCHED, searched
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from instep.errors import UserError
 from instep.targets import journal
 from instep.targets.journal import Entry, now
 from instep.targets.qdrant.collections import NAMESPACE, Collections, FieldIndex, Missing, Points, Where, pages
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 #: No entity has a name that begins so.
 STATE = "_instep"

@@ -17,7 +17,7 @@ from instep.targets.document_target import (
 )
 from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
 from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,7 +28,7 @@ from instep.targets.qdrant.collections import (
     sizes,
 )
 from instep.targets.qdrant.journal import Log
-from instep.targets.requests import portions
+from instep.targets.request_limits import portions
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500

@@ -13,7 +13,7 @@ from instep.errors import Missing, UserError
 from instep.project import Project, Queue
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.key_ranges import Parts
-from instep.queues.states import recall, remember_reader
+from instep.queues.queue_state import recall, remember_reader
 
 if TYPE_CHECKING:
     from instep.project.queues import Engine

@@ -17,8 +17,8 @@ from instep.domain.events import (
     read,
 )
 from instep.domain.instances import InstanceState
-from instep.jobs import collection
-from instep.jobs.collection import collect
+from instep.jobs import garbage_collection
+from instep.jobs.garbage_collection import collect
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from tests.cli import ledgers
@@ -81,7 +81,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(ledger: Ledger, clock: Virt
 def test_collection_in_batches_leaves_no_dangling_references(
     ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "BATCH", 2)
+    monkeypatch.setattr(garbage_collection, "BATCH", 2)
     made = history(ledger, 7)
     clock.sleep(DAY / 1000)
     collect(ledger, keep=DAY)

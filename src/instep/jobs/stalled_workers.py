@@ -11,7 +11,7 @@ from instep.planning.context import Context
 from instep.planning.upstream import Waiting
 
 
-class OtherJobs:
+class StalledWorkers:
     """Watches the other workers in a worker's jobs: they may be suspended, or have died on another host.
 
     `longest`: seconds to wait without any progress.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.jobs.other_jobs import OtherJobs
+from instep.jobs.stalled_workers import StalledWorkers
 from instep.ledger.ledger import Ledger
 from instep.planning.upstream import Waiting
 from tests.doubles.clock import VirtualClock
@@ -32,7 +32,7 @@ class Watched:
         if not alone:
             self.ledger.workers.register("other", kind="run", host="beta", pid=42)
             self.ledger.jobs.join("job", "other")
-        self.others = OtherJobs(site, Waiting(site), 10.0)
+        self.others = StalledWorkers(site, Waiting(site), 10.0)
 
     def after(self, seconds: float, seen: OpenPart) -> str | None:
         self.clock.sleep(seconds)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, select, update
 
-from instep.domain.jobs import JOB_MOVES, JobState
+from instep.domain.jobs import JOB_TRANSITIONS, JobState
 from instep.errors import Conflict
 from instep.ledger.tables import jobs
 from instep.ledger.transaction import Transaction
@@ -30,8 +30,8 @@ def demand(tx: Transaction, job_id: str) -> JobState:
     return state
 
 
-def demand_move(job_id: str, before: JobState, after: JobState) -> None:
-    if after not in JOB_MOVES[before]:
+def demand_transition(job_id: str, before: JobState, after: JobState) -> None:
+    if after not in JOB_TRANSITIONS[before]:
         raise Conflict(f"job {job_id} is {before}: it cannot become {after}")
 
 

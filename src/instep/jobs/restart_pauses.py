@@ -1,4 +1,4 @@
-"""Backoff of a worker: it does not start again by itself what a user has stopped, nor at once what has just failed.
+"""Pauses before a restart: a worker does not start by itself what a user has stopped, nor at once what has just failed.
 
 The ledger records how jobs ended, on any server; a worker only counts failures in a row.
 """
@@ -33,7 +33,7 @@ class _Rest:
     reason: str = ""
 
 
-class Backoff:
+class RestartPauses:
     """The pauses of one worker, by partition and generation."""
 
     def __init__(self, context: Context) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from instep.api.guard import Access
+from instep.api.middleware import Access
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 
@@ -45,7 +45,7 @@ def _worker_of(connection: HTTPConnection) -> OwnWorker:
 
 
 #: The worker that this server may start.
-Own = Annotated[OwnWorker, Depends(_worker_of)]
+ServerWorker = Annotated[OwnWorker, Depends(_worker_of)]
 
 #: The project, as the parameter of a route. Routes that ask it are plain functions: they run in a pool of threads.
-Ours = Annotated[Instep, Depends(_instep_of)]
+ProjectInstep = Annotated[Instep, Depends(_instep_of)]

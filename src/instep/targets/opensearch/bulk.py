@@ -19,7 +19,7 @@ from instep.domain.retries import Backoff, Breaker
 from instep.errors import Fenced, Transient
 from instep.targets.opensearch.indexes import Connection, TooLarge, Unavailable, path
 from instep.targets.opensearch.layout import RENAMED
-from instep.targets.requests import records
+from instep.targets.request_limits import records
 
 if TYPE_CHECKING:
     import numpy as np

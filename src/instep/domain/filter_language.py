@@ -186,7 +186,7 @@ def _follows_column(tokens: Sequence[Token]) -> bool:
 
 
 def _unread(error: Any, text: str, tokens: Sequence[Token]) -> FilterError:
-    """What sqlglot says about a text that it cannot read, at the token where it says so."""
+    """Turn an error of sqlglot into ours, at the token that it names."""
     said = (error.errors or [{}])[0]
     place = next((each.start for each in tokens if (each.line, each.col) == (said.get("line"), said.get("col"))), None)
     position = len(text.rstrip()) if place is None else place + 1
@@ -379,7 +379,7 @@ class _Reader:
 
 
 class _Unfit(ValueError):
-    """Of the form of its type, and no value of it all the same."""
+    """A value in the form of its type that the type does not have."""
 
 
 def _whole(text: str) -> int:

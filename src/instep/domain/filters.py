@@ -39,7 +39,7 @@ class Order(StrEnum):
 
     @property
     def opposite(self) -> Order:
-        """What holds for a value where this does not."""
+        """The order that holds where this one does not."""
         return _OPPOSITES[self]
 
 
@@ -112,7 +112,7 @@ Condition: TypeAlias = Leaf | All | Either
 
 
 def negation(condition: Condition) -> Condition:
-    """What SQL's NOT makes of it."""
+    """The condition that NOT makes of it in SQL."""
     if isinstance(condition, All):
         return either([negation(each) for each in condition.conditions])
     if isinstance(condition, Either):

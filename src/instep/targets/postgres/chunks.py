@@ -72,7 +72,7 @@ _DEMANDED: Final = frozenset(each.name for each in row_schema(1) if not each.nul
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of an index are made of: vectors of so many dimensions, and declared columns."""
+    """The rows of an index: vectors of so many dimensions, and declared columns."""
 
     dimensions: int
     columns: tuple[DocumentColumn, ...] = ()

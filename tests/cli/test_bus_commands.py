@@ -12,7 +12,7 @@ import instep
 from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.cli import main
-from instep.cli.output import moment_text
+from instep.cli.texts import moment_text
 from instep.container import Container
 from instep.domain.events import WantCreated, WantFailed
 from instep.domain.jobs import JobState

@@ -19,7 +19,7 @@ import pytest
 from instep.answers.instances import instance_answer
 from instep.answers.lineage import Edge, Lineage, Node
 from instep.cli import graphs, main
-from instep.cli.output import visible
+from instep.cli.texts import visible
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.lineage import Link
 from tests.jobs.projects import Home, home

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from instep.cli.bar_progress import Bars
 from instep.cli.log_progress import Lines
-from instep.cli.output import pace_text
+from instep.cli.texts import pace_text
 from instep.domain.speed import seconds_left
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption, QuietOption, user_text
-from instep.cli.output import Output, ref_text
+from instep.cli.output import Output
+from instep.cli.texts import ref_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:

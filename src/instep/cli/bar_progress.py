@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from instep.cli.output import pace_text, seconds_text, visible
+from instep.cli.texts import pace_text, seconds_text, visible
 from instep.domain.speed import Meter, seconds_left
 
 

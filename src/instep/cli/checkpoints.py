@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from instep.cli.options import EntityOption, JsonOption, NamespaceOption, ProjectOption
-from instep.cli.output import Output, id_text, moment_text
+from instep.cli.output import Output
+from instep.cli.texts import id_text, moment_text
 
 if TYPE_CHECKING:
     from instep.answers.checkpoints import Checkpoint

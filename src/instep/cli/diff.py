@@ -16,8 +16,9 @@ from instep.cli.options import (
     ProjectOption,
     QuietOption,
 )
-from instep.cli.output import Output, ref_text
+from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.texts import ref_text
 from instep.domain.discrepancies import Differing, Discrepancy
 from instep.domain.texts import amount
 

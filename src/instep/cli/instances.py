@@ -18,7 +18,8 @@ from instep.cli.options import (
     time_value,
     user_text,
 )
-from instep.cli.output import Output, id_text, moment_text, ref_text, when_text
+from instep.cli.output import Output
+from instep.cli.texts import id_text, moment_text, ref_text, when_text
 from instep.domain.fingerprint import changed_parts, digest
 from instep.errors import UserError
 

@@ -10,7 +10,8 @@ import typer
 
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, duration_value
-from instep.cli.output import Output, visible
+from instep.cli.output import Output
+from instep.cli.texts import visible
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from instep.cli.options import (
     ProjectOption,
     user_text,
 )
-from instep.cli.output import Output, moment_text, ref_text
+from instep.cli.output import Output
+from instep.cli.texts import moment_text, ref_text
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 

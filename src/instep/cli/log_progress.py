@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from instep.cli.output import pace_text, seconds_text, visible
+from instep.cli.texts import pace_text, seconds_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, hushed
 from instep.telemetry.context import here

@@ -23,7 +23,8 @@ from instep.cli.options import (
     QuietOption,
     RetryFailuresOption,
 )
-from instep.cli.output import Output, ref_text
+from instep.cli.output import Output
+from instep.cli.texts import ref_text
 from instep.domain.refs import generation_text
 from instep.errors import UserError
 

@@ -11,7 +11,7 @@ import typer
 from instep.cli import queue_keys
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, QuietOption, duration_value
-from instep.cli.output import Output, seconds_text
+from instep.cli.output import Output
 from instep.cli.queue_views import (
     QueueArgument,
     SqlOption,
@@ -23,6 +23,7 @@ from instep.cli.queue_views import (
     verdict_lines,
 )
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.texts import seconds_text
 from instep.domain.texts import amount
 from instep.errors import UserError
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.output import Output, ago_text, bytes_text, moment_text, seconds_text, span_text
+from instep.cli.output import Output
+from instep.cli.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:

@@ -23,9 +23,10 @@ from instep.cli.options import (
     RetryFailuresOption,
     WatchOption,
 )
-from instep.cli.output import Output, ref_text, seconds_text, state_text
+from instep.cli.output import Output
 from instep.cli.plan import note_unplaced, read_plan
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.texts import ref_text, seconds_text, state_text
 from instep.cli.workers import serve, watching
 from instep.domain.refs import generation_text
 from instep.errors import Interrupted, UserError

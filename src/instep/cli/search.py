@@ -9,7 +9,8 @@ from urllib.parse import unquote
 import typer
 
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption
-from instep.cli.output import Output, visible
+from instep.cli.output import Output
+from instep.cli.texts import visible
 
 if TYPE_CHECKING:
     from instep.answers.search import Hit

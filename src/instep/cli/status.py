@@ -18,7 +18,8 @@ from instep.cli.options import (
     ProjectOption,
     time_value,
 )
-from instep.cli.output import Output, id_text, moment_text, ref_text
+from instep.cli.output import Output
+from instep.cli.texts import id_text, moment_text, ref_text
 from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.status import IndexState
 from instep.errors import UserError

@@ -17,7 +17,8 @@ from instep.cli.options import (
     time_value,
     user_text,
 )
-from instep.cli.output import Output, ago_text, id_text, moment_text, ref_text, refs_text, when_text
+from instep.cli.output import Output
+from instep.cli.texts import ago_text, id_text, moment_text, ref_text, refs_text, when_text
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption
-from instep.cli.output import Output, id_text, moment_text, state_text
+from instep.cli.output import Output
+from instep.cli.texts import id_text, moment_text, state_text
 from instep.domain.texts import duration_text
 
 if TYPE_CHECKING:

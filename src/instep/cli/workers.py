@@ -20,8 +20,9 @@ from instep.cli.options import (
     QuietOption,
     WatchOption,
 )
-from instep.cli.output import Output, ago_text, id_text, refs_text
+from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.texts import ago_text, id_text, refs_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, LiteralString, TypeAlias
+from typing import Any, Final, LiteralString, Protocol, TypeAlias
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from instep.errors import InstepError, Transient, Unknown, UserError
-from instep.postgres.location import Location
+from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble, postgres_reason, postgres_trouble
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -130,14 +130,27 @@ def names(each: Iterator[str] | list[str] | tuple[str, ...]) -> sql.Composed:
     return sql.SQL(", ").join(Name(name) for name in each)
 
 
+class Place(Protocol):
+    """A schema of a database: a `Location`, which imports this module only to connect."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def shown(self) -> str: ...
+    @property
+    def address(self) -> ServerAddress: ...
+
+
 @contextlib.contextmanager
-def opened(place: Location) -> Iterator[Session]:
+def opened(place: Place) -> Iterator[Session]:
     """See `Location.session`."""
     with borrowed(place.uri, partial(_connect, place)) as connection:
         yield Session(connection, place)
 
 
-def _connect(place: Location) -> Connection:
+def _connect(place: Place) -> Connection:
     address = place.address
     ours: dict[str, Any] = {
         "host": address.host or None,
@@ -169,7 +182,7 @@ def _connect(place: Location) -> Connection:
 class Session:
     """Values travel as parameters, never in the text; names are quoted. Without `transaction` each statement is one."""
 
-    def __init__(self, connection: Connection, place: Location) -> None:
+    def __init__(self, connection: Connection, place: Place) -> None:
         self._connection = connection
         self.place = place
 

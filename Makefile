@@ -17,7 +17,7 @@ help: ## List these commands
 
 install: $(STAMP) ## Install Instep and its tools into .venv
 
-demo: java $(STAMP) ## Index the documentation of the installed Python packages and search it
+demo: java $(STAMP) ## Build an index of documents and a small graph on Spark, edit a file, and ask both
 	@$(BIN)/python examples/demo.py
 
 # One process for all tests of a group: its server, or Spark, is started once. Their order is that of tests/groups.py.

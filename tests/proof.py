@@ -67,7 +67,7 @@ ROOMS: Final = {
         ("tests/e2e", "tests/jobs", "tests/queues"),
         (
             *("src/instep", "tests/contracts", "tests/doubles", "tests/e2e", "tests/jobs", "tests/queues"),
-            *("tests/servers", "requirements.lock"),
+            *("examples/demo.py", "tests/servers", "requirements.lock"),
         ),
     ),
 }

@@ -10,6 +10,7 @@ from instep.cli.bar_progress import Bars
 from instep.cli.log_progress import Lines
 from instep.cli.texts import pace_text
 from instep.domain.speed import seconds_left
+from instep.domain.waves import Stage
 
 
 class Clock:
@@ -69,3 +70,26 @@ def test_a_bar_has_a_tick_when_the_work_has_ended_well_and_not_when_all_is_read(
     _, ended = drawn(well=False)
     assert "✓" not in ended
     assert "not done" in ended
+
+
+def test_progress_tells_the_stage_of_spark_and_in_the_end_how_many_there_were() -> None:
+    log, clock, terminal = io.StringIO(), Clock(), io.StringIO()
+    lines = Lines(log, clock)
+    with Bars(Console(file=terminal, force_terminal=True, width=120)) as bars:
+        for each in (lines, bars):
+            each.begin("Document", 10, "document")
+            each.stage("Document", Stage(0, 4, 4))
+            each.stage("Document", Stage(1, 1, 4))
+            each.stage("Document", Stage(1, 3, 4))
+        bars._bars.refresh()
+        running = terminal.getvalue()
+        clock.now = 12.0
+        for each in (lines, bars):
+            each.advance("Document", 10)
+            each.end("Document")
+    assert "Spark stage 1: 3 of 4 tasks" in running
+    assert "Spark: 2 stages, 8 tasks" in terminal.getvalue()[len(running) :]
+    assert log.getvalue().splitlines()[1:] == [
+        "Document: 10 of 10 documents, 0.83/s, Spark stage 1: 3 of 4 tasks",
+        "Document: done in 12 s (Spark: 2 stages, 8 tasks)",
+    ]

@@ -71,10 +71,8 @@ class LiveRefresh(InlineEngine):
         super().__init__()
         self._happens: Callable[[], None] | None = happens
 
-    def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
-    ) -> Sequence[TaskOutcome]:
-        done = super().run(wave, program, progress)
+    def run(self, wave: Wave, program: WaveProgram | TableProgram, *told: Any) -> Sequence[TaskOutcome]:
+        done = super().run(wave, program, *told)
         happens, self._happens = self._happens, None
         if happens:
             happens()
@@ -546,11 +544,9 @@ def test_a_giant_document_has_a_slice_of_its_own_at_the_end(site: Site, monkeypa
     seen: list[list[int]] = []
 
     class Watched(InlineEngine):
-        def run(
-            self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
-        ) -> Sequence[TaskOutcome]:
+        def run(self, wave: Wave, program: WaveProgram | TableProgram, *told: Any) -> Sequence[TaskOutcome]:
             seen.append([len(each.changes) for each in wave.slices])
-            return super().run(wave, program, progress)
+            return super().run(wave, program, *told)
 
     engine = Watched()
     (result,) = site.run(engine=lambda _: engine)

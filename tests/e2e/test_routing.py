@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
@@ -46,11 +47,9 @@ class Recording(InlineEngine):
         self._dies = dies
         self.waves: list[Wave] = []
 
-    def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
-    ) -> Sequence[TaskOutcome]:
+    def run(self, wave: Wave, program: WaveProgram | TableProgram, *told: Any) -> Sequence[TaskOutcome]:
         self.waves.append(wave)
-        done = super().run(wave, program, progress)
+        done = super().run(wave, program, *told)
         if self._dies:
             raise Gone
         return done

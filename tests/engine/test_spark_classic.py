@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from instep.container import Container
+from instep.domain.waves import Stage
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import Batches, Engine
 from instep.pipeline.engine.session import LazySpark
@@ -116,6 +117,12 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4
         engine.close()
         assert session.range(3).count() == 3
+
+    def test_stages_are_told_with_their_tasks(self, spark: LazySpark, tmp_path: Path) -> None:
+        told: list[Stage] = []
+        SparkEngine(spark).run(a_wave(), RowFiles(tmp_path), stages=told.append)
+        assert {each.tasks for each in told} == {4}
+        assert len({each.number for each in told}) == 1
 
     def test_cores_are_those_of_the_session_that_is_given(self, spark: LazySpark, tmp_path: Path) -> None:
         container = Container(home(tmp_path).open().project, spark=spark.get(), threads=7)

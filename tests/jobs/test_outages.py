@@ -102,7 +102,7 @@ def test_others_see_how_far_a_wave_is_and_nothing_of_one_that_has_failed(
             (job,) = ledger.jobs.newest(1)
             seen.append(job.done)
 
-        def run(engine: InlineEngine, wave: Any, program: Any, tell: Callable[[int], None]) -> Any:
+        def run(engine: InlineEngine, wave: Any, program: Any, tell: Callable[[int], None], _: object) -> Any:
             look()
             for _ in range(2):
                 tell(1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from instep.domain.clock import TIMING, Clock, Timing
+from instep.domain.waves import Stage
 from instep.ledger.liveness import Liveness
 from instep.planning.context import Context
 from instep.system import RandomIds, SystemClock, Threads
@@ -26,6 +27,8 @@ class Told:
     def begin(self, entity: str, total: int | None, unit: str) -> None: ...
 
     def advance(self, entity: str, units: int) -> None: ...
+
+    def stage(self, entity: str, stage: Stage) -> None: ...
 
     def end(self, entity: str, *, well: bool = True) -> None: ...
 

@@ -58,7 +58,9 @@ class SimEngine:
     def ready(self) -> None:
         """It always is."""
 
-    def run(self, wave: Wave, program: Any, progress: Callable[[int], None] | None = None) -> Sequence[TaskOutcome]:
+    def run(
+        self, wave: Wave, program: Any, progress: Callable[[int], None] | None = None, stages: object = None
+    ) -> Sequence[TaskOutcome]:
         assert isinstance(program, Program), "the simulator's own"
         tasks = []
         for group in self._dealt(wave.slices):

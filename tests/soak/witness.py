@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from instep.domain.waves import Stage
 from instep.errors import Fenced, Transient, Unknown
 from tests.doubles.through import through
 
@@ -47,6 +48,8 @@ class LogProgress:
     def begin(self, entity: str, total: int | None, unit: str) -> None: ...
 
     def advance(self, entity: str, units: int) -> None: ...
+
+    def stage(self, entity: str, stage: Stage) -> None: ...
 
     def end(self, entity: str, *, well: bool = True) -> None: ...
 

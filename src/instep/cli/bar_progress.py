@@ -21,8 +21,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from instep.cli.texts import pace_text, seconds_text, visible
+from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
+from instep.domain.waves import Stage
 
 
 class _Mark(SpinnerColumn):
@@ -66,6 +67,7 @@ class Bars:
             console=console or Console(stderr=True, markup=False, highlight=False),
         )
         self._tasks: dict[str, TaskID] = {}
+        self._stages: dict[str, dict[int, Stage]] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -94,6 +96,13 @@ class Bars:
                 self._meters[task].advance(units, self._monotonic())
         self._bars.advance(task, units)
 
+    def stage(self, entity: str, stage: Stage) -> None:
+        with self._lock:
+            known = self._stages.setdefault(entity, {})
+            told, known[stage.number] = known.get(stage.number), stage
+        if told != stage:
+            self._bars.update(self._task(entity), note=stage_text(stage))
+
     def say(self, entity: str, message: str) -> None:
         if entity in self._tasks:
             self._bars.update(self._task(entity), note=visible(message))
@@ -106,7 +115,9 @@ class Bars:
         if bar.total is None:
             # If nothing to do was found, an empty bar would look like a failure.
             self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
-        self._bars.update(task, note="" if well else "not done", well=well)
+        with self._lock:
+            stages = self._stages.pop(entity, {})
+        self._bars.update(task, note=stages_text(stages.values()) if well else "not done", well=well)
         self._bars.stop_task(task)
 
     def _rate(self, task: TaskID) -> float | None:

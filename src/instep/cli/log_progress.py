@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
-from instep.cli.texts import pace_text, seconds_text, visible
+from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, hushed
+from instep.domain.waves import Stage
 from instep.telemetry.context import here
 from instep.telemetry.progress import Silent
 
@@ -88,6 +89,7 @@ class _Count:
     meter: Meter
     began: float
     shown: float
+    stages: dict[int, Stage] = field(default_factory=dict)
 
     @property
     def done(self) -> int:
@@ -122,6 +124,11 @@ class Lines(Silent):
                 count.shown = now
                 self._print(entity, _pace(count, now))
 
+    def stage(self, entity: str, stage: Stage) -> None:
+        with self._lock:
+            if count := self._counts.get(entity):
+                count.stages[stage.number] = stage
+
     def say(self, entity: str, message: str) -> None:
         with self._lock:
             self._print(entity, message)
@@ -131,7 +138,8 @@ class Lines(Silent):
             count = self._counts.pop(entity, None)
             if count is not None:
                 reached = _reached(count, well=well)
-                self._print(entity, f"{reached} in {seconds_text(self._monotonic() - count.began)}")
+                where = f" ({stages_text(count.stages.values())})" if count.stages else ""
+                self._print(entity, f"{reached} in {seconds_text(self._monotonic() - count.began)}{where}")
 
     def _print(self, entity: str, message: str) -> None:
         self._stream.write(f"{entity}: {visible(message)}\n")
@@ -156,4 +164,5 @@ def _so_far(count: _Count) -> str:
 def _pace(count: _Count, now: float) -> str:
     rate = count.meter.rate(now)
     pace = pace_text(rate, seconds_left(count.total, count.done, rate))
-    return f"{_so_far(count)}, {pace}" if pace else _so_far(count)
+    newest = stage_text(count.stages[max(count.stages)]) if count.stages else ""
+    return ", ".join(filter(None, (_so_far(count), pace, newest)))

@@ -28,7 +28,6 @@ from instep.cli.plan import note_unplaced, read_plan
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import ref_text, seconds_text, state_text
 from instep.cli.workers import serve, watching
-from instep.domain.refs import generation_text
 from instep.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
@@ -161,7 +160,10 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
     # Eight narrow columns: they fit in a terminal of 80.
     out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "rows", "time"], rows)
     for each in results:
+        name = ref_text(each.plan.ref, each.plan.generation)
+        if each.engine == "inline":
+            out.line(f"{name}: ran inline, without a JVM: {each.plan.engine.reason}")
         for note in dict.fromkeys(each.notes):
-            out.line(f"{generation_text(each.plan.ref, each.plan.generation)}: {note}")
+            out.line(f"{name}: {note}")
     if any(each.counts.failed for each in results):
         out.line("See what failed, and why: instep failures")

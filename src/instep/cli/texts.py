@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.texts import amount
+
 if TYPE_CHECKING:
     from instep.domain.refs import PartitionRef
+    from instep.domain.waves import Stage
 
 
 def visible(text: str) -> str:
@@ -105,6 +108,18 @@ def pace_text(rate: float | None, left: float | None) -> str:
     if rate is None:
         return ""
     return f"{rate_text(rate)}/s" if left is None else f"{rate_text(rate)}/s, {seconds_text(left)} left"
+
+
+def stage_text(stage: Stage) -> str:
+    """`Spark stage 3: 5 of 8 tasks`."""
+    return f"Spark stage {stage.number}: {stage.done:,} of {amount(stage.tasks, 'task')}"
+
+
+def stages_text(stages: Collection[Stage]) -> str:
+    """`Spark: 3 stages, 24 tasks`; nothing for none."""
+    if not stages:
+        return ""
+    return f"Spark: {amount(len(stages), 'stage')}, {amount(sum(each.tasks for each in stages), 'task')}"
 
 
 def when_text(milliseconds: int, now: int) -> str:

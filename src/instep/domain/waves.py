@@ -54,6 +54,14 @@ class Wave:
         return sum(each.work for each in self.slices)
 
 
+class Stage(NamedTuple):
+    """A stage of Spark's work on a wave, by Spark's own number: so many of its tasks are done."""
+
+    number: int
+    done: int
+    tasks: int
+
+
 def assign_tasks(slices: Sequence[WaveSlice], tasks: int) -> list[list[WaveSlice]]:
     """Shares of the work of documents for at most so many tasks, the largest first; none is empty.
 

@@ -232,7 +232,9 @@ class WaveRunner:
             progress.begin()
             with self._step("run"):
                 program = self._setup.program(self._part, wave, self._ledger, self._job_id)
-                tasks = self._engine.run(wave, program, progress.tell)
+                tasks = self._engine.run(
+                    wave, program, progress.tell, partial(self._context.progress.stage, self._part.ref.label)
+                )
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
                 self._setup.require_seen(wave, outcomes)

@@ -326,6 +326,8 @@ class Worker:
             ref = each.part.ref
             choice = self.choices.get(ref) or self._context.choose(part_context.setup, each.head * each.pending)
             engine = self._context.engine(choice)
+            if engine.name == "spark" and self._kind == "run":  # Its start takes seconds.
+                self._context.progress.say(ref.label, f"runs on Spark: {choice.reason}")
             engine.ready()  # Before anything is claimed.
             self.reports[ref].engine = engine.name
             part_context.runner = WaveRunner(

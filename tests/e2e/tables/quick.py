@@ -155,7 +155,7 @@ class ArrowEngine:
         """It always is."""
 
     def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: object = None, stages: object = None
     ) -> Sequence[TaskOutcome]:
         assert isinstance(program, TableProgram)
         frame: Any = program.frame(_no_spark)

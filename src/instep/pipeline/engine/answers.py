@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from instep.domain.waves import Stage
 from instep.pipeline.engine import sparkapi
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ CANCEL_SECONDS = 10.0
 
 
 def answer(
-    session: SparkSession, frame: DataFrame, *, pool: str, look: Callable[[int, int], None] = lambda done, tasks: None
+    session: SparkSession, frame: DataFrame, *, pool: str, look: Callable[[Sequence[Stage]], None] = lambda _: None
 ) -> pa.Table:
-    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C. `look` is told how many of
-    how many tasks are done.
+    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C. `look` is told how far its
+    stages are, also when it is through.
     """
     group = f"instep-{uuid.uuid4().hex}"
     found: list[pa.Table] = []
@@ -41,15 +42,19 @@ def answer(
             done.set()
 
     threading.Thread(target=body, name="spark-wave", daemon=True).start()
+
+    def tell() -> None:
+        with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
+            look(sparkapi.stages(session, group))
+
     try:
         while not done.wait(POLL_SECONDS):
-            with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
-                look(*sparkapi.tasks_done(session, group))
+            tell()
     except BaseException:
         if sparkapi.cancel_group(session, group):
             done.wait(CANCEL_SECONDS)
         raise
     if failed:
         raise failed[0]
-    look(1, 1)
+    tell()
     return found[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from instep.domain.waves import TaskOutcome, Wave
+from instep.domain.waves import Stage, TaskOutcome, Wave
 from instep.sources.tables.table_source import Sessions
 
 if TYPE_CHECKING:
@@ -78,13 +78,18 @@ class Engine(Protocol):
         """
 
     def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+        self,
+        wave: Wave,
+        program: WaveProgram | TableProgram,
+        progress: Callable[[int], None] | None = None,
+        stages: Callable[[Stage], None] | None = None,
     ) -> Sequence[TaskOutcome]:
         """Run all slices of the wave, each of which comes back once; raises when any task died. The error says who
         should act, as far as that is known (`failures.explained`): `Transient` if what runs it is gone.
 
         `progress` is told how many more units are done (they add up to the wave's, or the table program's), from any
-        thread, never from two at once. Waves of tables may run side by side, each in a thread of its own.
+        thread, never from two at once; `stages` how far Spark's stages are. Waves of tables may run side by side, each
+        in a thread of its own.
         """
 
     def close(self) -> None: ...

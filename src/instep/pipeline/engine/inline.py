@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from instep.domain.waves import TaskOutcome, Wave, WaveSlice, assign_tasks
+from instep.domain.waves import Stage, TaskOutcome, Wave, WaveSlice, assign_tasks
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
@@ -34,7 +34,11 @@ class InlineEngine:
         self._threads = threads or os.cpu_count() or 1
 
     def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+        self,
+        wave: Wave,
+        program: WaveProgram | TableProgram,
+        progress: Callable[[int], None] | None = None,
+        stages: Callable[[Stage], None] | None = None,
     ) -> Sequence[TaskOutcome]:
         """See the port. The first error is raised, and the other tasks stop before their next batch."""
         if isinstance(program, TableProgram):

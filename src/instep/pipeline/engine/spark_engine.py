@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from instep.domain.waves import TaskOutcome, Wave, assign_tasks
+from instep.domain.waves import Stage, TaskOutcome, Wave, assign_tasks
 from instep.error_transport import explained, packed
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
@@ -51,7 +51,11 @@ class SparkEngine:
         self._lock = threading.Lock()
 
     def run(
-        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+        self,
+        wave: Wave,
+        program: WaveProgram | TableProgram,
+        progress: Callable[[int], None] | None = None,
+        stages: Callable[[Stage], None] | None = None,
     ) -> Sequence[TaskOutcome]:
         """See the port. A transform of a document program is checked on Spark's plan before anything runs."""
         try:
@@ -61,9 +65,10 @@ class SparkEngine:
         try:
             self._demand_sight(session)
             if isinstance(program, TableProgram):
-                return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
+                tell = _Progress(program.units, progress, stages)
+                return merged_outcomes(_of_table(session, wave, program, tell), wave)
             with self._lock, counter() as counted:
-                tell = _Progress(sum(len(part.changes) for part in wave.slices), progress, counted)
+                tell = _Progress(sum(len(part.changes) for part in wave.slices), progress, stages, counted)
                 if isinstance(program, RowProgram):
                     return self._of_rows(session, wave, program, tell, counted)
                 frame = self._frame(session, wave, program, counted)
@@ -177,23 +182,43 @@ class _Progress:
     near enough), and by what tasks have `counted`.
     """
 
-    def __init__(self, units: int, tell: Callable[[int], None] | None, counted: Path | None = None) -> None:
+    def __init__(
+        self,
+        units: int,
+        tell: Callable[[int], None] | None,
+        tell_stage: Callable[[Stage], None] | None,
+        counted: Path | None = None,
+    ) -> None:
         self._units = units
         self._tell = tell
+        self._tell_stage = tell_stage
         self._told = 0
         self._counted = counted
 
-    def look(self, done: int, tasks: int) -> None:
+    def look(self, stages: Sequence[Stage]) -> None:
         """The number of tasks may grow, and one that is run again counts twice: then nothing is told until there is
         more to tell.
         """
+        if self._tell_stage:
+            for each in stages:
+                self._tell_stage(each)
+        done, tasks = sum(each.done for each in stages), sum(each.tasks for each in stages)
         share = self._units * min(done, tasks) // max(1, tasks)
         if self._counted is not None:
             share = max(share, min(self._units, self._counted.stat().st_size))
-        if self._tell and share > self._told:
-            self._tell(share - self._told)
-            self._told = share
+        self._tell_until(share)
+
+    def end(self) -> None:
+        """All is done, also what Spark has not told of."""
+        self._tell_until(self._units)
+
+    def _tell_until(self, units: int) -> None:
+        if self._tell and units > self._told:
+            self._tell(units - self._told)
+            self._told = units
 
 
 def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Progress) -> pa.Table:
-    return answer(session, frame, pool="short" if wave.work <= SHORT_WORK else "long", look=progress.look)
+    found = answer(session, frame, pool="short" if wave.work <= SHORT_WORK else "long", look=progress.look)
+    progress.end()
+    return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from instep.domain.waves import Stage
 from instep.errors import UserError
 from instep.servers.calls import within
 
@@ -29,8 +30,8 @@ STOP_SECONDS = 120
 #: How long Spark may take to hear that it is not needed any more; then it is left alone.
 GOODBYE_SECONDS = 5.0
 
-#: What a Connect server has told of the tasks of each group: how many are done, and how many there are.
-_told: dict[str, tuple[int, int]] = {}
+#: What a Connect server has told of the stages of each group.
+_told: dict[str, list[Stage]] = {}
 
 #: Whether files that a Connect session is sent are its own. Servers that PySpark starts have it off: then they are
 #: every session's, also when the session has ended and they are deleted, and tasks that look for them fail.
@@ -266,7 +267,7 @@ def grouped(session: SparkSession, group: str, pool: str) -> Iterator[None]:
     def told(stages: Iterable[Any], **_: object) -> None:
         """Called by the thread that waits for an answer, for every one that waits for some in this session."""
         if threading.get_ident() == thread and (known := list(stages)):
-            _told[group] = _sums((each.num_completed_tasks, each.num_tasks) for each in known)
+            _told[group] = [Stage(each.stage_id, each.num_completed_tasks, each.num_tasks) for each in known]
 
     session.registerProgressHandler(told)
     try:
@@ -289,20 +290,11 @@ def cancel_group(session: SparkSession, group: str) -> bool:
     return in_time(GOODBYE_SECONDS, partial(call, group))
 
 
-def tasks_done(session: SparkSession, group: str) -> tuple[int, int]:
-    """Tasks of `group` that have finished, and how many there are; 0 while Spark has not said. Connect does so every
-    two seconds.
-    """
+def stages(session: SparkSession, group: str) -> list[Stage]:
+    """The stages of `group` of which Spark has told. Connect does so every two seconds."""
     if is_connect(session):
-        return _told.get(group, (0, 0))
+        return _told.get(group, [])
     tracker = session.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    return _sums((stage.numCompletedTasks, stage.numTasks) for stage in stages if stage)
-
-
-def _sums(numbers: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    done, tasks = 0, 0
-    for some, all_of_them in numbers:
-        done, tasks = done + some, tasks + all_of_them
-    return done, tasks
+    found = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return [Stage(each.stageId, each.numCompletedTasks, each.numTasks) for each in found if each]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +26,7 @@ from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.manifest import Action
 from instep.domain.planning import SliceSizing
 from instep.domain.rows import DocumentColumns
+from instep.error_transport import explained
 from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, Comparison, Cutting, PartFile, counts_of
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 
@@ -185,3 +188,17 @@ def test_a_piece_that_is_damaged_or_lost_is_never_an_empty_one(tmp_path: Path) -
     assert state.base.missing() == [state.base.pieces[1]]
     file.write_bytes(whole)
     assert state.between("", "").num_rows == 10
+
+
+def test_a_disk_that_is_full_is_reported_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    known = entries({1: ("1", 1, 1)})
+    cutting = Cutting([], SIZING, SIZING.rows_per_slice, tmp_path)
+    for write in (partial(write_pieces, tmp_path, known.to_batches()), partial(cutting.cut, 0)):
+        with pytest.raises(OSError, match=str(tmp_path)) as found:
+            write()
+        assert str(tmp_path) in str(explained(found.value))
+        assert not list(tmp_path.iterdir())

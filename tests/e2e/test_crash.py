@@ -136,6 +136,9 @@ def test_finished_slices_are_not_redone_after_a_kill(large: Location) -> None:
     after = slices(large)
     assert len(before) < len(after)
     assert {key: after[key] for key in before} == before
+    # Nor is what the killed run had done counted twice.
+    assert result.counts.written == DOCUMENTS
+    assert result.unchanged == 0
     assert large.wrong() == ""
 
 

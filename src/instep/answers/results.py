@@ -36,7 +36,7 @@ def run_answer(found: run.EntityResult) -> Run:
         state=found.state_name,
         job=found.job_id,
         counts=Counts.model_validate(found.counts),
-        unchanged=planned.get("unchanged", 0),
+        unchanged=found.unchanged,
         known_failures=planned.get("known_failures", 0),
         seconds=round(found.seconds, 3),
         engine=found.engine,

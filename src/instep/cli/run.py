@@ -150,7 +150,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
                 ref_text(each.plan.ref, each.plan.generation),
                 state_text(each.state_name).replace("_", " "),
                 counts.written,
-                counts.skipped + each.plan.found.counts.get("unchanged", 0),
+                counts.skipped + each.unchanged,
                 counts.deleted,
                 counts.failed,
                 counts.rows_written,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -114,21 +115,43 @@ def write_pieces(folder: Path, batches: Iterable[pa.RecordBatch]) -> PieceFiles:
 
 def write_whole(folder: Path, suffix: str, *batches: pa.RecordBatch) -> str:
     """Write an Arrow file, and return its digest, after which it is called."""
+    with new_file(folder) as new:
+        with pa.ipc.new_file(new.file, batches[0].schema) as writer:
+            for each in batches:
+                writer.write_batch(each)
+        new.file.flush()
+        digest = digest_of(new.path)
+        new.name = f"{digest}{suffix}"
+    return digest
+
+
+@dataclass
+class NewFile:
+    """A file that is being written, and the name that it gets in the end."""
+
+    file: BufferedWriter
+    path: Path
+    name: str = ""
+
+
+@contextmanager
+def new_file(folder: Path) -> Iterator[NewFile]:
+    """A file that is in the folder as a whole, and durable, once it has its name; before that it has another one. An
+    error of the disk names the folder, which Python's own does not if a write fails.
+    """
     torn = folder / uuid.uuid4().hex
     try:
         with torn.open("wb") as file:
-            with pa.ipc.new_file(file, batches[0].schema) as writer:
-                for each in batches:
-                    writer.write_batch(each)
+            yield (new := NewFile(file, torn))
             file.flush()
             os.fsync(file.fileno())
-        name = digest_of(torn)
-        torn.rename(folder / f"{name}{suffix}")
-    except BaseException:
+        torn.rename(folder / new.name)
+    except BaseException as error:
         with suppress(OSError):
             torn.unlink()
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), str(folder)) from error
         raise
-    return name
 
 
 def digest_of(file: Path) -> str:

@@ -55,6 +55,15 @@ class EntityResult:
     damaged: bool = False
 
     @property
+    def unchanged(self) -> int:
+        """Units that the plan found unchanged, but for those that the resumed job had done: they are in `counts`."""
+        found, job = self.plan.found.counts.get("unchanged", 0), self.plan.resumes
+        if job is None or self.job_id is None:
+            return found
+        done = job.part(self.plan.ref).counts
+        return max(0, found - done.written - done.skipped)
+
+    @property
     def held_back(self) -> bool:
         return self.plan.found.held_back is not None
 

@@ -7,11 +7,8 @@ and the changes of all parts, one part after the other, are in the order of thei
 from __future__ import annotations
 
 import hashlib
-import os
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +22,7 @@ from instep.document_state.columns import ChangeColumns, stream_of
 from instep.document_state.cuts import runs
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.document_state.parts import bounds, part_numbers
-from instep.document_state.pieces import Recorded, read_whole, write_whole
+from instep.document_state.pieces import Recorded, new_file, read_whole, write_whole
 from instep.domain.manifest import Action, Difference
 from instep.domain.planning import SliceSizing
 from instep.sources.tables.row_documents import Portion, RowDocuments, named_schema
@@ -149,28 +146,19 @@ class Cutting:
     def cut(self, bucket: int) -> pa.RecordBatch:
         """Write the slices of a bucket into a file; a row of `CUT` for each."""
         portions = (each.bucket(self.folder, bucket) for each in self.files if bucket in each.buckets)
-        torn = self.folder / uuid.uuid4().hex
         found: list[dict[str, Any]] = []
         whole, at = hashlib.blake2b(digest_size=16), 0
-        try:
-            with torn.open("wb") as file:
-                for changes, work in runs(portions, self.sizing, self.most):
-                    data = stream_of(changes)
-                    first = changes.table["document_id"][0].as_py()
-                    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-                    found.append({"bucket": bucket, "units": len(changes), "work": work, "at": at, "first": first})
-                    found[-1] |= {"bytes": len(data), "digest": digest}
-                    at += file.write(data)
-                    whole.update(data)
-                file.flush()
-                os.fsync(file.fileno())
-            name = f"{whole.hexdigest()}{PLAN}"
-            torn.rename(self.folder / name)
-        except BaseException:
-            with suppress(OSError):
-                torn.unlink()
-            raise
-        return pa.RecordBatch.from_pylist([{**each, "file": name} for each in found], CUT)
+        with new_file(self.folder) as new:
+            for changes, work in runs(portions, self.sizing, self.most):
+                data = stream_of(changes)
+                first = changes.table["document_id"][0].as_py()
+                digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+                found.append({"bucket": bucket, "units": len(changes), "work": work, "at": at, "first": first})
+                found[-1] |= {"bytes": len(data), "digest": digest}
+                at += new.file.write(data)
+                whole.update(data)
+            new.name = f"{whole.hexdigest()}{PLAN}"
+        return pa.RecordBatch.from_pylist([{**each, "file": new.name} for each in found], CUT)
 
 
 def counts_of(found: pa.Table) -> Counter[str]:

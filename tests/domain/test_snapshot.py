@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b64decode
 
 import msgspec
 import pytest
@@ -77,3 +78,31 @@ def test_a_snapshot_of_other_rules_is_not_used() -> None:
     read = load(msgspec.msgpack.encode([FORMAT + 1, "whatever"]))
     assert isinstance(read, e.Unreadable)
     assert read.name == "unknown-version"
+
+
+#: States as they were dumped when logs began to be forgotten (format 5). Ledgers begin with such ones, and what led to
+#: them is gone.
+_FORMAT_5 = {
+    "waiting": (
+        "mgUEkYGnY2h1bmtlcqExkQCR3AAa2SQ0MzlkZDk3OS1jOGM5LTU4ZWItOWZhMi02NWU3YjliNzI4YmWsQ2h1bmtAZ2xvYmFs"
+        "oAHAq2ZpcnN0IGJ1aWxkqEJ1aWxkaW5nzgAPQkCgo2pvYs4AD0oQwABkwMCgkMDAwACRonVwwMCgkdkkNDM5ZGQ5NzktYzhj"
+        "OS01OGViLTlmYTItNjVlN2I5YjcyOGJlkICS3AAUoXeRrENodW5rQGdsb2JhbKCwVXBzdHJlYW1CdWlsZGluZ84AD0YowMDA"
+        "oMCQkaJ1cJDAwKDAwADA3AAUonVwka9Eb2N1bWVudEBnbG9iYWygpElkbGXOAA9N+MDAwKdqb2Igam9io2pvYpHZJDQzOWRk"
+        "OTc5LWM4YzktNThlYi05ZmEyLTY1ZTdiOWI3MjhiZZCQwMCgwMAAwIA="
+    ),
+    "tainted": (
+        "mgUGkYGnY2h1bmtlcqExkgDAktwAGtkkNDM5ZGQ5NzktYzhjOS01OGViLTlmYTItNjVlN2I5YjcyOGJlrENodW5rQGdsb2Jh"
+        "bKABwKtmaXJzdCBidWlsZKdUYWludGVkzgAPQkCgo2pvYs4AD0oQzgAPTfgAZGTAoJChcMQLmgAAAAAAAAAAAADAAJDAzgAP"
+        "Vcig3AAa2SRmMDBkOTkwMC1iNGE1LTVjMjctOTc0My1kNDNjOWJkODY4MTGsQ2h1bmtAZ2xvYmFsoAbZJDQzOWRkOTc5LWM4"
+        "YzktNThlYi05ZmEyLTY1ZTdiOWI3MjhiZaV0YWludKdNaXNzaW5nzgAPVcigwMDAAMDAwKCQwMDAAJDAwKCR2SRmMDBkOTkw"
+        "MC1iNGE1LTVjMjctOTc0My1kNDNjOWJkODY4MTGR2SQ0MzlkZDk3OS1jOGM5LTU4ZWItOWZhMi02NWU3YjliNzI4YmWBrENo"
+        "dW5rQGdsb2JhbKCR3AAUoXeRrENodW5rQGdsb2JhbKCqU3VjY2Vzc2Z1bM4AD0YowMDAoMCQkJHZJDQzOWRkOTc5LWM4Yzkt"
+        "NThlYi05ZmEyLTY1ZTdiOWI3MjhiZc4AD034wKDAwADAgA=="
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _FORMAT_5)
+def test_the_first_format_that_a_log_may_begin_with_is_read_for_ever(name: str) -> None:
+    """Whatever the format is by now: `load` brings it to that."""
+    assert loaded(b64decode(_FORMAT_5[name])) == states()[name]().state

@@ -140,13 +140,14 @@ def deletion_answer(found: namespaces.Deletion) -> Deletion:
 
 
 class Garbage(Answer):
-    """Instances and wants that may be forgotten, or were, and how many jobs and slices."""
+    """Instances and wants that may be forgotten, or were, and how many jobs, slices and events."""
 
     instances: tuple[str, ...]
     wants: tuple[str, ...]
     by_ref: dict[str, int]
     jobs: int
     slices: int
+    events: int
     keep_ms: int
     collected: bool
 
@@ -158,6 +159,7 @@ def garbage_answer(found: garbage_collection.Garbage) -> Garbage:
         by_ref=found.by_ref,
         jobs=found.jobs,
         slices=found.slices,
+        events=found.events,
         keep_ms=found.keep,
         collected=found.collected,
     )

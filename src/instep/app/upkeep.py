@@ -139,8 +139,9 @@ class Upkeep:
         """Rebuild the stored projections from the ledger's log. Returns the differences found before."""
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            if not ledger.events.rows(limit=1):
-                return ledger.events.verify()  # No ledger is made just to find that it is empty.
+            verified = ledger.events.verify()
+        if not verified.events and not verified.forgotten:
+            return verified  # No ledger is made just to find that it is empty.
         with closing(container.ledger()) as ledger:
             return ledger.events.rebuild_projections()
 

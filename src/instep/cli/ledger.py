@@ -30,7 +30,7 @@ def ledger(context: typer.Context) -> None:
 
 @app.command("verify")
 def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Replay the whole log, and compare what is stored with what it leads to. Changes nothing.
+    """Replay the log, and compare what is stored with what it leads to. Changes nothing.
 
     Exits with 1 when something differs.
 
@@ -57,7 +57,7 @@ def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("rebuild")
 def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Replay the whole log, and make what is stored what it leads to, in one step. The log itself never changes.
+    """Replay the log, and make what is stored what it leads to, in one step. The log itself does not change.
 
     Lists what differed.
 
@@ -81,6 +81,7 @@ def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 def _as_dict(found: Verified) -> dict[str, Any]:
     return {
         "events": found.events,
+        "forgotten": found.forgotten,
         "skipped": dict(found.skipped),
         "skips": [asdict(each) for each in found.skips],
         "differences": list(found.differences),
@@ -88,7 +89,8 @@ def _as_dict(found: Verified) -> dict[str, Any]:
 
 
 def _show(out: Output, found: Verified) -> None:
-    out.line(amount(found.events, "event"))
+    before = f", and the state after {found.forgotten:,} before them, which are forgotten" if found.forgotten else ""
+    out.line(amount(found.events, "event") + before)
     for name, number in sorted(found.skipped.items()):
         out.line(f"{number:,} skipped: {name}")
         told = [each for each in found.skips if each.name == name]
@@ -119,8 +121,9 @@ def gc(
 
     Workers do so by themselves after their jobs, a little at a time. The newest job of each partition stays, those that
     made what is served, and all of the longest `deletes.window`, in which their deletions count. What is canonical or
-    served stays, and what a job or an open want uses, and what any of those that stay was made from. Events stay in the
-    log. Indexes are not touched: runs drop those that are not served any more by themselves.
+    served stays, and what a job or an open want uses, and what any of those that stay was made from. The state that
+    forgotten events led to stays, too. Indexes are not touched: runs drop those that are not served any more by
+    themselves.
 
     \b
     Examples:
@@ -141,6 +144,8 @@ def gc(
             out.line(f"{ref}: {amount(number, 'instance')}")
         if found.jobs or found.slices:
             out.line(f"{amount(found.jobs, 'job')} with {amount(found.slices, 'slice')}")
+        if found.events:
+            out.line(f"{amount(found.events, 'event')} of the log")
         done = "Forgotten" if found.collected else "To be forgotten"
         out.line(f"{done}: {amount(len(found.instances), 'instance')}, {amount(len(found.wants), 'want')}.")
 

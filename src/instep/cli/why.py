@@ -73,6 +73,8 @@ def _facts(found: Provenance, kept: str) -> Iterator[tuple[str, str]]:
     if found.window is not None:
         since = moment_text(found.window.floor) if found.window.floor else None
         yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"
+    elif found.job is not None and found.instance is not None and "chunk_id" in row:
+        yield "window", f"forgotten (retention: {kept})"
     if found.job is not None:
         parts = ", ".join(f"{name} {value}" for name, value in sorted(found.job.fingerprint.items()))
         yield "fingerprint", parts or "none"

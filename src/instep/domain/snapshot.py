@@ -1,7 +1,8 @@
 """Snapshots: a state as bytes, so that a replay begins near the end of the log.
 
 A snapshot is only a shortcut: one that cannot be read, or was made under other rules (`FORMAT`), is `Unreadable`, and
-the log is folded from its beginning instead.
+the log is folded from its beginning instead. The same bytes are the start of a log whose first events were forgotten,
+and that is no shortcut: formats from 5 on have to be read for ever.
 """
 
 from __future__ import annotations

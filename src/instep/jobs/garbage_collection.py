@@ -23,7 +23,7 @@ _TRANSACTIONS = 30
 @dataclass(frozen=True, slots=True)
 class Garbage:
     """Instances and wants that may be forgotten (or were), oldest first, with the number of instances by partition; and
-    how many jobs, and slices of them.
+    how many jobs, slices of them, and events.
     """
 
     instances: tuple[str, ...]
@@ -33,15 +33,16 @@ class Garbage:
     collected: bool
     jobs: int = 0
     slices: int = 0
+    events: int = 0
 
     @property
     def empty(self) -> bool:
-        return not (self.instances or self.wants or self.jobs or self.slices)
+        return not (self.instances or self.wants or self.jobs or self.slices or self.events)
 
 
 def collect(ledger: Ledger, *, keep: int, losses: int = 0, dry_run: bool = False) -> Garbage:
-    """Forget jobs, instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list. Jobs
-    that ended less than `losses` ms ago stay: what they have deleted still counts.
+    """Forget jobs, instances and wants that ended more than `keep` ms ago, and events that are older, in batches; with
+    `dry_run` only list. Jobs that ended less than `losses` ms ago stay: what they have deleted still counts.
     """
     state, now = ledger.events.state(), ledger.now()
     instances = collectable(state, now, keep)
@@ -49,8 +50,12 @@ def collect(ledger: Ledger, *, keep: int, losses: int = 0, dry_run: bool = False
     wants = collectable_wants(state, now, keep)
     before = now - max(keep, losses)
     old = ledger.retention.forgettable(before)
+    oldest = ledger.retention.oldest(now - keep)
+    events = ledger.events.forgettable(oldest)
     if not dry_run:
         while ledger.retention.forget(before).more:
+            pass
+        while ledger.events.forget(oldest):
             pass
         # Wants refer to instances, and newer instances to older ones: if this stops half-way, no kept record refers to
         # a forgotten one. A want is older than the wants that it waits for: so the oldest go first.
@@ -59,14 +64,21 @@ def collect(ledger: Ledger, *, keep: int, losses: int = 0, dry_run: bool = False
         for some in _batches(instances[::-1]):
             ledger.events.collect(some, ())
     refs = Counter(state.instances[each].ref for each in instances)
-    return Garbage(tuple(instances), tuple(wants), dict(sorted(refs.items())), keep, not dry_run, old.jobs, old.slices)
+    by_ref = dict(sorted(refs.items()))
+    return Garbage(tuple(instances), tuple(wants), by_ref, keep, not dry_run, old.jobs, old.slices, events)
 
 
 def forget_some(ledger: Ledger, *, keep: int) -> None:
-    """Forget a bounded number of jobs that ended more than `keep` ms ago; now and then all such instances and wants."""
+    """Forget a bounded number of jobs that ended more than `keep` ms ago, and of events that are older; now and then
+    all such instances and wants.
+    """
     before = ledger.now() - keep
     for _ in range(_TRANSACTIONS):
         if not ledger.retention.forget(before).more:
+            break
+    oldest = ledger.retention.oldest(before)
+    for _ in range(_TRANSACTIONS):
+        if not ledger.events.forget(oldest):
             break
     if ledger.retention.due(keep // _LOOKS):
         collect(ledger, keep=keep)

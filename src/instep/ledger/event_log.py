@@ -117,8 +117,10 @@ def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:
     return [tuple(row) for row in found]
 
 
-def read(connection: Connection, after: int = 0) -> Iterator[e.Recorded]:
-    """Read all events after a sequence, including those that cannot be decoded."""
-    while some := rows(connection, after, _CHUNK):
-        yield from e.read(some)
+def read(connection: Connection, after: int = 0, until: int | None = None) -> Iterator[e.Recorded]:
+    """Read all events after a sequence, up to another one, including those that cannot be decoded."""
+    while some := rows(connection, after, _CHUNK if until is None else min(_CHUNK, until - after)):
+        yield from e.read(each for each in some if until is None or each[0] <= until)
         after = some[-1][0]
+        if until is not None and after >= until:
+            return

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.state import State
-from instep.ledger import event_log, snapshots, verification
+from instep.ledger import event_log, log_start, snapshots, verification
 from instep.ledger.event_log import LogRow
 from instep.ledger.transaction import Store, Transaction, reads, writes
 from instep.ledger.verification import Verified
@@ -37,12 +37,23 @@ class Events(Store):
         """Read rows of the log after a sequence, in order."""
         return event_log.rows(tx.connection, after, limit)
 
-    @reads
-    def state(self, tx: Transaction, *, at: int | None = None, sequence: int | None = None) -> State:
+    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         """Fold the log into a state, starting from the newest readable snapshot; as of a time (events of that very
-        millisecond have happened) or after an event. Every call gives a State of its own.
+        millisecond have happened) or after an event. Every call gives a State of its own. Raises `UserError` for a time
+        of which events were forgotten.
         """
-        return snapshots.state(tx.connection, at=at, sequence=sequence)
+        return self._database.read_steadily(lambda tx: snapshots.state(tx.connection, at=at, sequence=sequence))
+
+    @reads
+    def forgettable(self, tx: Transaction, before: int) -> int:
+        """Count the events older than this time that may be forgotten. Few of them are not worth it."""
+        return log_start.forgettable(tx, before)
+
+    def forget(self, before: int, limit: int = log_start.LIMIT) -> int:
+        """Forget some events that are older than this time, the oldest first; returns their number, 0 if none is left
+        that is worth it. The state that they led to is kept, and the log goes on from it.
+        """
+        return log_start.forget(self._database, before, limit)
 
     def verify(self) -> Verified:
         """Replay the whole log, without snapshots, and compare with the projections. Changes nothing."""

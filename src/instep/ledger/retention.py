@@ -86,6 +86,15 @@ class Retention(Store):
         return Gone(gone, limit - left, more=len(old) == _JOBS)
 
     @reads
+    def oldest(self, tx: Transaction, before: int) -> int:
+        """When the oldest of the jobs was made that have not ended before this time; the time itself if there is none.
+        What happened before is no job's doing that is not old.
+        """
+        young = select(jobs.c.created_at).where(or_(jobs.c.finished_at.is_(None), jobs.c.finished_at >= before))
+        found = tx.connection.scalar(young.order_by(jobs.c.created_at, jobs.c.id).limit(1))
+        return before if found is None else min(before, int(found))
+
+    @reads
     def of(self, tx: Transaction, ref: PartitionRef) -> Forgotten | None:
         """The forgotten history of a partition; None if nothing was."""
         return read(tx, ref)

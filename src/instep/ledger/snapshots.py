@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -13,8 +14,8 @@ from instep.domain.events import Recorded
 from instep.domain.fold import replay
 from instep.domain.snapshot import dump, load
 from instep.domain.state import State
-from instep.errors import InstepError
-from instep.ledger import event_log
+from instep.errors import InstepError, UserError
+from instep.ledger import event_log, log_start
 from instep.ledger.tables import snapshots
 from instep.ledger.transaction import Database, Transaction
 
@@ -34,7 +35,7 @@ def follow(database: Database, tx: Transaction) -> None:
     sequence = _due(*tx.appended)
     if sequence is not None:
         with suppress(InstepError):
-            made = database.read(lambda tx: make(tx.connection, sequence))
+            made = database.read_steadily(lambda tx: make(tx.connection, sequence))
             database.write(lambda tx: keep(tx.connection, made))
 
 
@@ -45,8 +46,16 @@ def _due(before: int, last: int) -> int | None:
 
 
 def state(connection: Connection, *, at: int | None = None, sequence: int | None = None) -> State:
-    """The newest snapshot that can be read, and the events after it: up to a time, or to an event."""
-    found = _newest(connection, at, sequence)
+    """The newest snapshot that can be read, else the start of the log, and the events after it: up to a time, or to an
+    event. All statements must see the same moment. Raises `UserError` for a time of which events were forgotten.
+    """
+    start = log_start.of(connection)
+    if at is not None and at < start.at:
+        raise UserError(
+            f"what the ledger knew at that time was forgotten: its log begins after {_text(start.at)}",
+            hint="Ask for a later time; `retention` in instep.yaml says how long events are kept.",
+        )
+    found = _newest(connection, at, sequence, start.sequence)
     return replay(_until(event_log.read(connection, found.sequence), at, sequence), found)
 
 
@@ -57,9 +66,14 @@ def _until(events: Iterator[Recorded], at: int | None, sequence: int | None) -> 
     return events if at is None and sequence is None else takewhile(wanted, events)
 
 
-def _newest(connection: Connection, at: int | None, sequence: int | None) -> State:
+def _text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
+
+
+def _newest(connection: Connection, at: int | None, sequence: int | None, start: int) -> State:
     naming = event_log.head(connection).naming
-    made = select(snapshots.c.sequence).where(snapshots.c.piece == 0).order_by(snapshots.c.sequence.desc())
+    made = select(snapshots.c.sequence).where(snapshots.c.piece == 0, snapshots.c.sequence >= start)
+    made = made.order_by(snapshots.c.sequence.desc())
     if at is not None:
         made = made.where(snapshots.c.at <= at)
     if sequence is not None:
@@ -68,7 +82,7 @@ def _newest(connection: Connection, at: int | None, sequence: int | None) -> Sta
         found = load(b"".join(connection.execute(_pieces(each)).scalars()), naming)
         if isinstance(found, State):
             return found
-    return State(naming=naming)
+    return log_start.state(connection, naming)[0]
 
 
 def _pieces(sequence: int) -> Select[Any]:

@@ -33,7 +33,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0015"
+HEAD: Final = "0016"
 
 metadata = MetaData(
     naming_convention={
@@ -353,6 +353,17 @@ events = Table(
     Column("version", Integer, nullable=False),
     Column("body", _TEXT, nullable=False),
     sqlite_with_rowid=False,
+)
+
+#: The state that the forgotten events led to, the last of which has this sequence, and the origins of what is in it, in
+#: pieces (`log_start`).
+log_start = Table(
+    "log_start",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("piece", Integer, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", LargeBinary(length=2**32 - 1), nullable=False),
 )
 
 #: States of instances and wants by `domain.snapshot`, in pieces that every server takes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,98 +9,52 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Table, select
 
-from instep.domain.events import Recorded
-from instep.domain.fold import follow
 from instep.domain.instances import Instance
 from instep.domain.refs import Naming
-from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
-from instep.ledger import event_log, projections, snapshots
+from instep.ledger import event_log, log_start, projections, snapshots
+from instep.ledger.replay import RejectedEvent, Replayed
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 
 _Content = dict[str, Any]
-_OF_EACH_NAME: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedEvent:
-    """An event of the log that has no effect: `name` is what it is counted by, `reason` is for people."""
-
-    sequence: int
-    name: str
-    reason: str
-
-
-class RejectedEvents:
-    """Told by the fold (`fold.Told`)."""
-
-    def __init__(self) -> None:
-        self._found: list[RejectedEvent] = []
-        self._known: Counter[str] = Counter()
-
-    def __call__(self, sequence: int, name: str, reason: str) -> None:
-        self._known[name] += 1
-        if self._known[name] <= _OF_EACH_NAME:
-            self._found.append(RejectedEvent(sequence, name, reason))
-
-    def found(self) -> tuple[RejectedEvent, ...]:
-        """The rejected events, in the order of the log."""
-        return tuple(self._found)
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     """The findings of a replay of the whole log: events in it, those without effect counted by name (and the first few
-    of each name), and in words where the stored projections differ from it.
+    of each name), and in words where the stored projections differ from it. `forgotten` are the events before these:
+    the replay begins with the state that they led to.
     """
 
     events: int
     skipped: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     skips: tuple[RejectedEvent, ...] = ()
-
-
-class Replayed:
-    """The state after all events."""
-
-    def __init__(self, recorded: Iterable[Recorded], naming: Naming) -> None:
-        self.state = State(naming=naming)
-        self.origins = projections.Origins({}, {})
-        self.skips = RejectedEvents()
-        self.events = 0
-        for each in recorded:
-            self.events += 1
-            for change in follow(self.state, each, self.skips):
-                self._note(change, each.sequence)
-
-    def _note(self, change: Change, sequence: int) -> None:
-        wants, served = self.origins
-        if isinstance(change, Want):
-            wants.setdefault(change.id, sequence)
-        elif isinstance(change, Served):
-            served[change.ref, change.generation] = sequence
-        elif isinstance(change, Forgotten):
-            for id in change.wants:
-                wants.pop(id, None)
+    forgotten: int = 0
 
 
 def verify(connection: Connection) -> Verified:
     """Verify the log, in a transaction that sees one moment of the ledger."""
-    return _verified(connection, Replayed(event_log.read(connection), event_log.head(connection).naming))
+    return _verified(connection, _replayed(connection, event_log.head(connection).naming))
 
 
 def rebuild(connection: Connection) -> Verified:
-    naming = event_log.lock(connection).naming
-    replayed = Replayed(event_log.read(connection), naming)
+    replayed = _replayed(connection, event_log.lock(connection).naming)
     verified = _verified(connection, replayed)
     projections.write_all(connection, replayed.state, replayed.origins)
     snapshots.forget(connection)
     return verified
 
 
+def _replayed(connection: Connection, naming: Naming) -> Replayed:
+    state, origins = log_start.state(connection, naming)
+    return Replayed(event_log.read(connection, state.sequence), state, origins)
+
+
 def _verified(connection: Connection, replayed: Replayed) -> Verified:
     found = [*_in_the_log(connection, replayed), *_differences(connection, replayed)]
-    return Verified(replayed.events, dict(replayed.state.skipped), tuple(found), replayed.skips.found())
+    skipped, forgotten = dict(replayed.state.skipped), log_start.of(connection).sequence
+    return Verified(replayed.events, skipped, tuple(found), replayed.skips.found(), forgotten)
 
 
 def _in_the_log(connection: Connection, replayed: Replayed) -> Iterator[str]:

@@ -47,6 +47,7 @@ from tests.contracts.ledger.extending import Extending
 from tests.contracts.ledger.figures import Figuring
 from tests.contracts.ledger.finishing import Finishing
 from tests.contracts.ledger.forgetting import Forgetting
+from tests.contracts.ledger.forgotten_events import ForgettingEvents
 from tests.contracts.ledger.generations import Generations
 from tests.contracts.ledger.holds import HeldKeys
 from tests.contracts.ledger.instances import Instances
@@ -139,5 +140,6 @@ class LedgerContract(
     Clocks,
     Unplanned,
     Forgetting,
+    ForgettingEvents,
 ):
     """All of it."""

@@ -24,6 +24,7 @@ from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.errors import Conflict
+from instep.ledger import log_start
 from instep.ledger.checkpoints import Checkpoint, Checkpoints
 from instep.ledger.documents import Documents
 from instep.ledger.event_log import LogRow
@@ -288,6 +289,10 @@ class _Retention(_Kept, Retention):
     def forget(self, before: int, limit: int = LIMIT) -> Gone:
         with self._lock:
             return retention.forget(self._tables, before, limit)
+
+    def oldest(self, before: int) -> int:
+        with self._lock:
+            return retention.oldest(self._tables, before)
 
     def of(self, ref: PartitionRef) -> Forgotten | None:
         with self._lock:
@@ -561,6 +566,14 @@ class _Events(_Kept, Events):
     def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         with self._lock:
             return log.state(self._tables, at=at, sequence=sequence)
+
+    def forgettable(self, before: int) -> int:
+        with self._lock:
+            return log.forgettable(self._tables, before)
+
+    def forget(self, before: int, limit: int = log_start.LIMIT) -> int:
+        with self._lock:
+            return log.forget(self._tables, before)
 
     def verify(self) -> Verified:
         with self._lock:

@@ -26,6 +26,11 @@ def forget(tables: Tables, before: int, limit: int) -> Gone:
     return Gone(gone, limit - left, more=len(old) == 50)
 
 
+def oldest(tables: Tables, before: int) -> int:
+    young = [job for job in tables.jobs.values() if job.finished_at is None or job.finished_at >= before]
+    return min([before, *(job.created_at for job in young)])
+
+
 def due(tables: Tables, every: int) -> bool:
     last, now = tables.forgotten.get(""), tables.now()
     if last is not None and now - every < last.at <= now:

@@ -19,6 +19,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.event_log import LogRow
 from instep.ledger.failures import FailureRecord
+from instep.ledger.log_start import Start
 from instep.ledger.retention import Forgotten
 from tests.simulator.model.holds import MemoryHolds
 from tests.simulator.model.lately import Completed
@@ -158,6 +159,9 @@ class Tables:
     forgotten: dict[str, Forgotten] = field(default_factory=dict)
     status_keys: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
+    #: The last event before the log that was forgotten, and the state after it.
+    start: Start = field(default_factory=Start)
+    beginning: State | None = None
     state: State = field(default_factory=State)
     holds: MemoryHolds = field(init=False)
 

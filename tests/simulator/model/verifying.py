@@ -10,7 +10,9 @@ from instep.domain.events import read
 from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
-from instep.ledger.verification import RejectedEvents, Verified
+from instep.ledger.replay import RejectedEvents
+from instep.ledger.verification import Verified
+from tests.simulator.model import log
 from tests.simulator.model.tables import Tables
 
 
@@ -26,14 +28,15 @@ def rebuild(tables: Tables) -> Verified:
 
 
 def _replayed(tables: Tables) -> tuple[State, RejectedEvents]:
-    state, skips = State(naming=tables.state.naming), RejectedEvents()
+    state, skips = log.beginning(tables), RejectedEvents()
     for recorded in read(tables.log):
         follow(state, recorded, skips)
     return state, skips
 
 
 def _compared(tables: Tables, replayed: State, skips: RejectedEvents) -> Verified:
-    return Verified(len(tables.log), dict(replayed.skipped), _differences(tables.state, replayed), skips.found())
+    differences, forgotten = _differences(tables.state, replayed), tables.start.sequence
+    return Verified(len(tables.log), dict(replayed.skipped), differences, skips.found(), forgotten)
 
 
 def _differences(stored: State, replayed: State) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> 
         physical=physical,
         job=job,
         part=part,
-        window=_window(ledger, job, behind.instance) if job and behind.instance else None,
+        window=_window(ledger, job, part, behind.instance) if job and part and behind.instance else None,
         behind=behind,
         forgotten=None if job else forgotten_at(ledger, ref),
         document=ledger.documents.get(row.instance, row.document_id),
@@ -89,7 +89,7 @@ def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | No
     return (job, part) if job else (None, None)
 
 
-def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
+def _window(ledger: Ledger, job: Job, part: JobPart, instance: Instance) -> Window | None:
     if job.id == (instance.refreshed_by or instance.job) and instance.target is not None:
         return Window(instance.floor, instance.target)
     # The instance has its last refresh only; earlier ones are in the event log.
@@ -98,7 +98,8 @@ def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
             case events.InstanceBuilding() | events.InstanceRefreshing():
                 if (event.job, event.instance) == (job.id, instance.uuid):
                     return Window(event.floor, event.target)
-    return None
+    # The event was forgotten. A build reads everything; from when on a refresh did, nothing else says.
+    return Window(0, job.created_at if part.target is None else part.target) if part.fresh else None
 
 
 def _events_during(ledger: Ledger, job: Job) -> Iterator[events.Event | events.Unreadable]:

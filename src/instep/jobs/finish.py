@@ -106,6 +106,9 @@ def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, note
         setup.settle(part, ledger, job_id)
     except InstepError as error:
         notes.append(f"what is done is not acknowledged yet: {error}")
+    if not setup.scanned:  # Of a table it is little, and says later which slice a row was in.
+        with suppress(InstepError):  # It goes with its job.
+            ledger.slices.forget_work(job_id, part.ref)
 
 
 def _compact(setup: EntitySetup, part: JobPart, ledger: Ledger, notes: list[str]) -> None:

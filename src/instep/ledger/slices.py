@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Row, Select, bindparam, delete, exists, insert, select, update
 
 from instep.domain.jobs import Claim, JobPart, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
@@ -218,19 +218,29 @@ class Slices(Store):
             _TELL, {"b_job": claim.job_id, "b_worker": worker_id, "b_id": claim.slice_id, "b_n": units}
         )
 
+    @writes
+    def forget_work(self, tx: Transaction, job_id: str, ref: PartitionRef) -> None:
+        """Forget what the slices of a part were to do, if it has ended."""
+        ended = exists().where(
+            job_parts.c.job_id == job_id, job_parts.c.ref == str(ref), job_parts.c.state.is_not(None)
+        )
+        of_it = select(slices.c.id).where(slices.c.job_id == job_id, slices.c.ref == str(ref), ended)
+        tx.connection.execute(delete(slice_work).where(slice_work.c.slice_id.in_(of_it)))
+
     @reads
     def of_part(self, tx: Transaction, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
-        """The first so many slices of a part, by their numbers."""
+        """The first so many slices of a part, by their numbers. The payload is empty if it was forgotten."""
         first = (
             select(
                 slices.c.number, slices.c.state, slices.c.units, slices.c.attempts, slices.c.error, slice_work.c.payload
             )
-            .join(slice_work, slice_work.c.slice_id == slices.c.id)
+            .outerjoin(slice_work, slice_work.c.slice_id == slices.c.id)
             .where(slices.c.job_id == job_id, slices.c.ref == str(ref))
             .order_by(slices.c.number, slices.c.id)
             .limit(limit)
         )
-        return [SliceStatus(row[0], SliceState(row[1]), *row[2:]) for row in tx.connection.execute(first)]
+        found = tx.connection.execute(first)
+        return [SliceStatus(row[0], SliceState(row[1]), *row[2:5], row.payload or b"") for row in found]
 
     @reads
     def page(

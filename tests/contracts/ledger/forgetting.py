@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from instep.domain.events import InstanceTainted
-from instep.domain.jobs import JobPart
+from instep.domain.jobs import JobPart, JobState, SliceState
 from instep.ledger.ledger import Ledger
 from instep.ledger.parts import NewPart
 from instep.ledger.retention import Gone
@@ -22,6 +22,7 @@ from tests.contracts.ledger.building import (
     new_part,
     plans,
     running,
+    running_two,
 )
 from tests.contracts.ledger.fixtures import Fixtures
 
@@ -141,6 +142,23 @@ class Forgetting(Fixtures):
         running(ledger, plans(1), job_id="next", fresh=False)
         assert len(claim_all(ledger, job_id="next")) == 1
         assert part.epoch < ledger.leases.last_epoch(REF)
+
+    def test_what_the_slices_of_a_part_were_to_do_is_forgotten_when_it_has_ended(self, ledger: Ledger) -> None:
+        part, other = running_two(ledger, plans(3), plans(2))
+        payloads = [each.payload for each in ledger.slices.of_part("job", REF)]
+        ledger.slices.forget_work("job", REF)
+        assert [each.payload for each in ledger.slices.of_part("job", REF)] == payloads != []
+        complete_all(ledger, part)
+        end(ledger, part)
+        before = ledger.slices.of_part("job", OTHER)
+        for _ in range(2):
+            ledger.slices.forget_work("job", REF)
+            assert [(each.state, each.payload) for each in ledger.slices.of_part("job", REF)] == [
+                (SliceState.COMPLETED, b"") for _ in payloads
+            ]
+        assert ledger.slices.of_part("job", OTHER) == before
+        complete_all(ledger, other)
+        assert end(ledger, other) is JobState.COMPLETED
 
     def test_one_worker_in_a_while_looks_through_all_instances(self, ledger: Ledger, clock: VirtualClock) -> None:
         assert [ledger.retention.due(1_000) for _ in range(2)] == [True, False]

@@ -346,6 +346,10 @@ class _Slices(_Kept, Slices):
         with self._lock:
             return slices.split(self._tables, claim, worker_id)
 
+    def forget_work(self, job_id: str, ref: PartitionRef) -> None:
+        with self._lock:
+            slices.forget_work(self._tables, job_id, ref)
+
     def of_part(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
         with self._lock:
             return slices.of_part(self._tables, job_id, ref, limit)

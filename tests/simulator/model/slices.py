@@ -80,6 +80,15 @@ def _claim(row: SliceRow) -> Claim:
     )
 
 
+def forget_work(tables: Tables, job_id: str, ref: PartitionRef) -> None:
+    job = tables.jobs.get(job_id)
+    if job is None or ref not in job.parts or job.parts[ref].state is None:
+        return
+    for row in tables.slices.values():
+        if (row.job_id, row.ref) == (job_id, ref):
+            row.plan = replace(row.plan, payload=b"")
+
+
 def of_part(tables: Tables, job_id: str, ref: PartitionRef, limit: int) -> list[SliceStatus]:
     here = (row for row in tables.slices.values() if (row.job_id, row.ref) == (job_id, ref))
     return [_status(row) for row in sorted(here, key=lambda row: (row.plan.index, row.id))[:limit]]

@@ -87,7 +87,7 @@ class Retention(Store):
 
     @reads
     def oldest(self, tx: Transaction, before: int) -> int:
-        """When the oldest of the jobs was made that have not ended before this time; the time itself if there is none.
+        """The time at which the oldest of the jobs was made that have not ended before this time, else the time itself.
         What happened before is no job's doing that is not old.
         """
         young = select(jobs.c.created_at).where(or_(jobs.c.finished_at.is_(None), jobs.c.finished_at >= before))

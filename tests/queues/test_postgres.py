@@ -11,6 +11,7 @@ import pytest
 
 from instep.errors import Transient, UserError
 from instep.queues.engines.postgres import capture
+from instep.queues.engines.postgres import store as store_of_postgres
 from instep.queues.engines.queue_engine import Ask
 from tests.contracts.pending import PendingContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
@@ -95,6 +96,41 @@ def test_rows_that_are_changed_take_their_covers_along(tables: PostgresTables) -
     assert read(store) == [12, 11]
     assert store.clean() > 0
     assert store.counts().offered == 2
+
+
+def test_what_was_acknowledged_is_forgotten_when_the_source_has_no_row_of_it(
+    tables: PostgresTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_of_postgres, "PAGE", 2)
+    store = created(tables)
+    tables.played(range(1, 9))
+    store.acknowledge(range(1, 8))
+    tables.run("DELETE FROM history WHERE match_id IN (1, 2, 3, 5, 6)")
+    assert store.cleanable() == store.clean() == 5
+    assert store.cleanable() == store.clean() == 0
+    assert read(store) == [8]
+    demand_equal(store)
+    tables.played([4, 5])
+    assert read(store) == [8, 5], "4 stays done, 5 is new again"
+    store.reopen([7])
+    assert read(store) == [8, 7, 5]
+    demand_equal(store)
+
+
+def test_a_key_that_is_being_added_while_its_acknowledgement_is_forgotten_is_offered(tables: PostgresTables) -> None:
+    """Its writer saw the acknowledgement, and who forgets that does not see its row."""
+    store = created(tables)
+    for isolation in ("read committed", "repeatable read"):
+        store.acknowledge([1, 2])
+        writer = tables.connect(isolation)
+        writer.execute("INSERT INTO history SELECT 2, 'ranked', now(), 1")
+        assert store.clean() == 2
+        assert read(store) == []
+        writer.commit()
+        writer.close()
+        assert read(store) == [2] == store.anti_join(EVERYTHING)
+        demand_equal(store)
+        tables.run("TRUNCATE history")
 
 
 def test_truncating_covers_and_source(tables: PostgresTables) -> None:

@@ -15,8 +15,9 @@ from instep.domain.pending_queue import QueueSpec
 from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from instep.queues.engines.sqlite import SqlitePending
+from instep.queues.engines.sqlite import store as store_of_sqlite
 from tests.contracts.pending import PendingContract
-from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, read
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, demand_equal, read
 
 
 class SqliteTables(UserTables):
@@ -113,6 +114,25 @@ def test_entries_that_became_false_unseen_are_surplus_and_not_offered(tables: Sq
 
 #: As texts, seconds, and milliseconds; and what has none.
 _TIMES = ["'2026-01-01T00:00:00Z'", "1767225600", "1767225600.5", "NULL", "'soon'", "1767225600000", "1767225600500.0"]
+
+
+def test_what_was_acknowledged_is_forgotten_when_the_source_has_no_row_of_it(
+    tables: SqliteTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_of_sqlite, "PAGE", 2)
+    store = created(tables)
+    tables.played(range(1, 9))
+    store.acknowledge(range(1, 8))
+    tables.run("DELETE FROM history WHERE match_id IN (1, 2, 3, 5, 6)")
+    assert store.cleanable() == store.clean() == 5
+    assert store.cleanable() == store.clean() == 0
+    assert read(store) == [8]
+    demand_equal(store)
+    tables.played([4, 5])
+    assert read(store) == [8, 5], "4 stays done, 5 is new again"
+    store.reopen([7])
+    assert read(store) == [8, 7, 5]
+    demand_equal(store)
 
 
 def test_times_are_texts_or_numbers(tables: SqliteTables) -> None:

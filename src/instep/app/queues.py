@@ -127,12 +127,14 @@ class PendingQueue:
         """Cost of reading the queue and its anti-join, by the database's own log."""
         return self._store.observe(datetime.now(UTC) - since)
 
-    def drop_done(self) -> int:
-        """Remove from disk what is withdrawn and covered; the number of rows."""
+    def drop_done(self, *, dry_run: bool = False) -> int:
+        """Remove from disk what is withdrawn and covered, and what is known of keys that the source has no more; the
+        number of rows. With `dry_run` only count them, as far as that is known without reading every offer.
+        """
         from instep.queues.open import demand_created
 
         demand_created(self._store)
-        return self._store.clean()
+        return self._store.cleanable() if dry_run else self._store.clean()
 
     def status(self) -> QueueStatus:
         """Phase of the queue, and the keys in it."""

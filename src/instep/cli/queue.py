@@ -196,13 +196,20 @@ def observe(
 
 
 @app.command("drop-done")
-def drop_done(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+def drop_done(
+    name: QueueArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.", show_default=False)] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Remove from disk what is done: rows of keys that are covered, and offers that were withdrawn.
 
-    Reading does not need it: what is done costs no read anything.
+    In PostgreSQL and SQLite acknowledgements go of keys that the source has no more, too: should it have one again, the
+    key is pending. Reading does not need it: what is done costs no read anything.
 
     \b
     Examples:
+      instep queue drop-done salts --dry-run
       instep queue drop-done salts
       instep queue drop-done salts --json
     """
@@ -210,8 +217,11 @@ def drop_done(name: QueueArgument, project: ProjectOption = None, as_json: JsonO
 
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
-        rows = found.drop_done()
-    out.result({"name": name, "rows": rows}, lambda: out.line(f"{name}: {amount(rows, 'row')} removed."))
+        rows = found.drop_done(dry_run=dry_run)
+    done = "to be removed" if dry_run else "removed"
+    out.result(
+        {"name": name, "rows": rows, "removed": not dry_run}, lambda: out.line(f"{name}: {amount(rows, 'row')} {done}.")
+    )
 
 
 @app.command("status")

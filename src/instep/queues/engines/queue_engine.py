@@ -140,8 +140,13 @@ class PendingStore(Protocol):
 
     def counts(self) -> QueueCounts: ...
 
+    def cleanable(self) -> int:
+        """Counts the rows that `clean` would remove, as far as that is known without reading every offer."""
+
     def clean(self) -> int:
-        """Removes from disk what is withdrawn and covered; the number of rows removed."""
+        """Removes from disk what is withdrawn and covered, and, where a row of the source that comes later finds out by
+        itself whether it is covered, acknowledgements of keys that the source has no more; the number of rows removed.
+        """
 
     def remember(self, name: str, value: str) -> None:
         """Keeps a word about the queue beside it, such as how far the backfill is."""

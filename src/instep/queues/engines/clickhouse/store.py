@@ -259,7 +259,11 @@ class ClickHousePending:
                 garbage[of[each["number"]]] += each["garbage"]
         return QueueCounts(row["offered"], row["withdrawn"], garbage, size["bytes"])
 
+    def cleanable(self) -> int:
+        return self.counts().withdrawn
+
     def clean(self) -> int:
+        """Acknowledgements stay, and the truth: on ClickHouse nothing else says of a late row that it is covered."""
         try:
             with self._place.session() as session:
                 return clean(session, self._tables)

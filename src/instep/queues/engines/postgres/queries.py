@@ -170,6 +170,22 @@ def reopen(layout: Layout, keys: list[int]) -> str:
     )
 
 
+def left(layout: Layout) -> str:
+    """Count acknowledgements of keys that the source has not."""
+    return f"SELECT count(*) FROM {layout.acks} AS _ack WHERE NOT {layout.present('_ack.key')}"
+
+
+def forget_left(layout: Layout, after: int, limit: int) -> str:
+    """Remove some of them, beyond a key; the trigger offers their keys, so that none is missed that is being added just
+    now.
+    """
+    some = (
+        f"SELECT key FROM {layout.acks} AS _ack WHERE key > {int(after)} AND NOT {layout.present('_ack.key')}"
+        f" ORDER BY key LIMIT {int(limit)} FOR UPDATE SKIP LOCKED"
+    )
+    return f"DELETE FROM {layout.acks} WHERE key IN ({some}) RETURNING key"
+
+
 def _locked(layout: Layout, rows: list[tuple[int, int]]) -> str:
     keys, versions = zip(*rows, strict=True)
     return (

@@ -151,18 +151,28 @@ class PostgresPending(TriggeredPending[Session]):
             }
         return QueueCounts(offered, 0, garbage, size_on_disk)
 
-    def clean(self) -> int:
-        """Confirms every offer, as reading would. Twice: what has no source is only watched at first."""
-        removed = 0
+    def cleanable(self) -> int:
         with self._session() as session:
+            ((left,),) = session.ask(queries.left(self._layout))
+        return int(left)
+
+    def clean(self) -> int:
+        """Confirms every offer, as reading would. Twice: what has no source is only watched at first. So is what was
+        acknowledged and has none: a transaction that goes on may be adding it, and found it covered.
+        """
+        forgotten = removed = 0
+        with self._session() as session:
+            after = self.spec.keys.lowest - 1
+            while some := session.ask(queries.forget_left(self._layout, after, PAGE)):
+                forgotten, (after,) = forgotten + len(some), max(some)
             for _ in range(2):
                 page: Ask | None = Ask(PAGE)
                 while page is not None:
                     rows = self._look(session, page)
                     removed += sum(state in _FALSE for *_, state in rows)
                     page = Ask(PAGE, after=rows[-1][0]) if len(rows) == PAGE else None
-            session.ask(f"VACUUM {self._layout.offers}")
-        return removed
+            session.ask(f"VACUUM {self._layout.offers}, {self._layout.acks}")
+        return max(forgotten, removed)  # Each that is forgotten was offered, and that was removed again.
 
     def remember(self, name: str, value: str) -> None:
         with self._session() as session:

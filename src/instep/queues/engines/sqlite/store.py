@@ -201,12 +201,31 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
             }
         return QueueCounts(offered, 0, garbage, None)
 
+    def cleanable(self) -> int:
+        with self._session() as connection, transaction(connection, writes=False):
+            ((false,),) = connection.execute(f"SELECT count(*) FROM {self._false_offers}")
+            ((left,),) = connection.execute(f"SELECT count(*) FROM {self._left}")
+        return int(false + left)
+
     def clean(self) -> int:
-        """Remove offers that the triggers missed; withdrawn ones are removed at once."""
+        """Remove offers that the triggers missed (withdrawn ones are removed at once), and acknowledgements of keys
+        that the source has no more: some at a time, so that writers get their turn.
+        """
         with self._session() as connection:
-            return connection.execute(
-                f"DELETE FROM {self._layout.offers} AS _offer WHERE NOT ({self._layout.pending('_offer.key')})"
-            ).rowcount
+            removed = connection.execute(f"DELETE FROM {self._false_offers}").rowcount
+            some = f"SELECT key FROM {self._left} AND _ack.key > ? ORDER BY key LIMIT {PAGE}"
+            page, after = f"DELETE FROM {self._layout.acks} WHERE key IN ({some}) RETURNING key", -(2**63)
+            while keys := connection.execute(page, (after,)).fetchall():
+                removed, (after,) = removed + len(keys), max(keys)
+        return removed
+
+    @property
+    def _false_offers(self) -> str:
+        return f"{self._layout.offers} AS _offer WHERE NOT ({self._layout.pending('_offer.key')})"
+
+    @property
+    def _left(self) -> str:
+        return f"{self._layout.acks} AS _ack WHERE NOT {self._layout.present('_ack.key')}"
 
     def remember(self, name: str, value: str) -> None:
         with self._session() as connection:

@@ -79,7 +79,8 @@ def _tables(tables: Tables) -> list[str]:
         f" TTL snowflakeIDToDateTime(bitShiftRight({newest}, 1)) + {_SPENT_AFTER} DELETE WHERE {spent}"
         f" SETTINGS {_OFFERS}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.acknowledged)} ({quoted(tables.spec.key)} Int64 CODEC(Delta, LZ4),"
-        f" covered UInt8, version UInt64 DEFAULT {VERSION} CODEC(Delta, LZ4)) ENGINE = ReplacingMergeTree(version) ORDER BY {quoted(tables.spec.key)}",
+        f" covered UInt8, version UInt64 DEFAULT {VERSION} CODEC(Delta, LZ4))"
+        f" ENGINE = ReplacingMergeTree(version) ORDER BY {quoted(tables.spec.key)}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.marks)} (name String, value String,"
         f" version UInt64 DEFAULT {VERSION}) ENGINE = ReplacingMergeTree(version) ORDER BY name",
     ]

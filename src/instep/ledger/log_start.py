@@ -117,8 +117,8 @@ def _due(connection: Connection, before: int) -> tuple[_Made | None, bool]:
 
 
 def _worth(connection: Connection) -> int:
-    """How many events are worth a new start: as many as there are things in it, so that all that is ever written of
-    starts is in proportion to what was appended.
+    """The number of events that is worth a new start: as many as there are things in it, so that all that is ever
+    written of starts is in proportion to what was appended.
     """
     things = sum(int(connection.scalar(select(func.count()).select_from(each)) or 0) for each in _THINGS)
     return min(max(FEW, things), MOST)

@@ -78,14 +78,14 @@ def all_at_once(
     record = Record(
         known.select(RECORDED), lambda uris: known.filter(pc.is_in(known["uri"], value_set=uris)).select(ENTRY)
     )
-    listed_all = source().documents([rows.combine_chunks()])
+    listed_all = source().documents(rows.sort_by("uri"))
     return difference(listed_all, record, failed, complete=True, buckets=3, retry_failures=retry)
 
 
 def by_parts(comparison: Comparison, listed: Sequence[tuple[int | None, str, int]]) -> pa.Table:
     """What tasks find: some list, and each part goes to one that compares it, also one that nothing is listed of."""
     portions = [Some(listed[start : start + 7]) for start in range(0, len(listed), 7)]
-    found = [batch for each in portions for batch in pickle.loads(pickle.dumps(comparison)).listed([each])]
+    found = [batch for each in portions for batch in pickle.loads(pickle.dumps(comparison)).listed(each.listed())]
     empty = {"part": pa.array(range(comparison.parts), pa.int32())}
     every = pa.table(
         {name: empty.get(name, pa.nulls(comparison.parts, LISTED.field(name).type)) for name in LISTED.names}

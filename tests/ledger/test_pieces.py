@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from instep.document_state import parts
 from instep.document_state.pieces import PIECE, StateLost
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
@@ -21,7 +22,8 @@ from tests.contracts.ledger.building import START, VirtualClock
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base of four documents, in pieces of two."""
     monkeypatch.setattr(documents, "_BASE_ROWS", 4)
-    monkeypatch.setattr(documents, "_PAGE", 2)
+    monkeypatch.setattr(documents, "_PAGE", 4)
+    monkeypatch.setattr(parts, "_DOCUMENTS", 2)
     monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
 
 
@@ -30,7 +32,7 @@ def opened(folder: Path) -> Ledger:
 
 
 def name(number: int) -> str:
-    return f"doc_{number:064d}"
+    return f"doc_{number * 2:x}{0:063d}"
 
 
 def write(ledger: Ledger, *numbers: int, version: str = "v1", removed: tuple[str, ...] = ()) -> None:

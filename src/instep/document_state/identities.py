@@ -65,10 +65,10 @@ def _joined(texts: Any) -> bytes:
     return b"".join(texts.cast(pa.binary()).to_pylist())
 
 
-def heads_of(uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.int64]:
-    """The first four bytes of the ids of documents, as numbers: ids are in the order of these."""
-    heads = [np.frombuffer(_digests(_canonical(some)), ">u4")[:: _BYTES // 4] for some in _portions(uris)]
-    return np.concatenate([np.empty(0, ">u4"), *heads]).astype(np.int64)
+def heads_of(uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of the ids of documents, as numbers: ids are in the order of these."""
+    heads = [np.frombuffer(_digests(_canonical(some)), ">u8")[:: _BYTES // 8] for some in _portions(uris)]
+    return np.concatenate([np.empty(0, ">u8"), *heads]).astype(np.uint64)
 
 
 def _digests(texts: Any) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +25,44 @@ def parts_for(documents: int) -> int:
 
 def part_numbers(uris: pa.ChunkedArray[Any], parts: int) -> npt.NDArray[np.int32]:
     """The part of each document with these URIs."""
-    return (heads_of(uris) * parts >> _BITS).astype(np.int32)
+    return parts_of(heads_of(uris), parts)
+
+
+def parts_of(heads: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.int32]:
+    """The part of each document whose id begins like this (`identities.heads_of`)."""
+    return ((heads >> np.uint64(_BITS)) * np.uint64(parts) >> np.uint64(_BITS)).astype(np.int32)
 
 
 def bounds(part: int, parts: int) -> tuple[str, str]:
     """The ids of a part: from the first of these on, and less than the second ('' is none)."""
-    return _id(part, parts), _id(part + 1, parts) if part + 1 < parts else ""
+    return _id(part, parts) if part else "", _id(part + 1, parts) if part + 1 < parts else ""
+
+
+def one_by_one(pages: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.Table]:
+    """The same documents, which are in the order of their ids, a part at a time: at most a page and a part are held."""
+    part = 0
+    held: list[pa.RecordBatch] = []
+    for page in pages:
+        start, ids = 0, _Ids(page)
+        while part + 1 < parts and (stop := bisect_left(ids, _id(part + 1, parts), start)) < len(ids):
+            yield pa.Table.from_batches([*held, page.slice(start, stop - start)])
+            part, start, held = part + 1, stop, []
+        held.append(page.slice(start))
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Ids:
+    """The ids of a batch, each made when it is looked at."""
+
+    def __init__(self, page: pa.RecordBatch) -> None:
+        self._ids = page["document_id"]
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, at: int) -> str:
+        return str(self._ids[at].as_py())
 
 
 def _id(part: int, parts: int) -> str:

@@ -101,15 +101,16 @@ def piece_schema() -> pa.Schema:
     return pa.schema([(name, kinds.get(name, pa.string())) for name in PIECE])
 
 
-def write_pieces(folder: Path, batches: Iterable[pa.RecordBatch]) -> PieceFiles:
-    """Write batches that are in the order of their ids, each as a piece. A file is whole, or not there."""
+def write_pieces(folder: Path, tables: Iterable[pa.Table | pa.RecordBatch]) -> PieceFiles:
+    """Write tables that are in the order of their ids, each as a piece. A file is whole, or not there."""
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Piece] = []
-    for batch in batches:
-        if not batch.num_rows:
+    for each in tables:
+        if not each.num_rows:
             continue
-        digest = write_whole(folder, SUFFIX, batch)
-        found.append(Piece(digest, str(batch.column(0)[0].as_py()), batch.num_rows))
+        table = pa.Table.from_batches([each]) if isinstance(each, pa.RecordBatch) else each.combine_chunks()
+        digest = write_whole(folder, SUFFIX, *table.to_batches())
+        found.append(Piece(digest, str(each.column(0)[0].as_py()), each.num_rows))
     return PieceFiles(folder, tuple(found))
 
 
@@ -178,6 +179,8 @@ def _read(piece: Piece, folder: Path) -> pa.Table:
 
 def _within(table: pa.Table, lower: str, upper: str) -> pa.Table:
     ids: Any = table["document_id"]
+    if ids[0].as_py() >= lower and (not upper or ids[-1].as_py() < upper):
+        return table  # As a rule a piece is a part: nothing of it is copied.
     inside: Any = pc.greater_equal(ids, pa.scalar(lower))
     if upper:
         inside = pc.and_(inside, pc.less(ids, pa.scalar(upper)))

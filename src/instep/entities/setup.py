@@ -198,6 +198,11 @@ class EntitySetup(ABC):
         """Slices in one claim at most, and so in work on one server."""
         return MOST_CLAIMS
 
+    @property
+    def least_wave(self) -> int:
+        """The work that a wave has at least, as far as there is some: each costs a look at the whole source."""
+        return 0
+
     @abstractmethod
     def find(self, request: PlanRequest) -> Found:
         """Read the source: find what needs work, cut into slices. Writes nothing."""

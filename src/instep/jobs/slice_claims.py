@@ -50,7 +50,7 @@ class SliceClaims:
             self._job_id,
             self._part.ref,
             self._worker,
-            work=wave_work(pace),
+            work=max(wave_work(pace), self._setup.least_wave),
             limit=min(
                 most_claims(self._setup.most_claims, pace),
                 fair_share(open_part.pending, open_part.workers),

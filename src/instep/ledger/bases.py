@@ -82,14 +82,14 @@ class BaseFiles:
         form, pieces = json.loads(listed)
         return PieceFiles(self.files.folder, tuple(Piece(*each) for each in pieces)) if form == _FORM else None
 
-    def write_pieces(self, batches: Iterable[pa.RecordBatch]) -> str:
-        """Write batches in the order of their ids as pieces, and return the name of the list of them. Only in a
+    def write_pieces(self, tables: Iterable[pa.Table]) -> str:
+        """Write tables in the order of their ids as pieces, and return the name of the list of them. Only in a
         folder, where tasks can map them.
         """
         from instep.document_state.pieces import write_pieces
 
         assert self.files.folder is not None, "a folder"
-        listed = json.dumps([_FORM, write_pieces(self.files.folder, batches).pieces]).encode()
+        listed = json.dumps([_FORM, write_pieces(self.files.folder, tables).pieces]).encode()
         name = hashlib.blake2b(listed, digest_size=16).hexdigest()
         with self.files.staged(uuid.uuid4().hex) as staged:
             staged.file.write(listed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import and_, case, delete, func, insert, literal_column, or_, select, update
@@ -21,8 +23,6 @@ from instep.ledger.tables import documents, job_parts, jobs, manifests, slices
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from instep.document_state.pieces import Recorded
@@ -136,7 +136,9 @@ class Documents(Store):
         in_pieces = in_pieces and self._bases.files.folder is not None
         manifest = self._database.read(lambda tx: _manifest(tx, instance))
         pieces = None if manifest.base is None else self._bases.pieces(manifest.base)
-        if pieces is not None and not pieces.damaged():
+        if pieces is not None and pieces.damaged():
+            pieces = None
+        if pieces is not None:
             rows: int | None = pieces.rows
             outdated = not in_pieces
         else:
@@ -146,22 +148,38 @@ class Documents(Store):
         enough = _BASE_ROWS if rows is None else max(_BASE_ROWS, rows) * _BASE_SHARE
         if self._later(manifest, rows) < enough and not outdated:
             return
-        name = self._written(self._bases, manifest, in_pieces=in_pieces)
+        if in_pieces:
+            name = self._written_in_pieces(self._bases, manifest, anew=pieces is None)
+        else:
+            name = self._written(self._bases, manifest)
         if name is not None:
             self._name(manifest, name)
             self._bases.remove_all_but(self._named())
 
-    def _written(self, bases: BaseFiles, manifest: _Manifest, *, in_pieces: bool) -> str | None:
+    def _written(self, bases: BaseFiles, manifest: _Manifest) -> str | None:
         """The name of a new base; None if the manifest is another one by now, or an id does not fit into one."""
+        instance = manifest.instance
+        now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
+        return bases.write(rows.sort_by("uri")) if now == manifest and rows is not None else None
+
+    def _written_in_pieces(self, bases: BaseFiles, manifest: _Manifest, *, anew: bool) -> str | None:
+        """The same for a base in pieces, each of them a part of the documents: no more than one is held. Rows of the
+        ledger are read as far as they were written after the last base, or all (`anew`).
+        """
+        from instep.document_state.parts import bounds, one_by_one, parts_for
         from instep.document_state.pieces import PIECE
 
-        instance = manifest.instance
-        if not in_pieces:
-            now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
-            return bases.write(rows.sort_by("uri")) if now == manifest and rows is not None else None
-
         def written(tx: Transaction) -> str | None:
-            return bases.write_pieces(_pages(tx, instance, PIECE)) if _manifest(tx, instance) == manifest else None
+            if _manifest(tx, manifest.instance) != manifest:
+                return None
+            if anew:
+                here = select(func.count()).select_from(documents).where(documents.c.instance == manifest.instance)
+                pages = _pages(tx, manifest.instance, PIECE)
+                return bases.write_pieces(one_by_one(pages, parts_for(int(tx.connection.scalar(here) or 0))))
+            with TemporaryDirectory() as later:
+                recorded = self._in_pieces(tx, manifest, Path(later))
+                parts = parts_for(recorded.documents)
+                return bases.write_pieces(recorded.between(*bounds(part, parts)) for part in range(parts))
 
         return self._database.read_steadily(written)
 

@@ -36,6 +36,7 @@ class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
     the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
     index is served. `trial` asks an embedding service for one vector. `way_to_plan` looks at the source, as it is now.
+    `scanned_rows` is the number of rows that a wave has to look through, about.
     """
 
     target: DocumentTarget
@@ -50,3 +51,4 @@ class DocumentAdapters(EntitySetup):
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None
     way_to_plan: Callable[[], WayToPlan] = WayToPlan
+    scanned_rows: Callable[[], int] = int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry, SourceDocument
@@ -22,6 +23,9 @@ from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import Vanished
 
+#: Waves of a first build over a table, about: each of them looks through all of its rows.
+_SCANS: Final = 32
+
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(DocumentAdapters):
@@ -34,6 +38,10 @@ class DocumentSetup(DocumentAdapters):
     @property
     def slow(self) -> bool:
         return self.embedder().cached
+
+    @property
+    def least_wave(self) -> int:
+        return 0 if self.slow else self.scanned_rows() // _SCANS
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

@@ -79,6 +79,11 @@ def document_setup(
             transform=transform(),
         )
 
+    def scanned_rows() -> int:
+        return (
+            source.table.count() if isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable) else 0
+        )
+
     def way_to_plan() -> WayToPlan:
         if not (isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable)):
             return WayToPlan()
@@ -95,6 +100,7 @@ def document_setup(
 
     return DocumentSetup(
         way_to_plan=way_to_plan,
+        scanned_rows=cache(scanned_rows),
         ref=PartitionRef(name),
         source=source,
         source_text=source_text(entity, source),

@@ -15,20 +15,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns, stream_of
 from instep.document_state.cuts import runs
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
-from instep.document_state.parts import bounds, part_numbers
+from instep.document_state.identities import heads_of
+from instep.document_state.parts import bounds, parts_of
 from instep.document_state.pieces import Recorded, new_file, read_whole, write_whole
 from instep.domain.manifest import Action, Difference
 from instep.domain.planning import SliceSizing
-from instep.sources.tables.row_documents import Portion, RowDocuments, named_schema
+from instep.sources.tables.row_documents import RowDocuments, named_schema
 
-#: A listed row; of a part alone, so that a task comes to it: without a URI.
-LISTED: Final = pa.unify_schemas([pa.schema([("part", pa.int32())]), named_schema()])
+#: Rows of a part that were listed together, as a batch of `_ROWS`; none, so that a task comes to that part.
+LISTED: Final = pa.schema(dict[str, pa.DataType](part=pa.int32(), rows=pa.binary()))
+#: `head`: the beginning of the document's id, in whose order the rows are.
+_ROWS: Final = named_schema().append(pa.field("head", pa.uint64()))
+#: Rows that are told apart by part at once.
+_TOGETHER: Final = 200_000
 #: The numbers of a `Difference`.
 SUMS: Final = ("unchanged", "known_failures", "recorded", "gone", "lost")
 #: What was found in a part, and the file that has its changes.
@@ -60,25 +66,33 @@ class Comparison:
     retry_failures: bool
     folder: Path
 
-    def listed(self, portions: Iterable[Portion]) -> Iterator[pa.RecordBatch]:
-        """Batches of `LISTED`."""
-        for portion in portions:
-            for batch in portion.listed():
-                rows = self.source.named(batch)
-                uris: Any = pa.chunked_array([rows.column(0)])
-                parts = pa.array(part_numbers(uris, self.parts))
-                yield pa.RecordBatch.from_arrays([parts, *rows.columns], schema=LISTED)
+    def listed(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows as a table lists them become batches of `LISTED`: they cross the JVM packed, a part in one value."""
+        for some in _together(map(self.source.named, rows)):
+            heads = heads_of(some["uri"])
+            order = np.argsort(heads, kind="stable")  # Of rows with one key the first one counts.
+            heads = heads[order]
+            ordered = some.take(_indices(order)).append_column("head", pa.array(heads))
+            (whole,) = ordered.cast(_ROWS).combine_chunks().to_batches()
+            parts = parts_of(heads, self.parts)
+            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+            packed = [whole.slice(start, stop - start).serialize().to_pybytes() for start, stop in pairwise(edges)]
+            numbers: Any = pa.array(parts[edges[:-1]])
+            yield pa.RecordBatch.from_arrays([numbers, pa.array(packed, pa.binary())], schema=LISTED)
 
     def compared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare whole parts: batches of `LISTED` become one row of `FOUND` for each."""
-        listed = (pa.RecordBatch.from_arrays(each.columns, schema=LISTED) for each in batches)
-        rows = pa.Table.from_batches(listed, LISTED)
-        for part in np.unique(rows["part"].to_numpy()).tolist():
-            here: Any = rows.filter(pc.equal(rows["part"], pa.scalar(part, pa.int32())))
-            yield self._part(part, here.filter(pc.is_valid(here["uri"])).drop_columns("part"))
+        found: dict[int, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            for part, packed in zip(batch.column(0).to_numpy().tolist(), batch.column(1), strict=True):
+                here = found.setdefault(part, [])
+                if packed.is_valid:
+                    here.append(pa.ipc.read_record_batch(packed.as_buffer(), _ROWS))
+        for part in sorted(found):
+            yield self._part(part, pa.Table.from_batches(found.pop(part), _ROWS))
 
     def _part(self, part: int, rows: pa.Table) -> pa.RecordBatch:
-        listed = self.source.documents([rows.cast(named_schema()).combine_chunks()])
+        listed = self.source.documents(_by_id(rows).select(named_schema().names).combine_chunks())
         found = difference(
             listed,
             self._record(part),
@@ -117,6 +131,30 @@ class Comparison:
         batches = [whole.slice(start, stop - start) for start, stop in pairwise(starts)]
         name = write_whole(self.folder, CHANGES, *batches)
         return name, " ".join(str(numbers[start]) for start in starts[:-1])
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for each in batches:
+        held.append(each)
+        if sum(one.num_rows for one in held) >= _TOGETHER:
+            yield pa.Table.from_batches(held)
+            held = []
+    if any(each.num_rows for each in held):
+        yield pa.Table.from_batches(held)
+
+
+def _by_id(rows: pa.Table) -> pa.Table:
+    """In the order of ids, as records are: then most comparisons are of columns as a whole."""
+    heads = rows["head"].to_numpy()
+    order = np.argsort(heads)
+    if np.any(heads[order[1:]] == heads[order[:-1]]):  # Rows with one key, as a rule. They have to lie together.
+        return rows.sort_by([("head", "ascending"), ("uri", "ascending")])
+    return rows.take(_indices(order))
+
+
+def _indices(order: npt.NDArray[np.int64]) -> Any:
+    return pa.array(order)
 
 
 class PartFile(NamedTuple):

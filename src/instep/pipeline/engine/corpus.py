@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 from uuid import uuid4
@@ -123,7 +123,7 @@ class SparkCorpus:
 
         def listed(numbers: Batches) -> Batches:
             chosen = (portions[number] for batch in numbers for number in batch.column(0).to_numpy().tolist())
-            return settled(packed(comparison.listed(chosen)))
+            return settled(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
 
         def compared(rows: Batches) -> Batches:
             return settled(packed(comparison.compared(rows)))
@@ -131,8 +131,7 @@ class SparkCorpus:
         numbers = session.range(0, len(portions), 1, max(1, len(portions)))
         rows = sparkapi.map_in_arrow(numbers, listed, ddl(LISTED))
         # Each part once, so that a task comes to it of which nothing is listed.
-        nothing = [f"CAST(NULL AS {_SQL[each.type]}) AS {each.name}" for each in list(LISTED)[1:]]
-        every = session.range(0, parts, 1, 1).selectExpr("CAST(id AS INT) AS part", *nothing)
+        every = session.range(0, parts, 1, 1).selectExpr("CAST(id AS INT) AS part", "CAST(NULL AS BINARY) AS rows")
         together = rows.union(every).repartitionById(parts, "part")
         return sparkapi.map_in_arrow(together, compared, ddl(FOUND))
 
@@ -166,9 +165,6 @@ class SparkCorpus:
             if isinstance(found, InstepError):
                 raise found from error
             raise UserError(f"Spark cannot plan it: {found}") from error
-
-
-_SQL: Final = {pa.string(): "STRING", pa.int64(): "BIGINT"}
 
 
 class StoredChanges(ChangesElsewhere):

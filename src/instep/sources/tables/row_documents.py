@@ -96,14 +96,15 @@ def _listed(rows: pa.Table, versions: Any, flaws: Any) -> ListedColumns:
     return ListedColumns(pa.Table.from_arrays([rows["uri"], rows["size"], versions, flaws], schema=listed_schema()))
 
 
-def _sorted(listed: pa.Table) -> pa.Table:
-    """By URI. Arrow keeps what was freed, while tables are made one from another; it is asked not to."""
+def _sorted(rows: MutableSequence[pa.Table]) -> pa.Table:
+    """By URI. The table is taken out of the list, since it may be large. Arrow keeps what was freed, while tables are
+    made one from another; it is asked not to.
+    """
     import pyarrow as pa
 
     pool = pa.default_memory_pool()
     pool.release_unused()
-    ordered = listed.sort_by("uri")
-    del listed
+    ordered = rows.pop().sort_by("uri")
     pool.release_unused()
     return ordered
 
@@ -139,7 +140,7 @@ class RowDocuments:
                 progress(rows)
         listed = [pa.Table.from_batches(found, named_schema()).combine_chunks()]
         found.clear()
-        return Listing(self.documents(listed), [])
+        return Listing(self.documents(_sorted(listed)), [])
 
     def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as a table lists them, with the URIs that their keys give them (`named_schema`)."""
@@ -148,13 +149,8 @@ class RowDocuments:
         *keys, versions, sizes = batch.columns
         return batch.from_arrays([row_uris(self.entity, keys), versions, sizes], schema=named_schema())
 
-    def documents(self, rows: MutableSequence[pa.Table]) -> ListedColumns:
-        """The documents of one table of rows, which is taken out of the list: it may be large. All rows with one URI
-        are in it.
-        """
-        return self._documents(_sorted(rows.pop()))
-
-    def _documents(self, ordered: pa.Table) -> ListedColumns:
+    def documents(self, ordered: pa.Table) -> ListedColumns:
+        """The documents of rows (`named_schema`). All rows with one URI are in it, and lie together."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -44,6 +44,15 @@ class Log(ABC):
     def head(self) -> Entry | None:
         """The last entry."""
 
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What everything that is added says beside: of several partitions that share the log, which one it is of."""
+        return {}
+
+    def own(self, head: Entry | None) -> Entry | None:
+        """The last entry of the own partition, the one whose epochs count here, after that of all was read."""
+        return head
+
     @abstractmethod
     def add(self, seq: int, **said: Any) -> bool:
         """Whether it is in under this number: False when another one is."""
@@ -93,7 +102,7 @@ class Log(ABC):
                     self._store(waiting)
                     waiting, length = {}, 0
                 id = self._piece(attempt, mark.slice_id, mark.fence, number)
-                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece}
+                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece, **self.tags}
                 length += len(piece)
             said.append([mark.slice_id, mark.fence, len(pieces)])
         if waiting:
@@ -126,14 +135,15 @@ def decided(log: Log, alias: str, physical: str | None, epoch: int, owned: Calla
     """
     while True:
         head = log.head()
+        own = log.own(head)
         owner = owned()
-        if head is not None and head["epoch"] > epoch:
-            raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {head['epoch']}")
-        if head is not None and head["epoch"] == epoch:
-            if head["physical"] != physical:
-                serves = f"epoch {epoch} serves {head['physical']}"
+        if own is not None and own["epoch"] > epoch:
+            raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {own['epoch']}")
+        if own is not None and own["epoch"] == epoch:
+            if own["physical"] != physical:
+                serves = f"epoch {epoch} serves {own['physical']}"
                 raise Conflict(f"alias {alias!r}: {serves}, so it cannot serve {physical}")
-            if owner_in(head) == owner:
+            if owner_in(own) == owner:
                 return
         if log.add(_next(head), entry="promoted", epoch=epoch, physical=physical, **_said(owner)):
             log.settle()
@@ -147,8 +157,9 @@ def claimed(log: Log, owned: Callable[[], str], *, physical: str | None = None) 
         owner = owned()
         if head is not None and owner_in(head) == owner:
             return
-        epoch, serves = (head["epoch"], head["physical"]) if head else (0, physical)
-        if log.add(_next(head), entry="claimed", epoch=epoch, physical=serves, **_said(owner)):
+        own = log.own(head)
+        serves = head["physical"] if head else physical
+        if log.add(_next(head), entry="claimed", epoch=own["epoch"] if own else 0, physical=serves, **_said(owner)):
             log.settle()
             return
 
@@ -167,7 +178,9 @@ _BEGUN, _GOING = "begun", "going"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The log of one physical index. The number of an entry is a version of the index."""
+    """The log of one physical index. The number of an entry is a version of the index. Partitions that share an index
+    share its log, and have epochs of their own.
+    """
 
     log: Log
 
@@ -197,7 +210,7 @@ class Journal:
     def going(self) -> None:
         """Before the index is dropped: what is left of it is swept, however young it is, by whose it was."""
         while (head := self.log.head()) is not None and head["entry"] != _GOING:
-            if self.log.add(_next(head), entry=_GOING, epoch=head["epoch"], **_said(owner_in(head))):
+            if self.log.add(_next(head), entry=_GOING, epoch=self._newest(head), **_said(owner_in(head))):
                 return
 
     def claim(self, owned: Owned) -> None:
@@ -208,7 +221,7 @@ class Journal:
             if head is not None and owner_in(head) == owner:
                 return
             entry = _BEGUN if head is None or head["entry"] == _BEGUN else "claimed"
-            if self.log.add(_next(head), entry=entry, epoch=head["epoch"] if head else 0, **_said(owner)):
+            if self.log.add(_next(head), entry=entry, epoch=self._newest(head), **_said(owner)):
                 self.log.settle()
                 return
 
@@ -222,8 +235,11 @@ class Journal:
     @property
     def newest(self) -> int:
         """The newest epoch that was seen; 0 if none."""
-        head = self.log.head()
-        return int(head["epoch"]) if head is not None else 0
+        return self._newest(self.log.head())
+
+    def _newest(self, head: Entry | None) -> int:
+        own = self.log.own(head)
+        return int(own["epoch"]) if own is not None else 0
 
     def demand(self, epoch: int, head: Entry | None = None) -> Entry:
         """The last entry. Raises `Fenced` when it is of a newer epoch."""
@@ -234,7 +250,8 @@ class Journal:
                 where=self.log.shown,
                 hint="Build it with: instep run",
             )
-        refuse_epoch(self.log.name, epoch, head["epoch"])
+        # What is added after `head` was read is found when the next entry is added behind it.
+        refuse_epoch(self.log.name, epoch, self._newest(head))
         return head
 
     def demand_current(self, epoch: int) -> None:
@@ -242,7 +259,7 @@ class Journal:
         removes, say.
         """
         head = self.log.head()
-        if head is None or head["epoch"] > epoch:
+        if head is None or self._newest(head) > epoch:
             raise Fenced(f"{self.log.name}: epoch {epoch} is over")
 
     def fence(self, epoch: int, marks: Sequence[Mark], owned: Owned) -> int:
@@ -291,7 +308,7 @@ class Journal:
     def forget(self, keep_seconds: float) -> None:
         head = self.log.head()
         if head is not None:
-            self.log.forget(head["epoch"], keep_seconds)
+            self.log.forget(self._newest(head), keep_seconds)
             self.log.settle()
 
 

@@ -1,11 +1,11 @@
-"""Base of document targets that keep logs: OpenSearch and Qdrant. Rows are in once they are staged; the log of an index
+"""Base of targets that keep logs: OpenSearch and Qdrant. Rows are in once they are staged; the log of an index
 (`instep.targets.journal`) says what counts, and the log of an alias which index is served.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from instep.targets.journal import Journal, Log, claimed, decided, owner_in
 from instep.targets.ownership import OwnedIndexes, checked_name
 
 #: Records of old epochs stay so long.
-_KEEP_SECONDS = 3600.0
+KEEP_SECONDS = 3600.0
 
 
 class Store(Protocol):
@@ -46,10 +46,6 @@ class LoggedTarget(OwnedIndexes):
     @abstractmethod
     def _made(self, physical: str) -> bool:
         """Whether the store has the index, complete or not."""
-
-    @abstractmethod
-    def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
-        """Make the index unless it is there. Raises `UserError` when it is there in another form."""
 
     @abstractmethod
     def _tidy(self, physical: str, full: bool) -> None: ...
@@ -104,15 +100,12 @@ class LoggedTarget(OwnedIndexes):
     def check(self) -> None:
         self._store.check()
 
-    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
-        """`buckets` say nothing here: rows are found by their document_id."""
-        checked_name(physical)
-        if dimensions < 1:
-            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+    def _create(self, physical: str, make: Callable[[], None]) -> None:
+        """The log first: of what is never complete it says whose it is."""
         self.demand(physical)
         journal = self._journal(physical)
         journal.begin(self.owner.id)
-        self._make(physical, dimensions, columns)
+        make()
         journal.made()
         self.demand(physical)
 
@@ -138,7 +131,7 @@ class LoggedTarget(OwnedIndexes):
     def maintain(self, physical: str, *, full: bool = False) -> None:
         self.demand(physical)
         self._tidy(checked_name(physical), full)
-        self._journal(physical).forget(_KEEP_SECONDS)
+        self._journal(physical).forget(KEEP_SECONDS)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         """See `IndexTarget.promote`, and `decided`."""
@@ -149,15 +142,16 @@ class LoggedTarget(OwnedIndexes):
         if self._is_index(alias):
             raise UserError(f"{alias!r} is an index, so it cannot be an alias", where=self.shown)
         log = self._alias_log(alias)
-        decided(log, alias, physical, epoch, partial(self.demand, alias))
+        decided(log, alias, physical, epoch, partial(self._promotable, alias, physical, epoch))
         self._show(alias, log)
+
+    def _promotable(self, alias: str, physical: str | None, epoch: int) -> str:
+        """The owner of the alias after its promotion, or an error that says why not."""
+        return self.demand(alias)
 
     def served(self, alias: str) -> str | None:
         head = self._alias_log(checked_name(alias)).head()
         return None if head is None else head["physical"]
-
-    def rows(self, physical: str) -> int:
-        return self._store.count(checked_name(physical))
 
     def _indexes(self, prefix: str) -> list[str]:
         return sorted(each for each in self._store.names() if each.startswith(prefix))
@@ -170,5 +164,24 @@ class LoggedTarget(OwnedIndexes):
         self.demand(physical)
         journal = self._journal(physical)
         journal.going()
-        self._store.drop(physical)
+        self._remove(physical)
         journal.log.drop()
+
+    def _remove(self, physical: str) -> None:
+        self._store.drop(physical)
+
+
+class LoggedDocuments(LoggedTarget):
+    @abstractmethod
+    def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
+        """Make the index unless it is there. Raises `UserError` when it is there in another form."""
+
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
+        """`buckets` say nothing here: rows are found by their document_id."""
+        checked_name(physical)
+        if dimensions < 1:
+            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        self._create(physical, partial(self._make, physical, dimensions, columns))
+
+    def rows(self, physical: str) -> int:
+        return self._store.count(checked_name(physical))

@@ -19,7 +19,7 @@ that moves to another namespace is one row. Epochs, fences, marks and attempts m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -124,9 +124,16 @@ class Held(NamedTuple):
     others: int
 
 
+def _unexpected_refusal(row: int, reason: str) -> None:
+    raise UserError(f"row {row} of a batch: {reason}")
+
+
 class TableChange(NamedTuple):
     """Rows of one table (its columns and `BOOKKEEPING`, in any order); of a deleted row only key, scope and bookkeeping
     count.
+
+    `refuse` takes the place of a row among these, and why the index did not take it after all: told before the next
+    changes are asked for, it is that row's failure.
 
     `moved`: the rows (all of them deleted) have left for a place that is not indexed. They delete what the partition
     that commits has of them, by the rule above, or was given of them in the same commit. Nothing is remembered of
@@ -136,6 +143,7 @@ class TableChange(NamedTuple):
     kind: str
     rows: pa.RecordBatch
     moved: bool = False
+    refuse: Callable[[int, str], None] = _unexpected_refusal
 
 
 class Unfit(NamedTuple):

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from instep.targets.opensearch.layout import STATE, coded
-from instep.targets.opensearch.target import OpenSearchTarget
+from instep.targets.opensearch.server import OpenSearchIndexes
 from tests.servers.opensearch import running_opensearch
 
 #: What is the same at greater length than elsewhere, or again with other numbers: run by `make soak`.
@@ -36,7 +36,7 @@ def opensearch() -> str:
     return os.environ.get("OPENSEARCH_URL") or running_opensearch().url()
 
 
-def forget_all(target: OpenSearchTarget) -> None:
+def forget_all(target: OpenSearchIndexes) -> None:
     """Leave the server as it was: indexes go in one request, and of the journals only what they say."""
     indexes = target.indexes
     if names := indexes.names():

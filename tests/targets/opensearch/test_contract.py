@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from instep.targets.document_target import DocumentTarget
-from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX, coded
+from instep.targets.opensearch.layout import LATER, STATE, STATE_INDEX, coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.ownership import NotOurs, Owner
 from tests.contracts.ownership import OURS, DocumentOwnership
@@ -53,7 +53,7 @@ class TestOwnership(DocumentOwnership):
         indexes = target.indexes
         indexes.connection.ask("DELETE", f"/{quote(STATE)}")
         mappings = STATE_INDEX["mappings"]
-        properties = {name: kind for name, kind in mappings["properties"].items() if name not in OWNED}
+        properties = {name: kind for name, kind in mappings["properties"].items() if name not in LATER}
         indexes.create(STATE, {**STATE_INDEX, "mappings": {**mappings, "properties": properties}})
         index = self.names[0]
         self.make(target, index)

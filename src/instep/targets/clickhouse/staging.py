@@ -83,7 +83,7 @@ class ClickHouseTableWriter:
         outputs = {moved: _Output(self.folder) for moved in (False, True)}
         schemas: dict[str, pa.Schema] = {}
         try:
-            for kind, rows, moved in changes:
+            for kind, rows, moved, _ in changes:
                 spec = spec_of(self.specs, kind)
                 schema = schemas.setdefault(kind, arrow_schema(spec))
                 if rows.num_rows:

@@ -311,7 +311,7 @@ class LanceTableWriter:
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         outputs: dict[tuple[str, bool], FragmentOutput] = {}
         try:
-            for kind, rows, moved in changes:
+            for kind, rows, moved, _ in changes:
                 spec = spec_of(self.specs, kind)
                 good = checked_rows(spec, arrow_schema(spec), rows)
                 if good.num_rows:

@@ -83,7 +83,7 @@ MAX_PAYLOAD_BYTES: Final = 10_000_000
 MAX_REQUESTS: Final = 4
 
 #: As opensearch-py's own helpers: what a task has at hand makes several requests, which the server takes side by side.
-_MAX_ROWS: Final = 500
+MAX_ROWS: Final = 500
 _LEAST_ROWS: Final = 10
 _LEAST_BYTES: Final = 64 * 1024
 
@@ -102,8 +102,8 @@ class Pace:
     quiet: int = 0
 
     @classmethod
-    def fullest(cls, payload: int, requests: int) -> Pace:
-        return cls(_MAX_ROWS, payload, requests, (_MAX_ROWS, payload, requests))
+    def fullest(cls, payload: int, requests: int, rows: int = MAX_ROWS) -> Pace:
+        return cls(rows, payload, requests, (rows, payload, requests))
 
     def slowed(self) -> Pace:
         """Half of everything."""
@@ -150,8 +150,8 @@ Part = Sequence[Item]
 
 
 class _Answer(NamedTuple):
-    """The answer to one request: items to send again, with the reason; refused items, with the reason; and the newer
-    writer.
+    """The answer to one request: items to send again, with the reason; refused items, with the reason; and those that
+    met something newer.
     """
 
     part: Part
@@ -159,7 +159,16 @@ class _Answer(NamedTuple):
     trouble: str = ""
     large: str = ""
     refused: Sequence[tuple[Item, str]] = ()
-    newer: str = ""
+    met: Sequence[tuple[Item, str]] = ()
+
+
+class Sent(NamedTuple):
+    """What of the items is not in: those that the server refuses, and those that met another version than they name,
+    both with the server's reasons.
+    """
+
+    refused: list[tuple[Item, str]]
+    met: list[tuple[Item, str]]
 
 
 @dataclass
@@ -179,9 +188,16 @@ class Bulk:
         """Returns when all of them are in, but for those that the server refuses, with its reasons. Raises `Fenced`
         when a newer epoch has been at one of them, `Transient` when the server has been away for too long.
         """
+        sent = self.put(items)
+        for _, reason in sent.met:
+            raise Fenced(reason)
+        return sent.refused
+
+    def put(self, items: Iterable[Item]) -> Sent:
+        """The same, of items that may meet another version than they name."""
         fresh, waiting = iter(items), deque[Part]()
         refused: list[tuple[Item, str]] = []
-        newer = ""
+        met: list[tuple[Item, str]] = []
         with ThreadPoolExecutor(self.pace.most[2], thread_name_prefix="instep-bulk") as pool:
             running: set[Future[_Answer]] = set()
             held: list[Item] = []
@@ -197,11 +213,9 @@ class Bulk:
                 for each in done:
                     answer = each.result()
                     refused += answer.refused
-                    newer = newer or answer.newer
+                    met += answer.met
                     waiting.extend(self._weighed(answer, refused))
-        if newer:
-            raise Fenced(newer)
-        return refused
+        return Sent(refused, met)
 
     def _next(self, fresh: Iterator[Item], held: list[Item]) -> Part:
         """Take as many items as one request may hold now; one that is too large by itself goes alone. `held` is what
@@ -274,7 +288,8 @@ def _understood(part: Part, answer: dict[str, Any]) -> _Answer:
         return _Answer(part, again=part, trouble="its answer does not say what became of all rows")
     again: list[Item] = []
     refused: list[tuple[Item, str]] = []
-    trouble = newer = ""
+    met: list[tuple[Item, str]] = []
+    trouble = ""
     for item, each in zip(part, said, strict=True):
         result = each.get(item.action) or {}
         status, error = result.get("status", 0), result.get("error") or {}
@@ -285,10 +300,10 @@ def _understood(part: Part, answer: dict[str, Any]) -> _Answer:
         elif status in _DONE or (status == _NOT_FOUND and item.action == "delete" and not error):
             continue
         elif status == _NEWER:
-            newer = reason
+            met.append((item, reason))
         elif status == _TOO_MANY or status >= _SERVER_ERROR:
             again.append(item)
             trouble = trouble or f"it answered {status}: {reason}"
         else:
             refused.append((item, reason))
-    return _Answer(part, again, trouble, "", refused, newer)
+    return _Answer(part, again, trouble, "", refused, met)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from instep.errors import Away, InstepError, Transient, UserError
@@ -185,8 +185,19 @@ _REMOVED = 1_000
 #: How long the server keeps a point in time for the next page.
 _KEEP = "10m"
 
+#: An answer is of all shards, or none.
+_WHOLE: Final[Mapping[str, str]] = {"allow_partial_search_results": "false"}
+
 #: Of several copies of an index all questions go to the same one: what one answer showed no later one lacks.
 _ONE_COPY: Final[Mapping[str, str]] = {"preference": "instep"}
+
+
+class Found(NamedTuple):
+    """A document as it was last written, and which write that was."""
+
+    source: Mapping[str, Any]
+    seq_no: int
+    primary_term: int
 
 
 @dataclass(frozen=True)
@@ -230,8 +241,11 @@ class Indexes:
         self.connection.ask("PUT", path(index, "_mapping"), {"properties": dict(properties)})
 
     def drop(self, name: str) -> None:
+        self.drop_index(coded(name))
+
+    def drop_index(self, index: str) -> None:
         with contextlib.suppress(Missing):
-            self.connection.ask("DELETE", path(coded(name)))
+            self.connection.ask("DELETE", path(index))
 
     def refresh(self, index: str) -> None:
         """Searches from now on find all writes confirmed until now."""
@@ -264,14 +278,30 @@ class Indexes:
         except Missing:
             return []
 
+    def aliases(self, pattern: str) -> list[tuple[str, str]]:
+        """Indexes (as the server calls them) and their aliases of such names."""
+        try:
+            found = self.connection.ask("GET", path("_alias", pattern))
+        except Missing:
+            return []
+        return [(index, alias) for index, each in found.items() for alias in each["aliases"]]
+
     def point(self, alias: str, name: str | None) -> None:
         """Let readers find an index by this name, in one step; None: no longer any."""
-        wanted = [] if name is None else [coded(name)]
-        there = self.behind(alias)
-        if there == wanted:
+        self.point_all({alias: name})
+
+    def point_all(self, aliases: Mapping[str, str | None], query: Mapping[str, Any] | None = None) -> None:
+        """The same of several names, all in one step. `query`: of which documents only."""
+        actions: list[Any] = []
+        for alias, name in aliases.items():
+            wanted = [] if name is None else [coded(name)]
+            there = self.behind(alias)
+            if there != wanted:
+                actions += [{"remove": {"index": each, "alias": alias}} for each in there]
+                filtered = {"filter": dict(query)} if query else {}
+                actions += [{"add": {"index": each, "alias": alias, **filtered}} for each in wanted]
+        if not actions:
             return
-        actions: list[Any] = [{"remove": {"index": each, "alias": alias}} for each in there]
-        actions += [{"add": {"index": each, "alias": alias}} for each in wanted]
         # Another process may just have removed it; what is there is looked at again.
         with contextlib.suppress(Missing):
             self.connection.ask("POST", "/_aliases", {"actions": actions})
@@ -305,9 +335,21 @@ class Indexes:
             return {}
         return {each["_id"]: each["_source"] for each in found["docs"] if each.get("found")}
 
+    def look(self, index: str, ids: Sequence[str], fields: Sequence[str]) -> dict[str, Found]:
+        """Read documents as they were last written, by id, with which write that was."""
+        body = {"ids": list(ids)}
+        answer = self.connection.ask("POST", path(index, "_mget"), body, params={"_source": ",".join(fields)})
+        found: dict[str, Found] = {}
+        for each in answer["docs"]:
+            if "error" in each:
+                raise Transient(f"{self.shown}: {index!r} was not read: {each['error'].get('reason')}")
+            if each.get("found"):
+                found[each["_id"]] = Found(each["_source"], each["_seq_no"], each["_primary_term"])
+        return found
+
     def search(self, index: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Hits; none where there is no such index. Raises `Transient` unless all shards have answered."""
-        params = {"ignore_unavailable": "true", "allow_partial_search_results": "false", **_ONE_COPY}
+        params = {"ignore_unavailable": "true", **_WHOLE, **_ONE_COPY}
         answer = self.connection.ask("POST", path(index, "_search"), body, params=params)
         return list(answer["hits"]["hits"])
 
@@ -334,8 +376,29 @@ class Indexes:
             with contextlib.suppress(Missing, Transient):
                 self.connection.ask("DELETE", *self.dialect.closing(moment["id"]))
 
-    def count(self, name: str) -> int:
-        return int(self.connection.ask("GET", path(coded(name), "_count"))["count"])
+    def scroll(self, index: str, body: Mapping[str, Any], size: int) -> Iterator[list[Mapping[str, Any]]]:
+        """Read all hits as of now, in any order."""
+        asked = {**body, "size": size, "sort": ["_doc"]}
+        found = self.connection.ask("POST", path(index, "_search"), asked, params={"scroll": _KEEP, **_WHOLE})
+        try:
+            while hits := found["hits"]["hits"]:
+                yield hits
+                # Asked once: the next page is not the same for a second try.
+                try:
+                    found = self.connection.once(
+                        "POST", "/_search/scroll", {"scroll": _KEEP, "scroll_id": found["_scroll_id"]}
+                    )
+                except Unavailable as error:
+                    raise Transient(f"{self.shown}: {error}") from None
+                if found["_shards"]["failed"]:
+                    raise Transient(f"{self.shown}: not all shards of {index!r} have answered")
+        finally:
+            with contextlib.suppress(UserError, Transient):
+                self.connection.ask("DELETE", "/_search/scroll", {"scroll_id": found["_scroll_id"]})
+
+    def count(self, name: str, query: Mapping[str, Any] | None = None) -> int:
+        body = {"query": dict(query)} if query else None
+        return int(self.connection.ask("GET", path(coded(name), "_count"), body)["count"])
 
     def delete(self, index: str, query: Mapping[str, Any]) -> None:
         """Delete the hits of a query."""

@@ -97,7 +97,7 @@ def spoken(version: Mapping[str, Any]) -> Dialect | None:
 
 #: While it is built, an index is refreshed when Instep says so and has no replicas; afterwards OpenSearch's own
 #: interval holds, and one replica where there is a second node.
-_BUILDING: Final[Mapping[str, Any]] = {"refresh_interval": "-1", "number_of_replicas": 0}
+BUILDING: Final[Mapping[str, Any]] = {"refresh_interval": "-1", "number_of_replicas": 0}
 SERVING: Final[Mapping[str, Any]] = {"refresh_interval": None, "auto_expand_replicas": "0-1"}
 
 #: That a row was deleted is remembered so long, for writers of the past who would write it again.
@@ -168,7 +168,7 @@ def properties(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColu
 
 
 def chunks_index(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColumn] = ()) -> dict[str, Any]:
-    settings = {**_BUILDING, **dialect.settings, "gc_deletes": _GRACE}
+    settings = {**BUILDING, **dialect.settings, "gc_deletes": _GRACE}
     return {
         "settings": {"index": settings, "analysis": _ANALYSIS},
         "mappings": {"dynamic": "strict", "properties": properties(dialect, dimensions, columns)},
@@ -177,7 +177,7 @@ def chunks_index(dialect: Dialect, dimensions: int, columns: Sequence[DocumentCo
 
 def is_building(settings: Mapping[str, Any]) -> bool:
     """Whether an index is being built, by its flat settings (`index.…`)."""
-    return bool(settings.get("index.refresh_interval") == _BUILDING["refresh_interval"])
+    return bool(settings.get("index.refresh_interval") == BUILDING["refresh_interval"])
 
 
 def drifted(
@@ -197,7 +197,7 @@ def drifted(
 
 
 #: What the journals of earlier versions do not have.
-OWNED: Final[Mapping[str, Any]] = {"owner": _KEPT}
+LATER: Final[Mapping[str, Any]] = {"owner": _KEPT, "scope": _FOUND}
 
 #: The journals of all indexes and aliases; see `log`. `marks` and `outcome` are only read.
 STATE_INDEX: Final[Mapping[str, Any]] = {
@@ -214,7 +214,7 @@ STATE_INDEX: Final[Mapping[str, Any]] = {
             "entry": _KEPT,
             "attempt": _KEPT,
             "physical": _KEPT,
-            **OWNED,
+            **LATER,
             "marks": {"type": "object", "enabled": False},
             "outcome": {"type": "binary"},
         },

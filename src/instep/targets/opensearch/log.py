@@ -16,7 +16,7 @@ from instep.errors import UserError
 from instep.targets import journal
 from instep.targets.journal import Entry, now
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX
+from instep.targets.opensearch.layout import LATER, STATE, STATE_INDEX
 from instep.targets.request_limits import portions
 
 #: Slices in one question, and entries in one answer.
@@ -26,18 +26,33 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Log(journal.Log):
-    """See `instep.targets.journal.Log`."""
+    """See `instep.targets.journal.Log`. `scope`: the partition whose epochs count, where several share the log."""
 
     indexes: Indexes
     name: str
+    scope: str | None = None
 
     @property
     def shown(self) -> str:
         return self.indexes.shown
 
     def head(self) -> Entry | None:
+        return self._last()
+
+    def own(self, head: Entry | None) -> Entry | None:
+        return head if self.scope is None else self._last(*self._own)
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return {} if self.scope is None else {"scope": self.scope}
+
+    @property
+    def _own(self) -> list[Mapping[str, Any]]:
+        return [{"term": dict(self.tags)}] if self.tags else []
+
+    def _last(self, *more: Mapping[str, Any]) -> Entry | None:
         self.indexes.refresh(STATE)
-        body = {"query": self._having({"range": {"seq": {"gte": 0}}}), "sort": [{"seq": "desc"}], "size": 1}
+        body = {"query": self._having({"range": {"seq": {"gte": 0}}}, *more), "sort": [{"seq": "desc"}], "size": 1}
         found = self.indexes.search(STATE, body)
         return found[0]["_source"] if found else None
 
@@ -45,7 +60,7 @@ class Log(journal.Log):
         """An answer may be lost, and the entry in: its token tells whose it is."""
         token = uuid.uuid4().hex
         id = self._id(f"{seq:d}")
-        entry = {"log": self.name, "seq": seq, "token": token, "at": now(), **said}
+        entry = {"log": self.name, "seq": seq, "token": token, "at": now(), **self.tags, **said}
         if seq == 0:
             # The index for logs is made first: OpenSearch would make one by itself, of another form.
             self.indexes.create(STATE, STATE_INDEX)
@@ -57,10 +72,10 @@ class Log(journal.Log):
         try:
             return self.indexes.add(STATE, id, entry)
         except UserError as error:
-            # An index that was made before owners were recorded in it.
-            if "owner" not in entry or "strict_dynamic_mapping" not in str(error):
+            # An index that was made before owners and partitions were recorded in it.
+            if not LATER.keys() & entry.keys() or "strict_dynamic_mapping" not in str(error):
                 raise
-        self.indexes.widen(STATE, OWNED)
+        self.indexes.widen(STATE, LATER)
         return self.indexes.add(STATE, id, entry)
 
     def settle(self) -> None:
@@ -68,7 +83,7 @@ class Log(journal.Log):
 
     def entry(self, seq: int) -> Entry | None:
         id = self._id(f"{seq:d}")
-        return self.indexes.get(STATE, [id], ["epoch", "entry"]).get(id)
+        return self.indexes.get(STATE, [id], ["epoch", "entry", "scope"]).get(id)
 
     def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
         self.indexes.refresh(STATE)
@@ -98,9 +113,8 @@ class Log(journal.Log):
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         before = now() - int(keep_seconds * 1000)
-        self.indexes.delete(
-            STATE, self._having({"range": {"epoch": {"lt": epoch}}}, {"range": {"at": {"lte": before}}})
-        )
+        old = [{"range": {"epoch": {"lt": epoch}}}, {"range": {"at": {"lte": before}}}]
+        self.indexes.delete(STATE, self._having(*old, *self._own))
 
     def drop(self) -> None:
         self.indexes.refresh(STATE)

@@ -65,7 +65,7 @@ class PostgresTableWriter:
         definitions = {each.kind: _definition(each) for each in self.index.specs}
         # Rows that moved are told by their task.
         outputs = {moved: Output(self.place, self.index, self.base, definitions) for moved in (False, True)}
-        for kind, rows, moved in changes:
+        for kind, rows, moved, _ in changes:
             output, spec = outputs[moved], spec_of(self.index.specs, kind)
             if rows.num_rows:
                 fitting = checked_rows(spec, schemas[kind], rows)

@@ -13,7 +13,7 @@ from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.errors import UserError
 from instep.targets import journal as shared
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
-from instep.targets.logged_target import LoggedTarget
+from instep.targets.logged_target import LoggedDocuments
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.qdrant import searching
 from instep.targets.qdrant.collections import VERSION, Collections, FieldIndex
@@ -41,7 +41,7 @@ _KINDS: Final[Mapping[DocumentColumnType, FieldIndex]] = {
 
 
 @dataclass(frozen=True)
-class QdrantTarget(LoggedTarget):
+class QdrantTarget(LoggedDocuments):
     """Collections of Qdrant at `uri`: a server (`https://host:6333`, with its key), or a folder of this process."""
 
     uri: str

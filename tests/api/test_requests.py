@@ -66,11 +66,11 @@ def test_an_index_becomes_empty_only_with_allow_empty_in_the_request(
     assert instep.status()[0].documents == 0
 
 
-def test_its_batch_size_is_the_rows_of_a_slice(client: httpx.Client, instep: Instep, folder: Path) -> None:
+def test_it_may_say_the_rows_of_a_slice(client: httpx.Client, instep: Instep, folder: Path) -> None:
     """All of these documents are one slice of each bucket otherwise."""
     (folder / "instep.yaml").write_text((folder / "instep.yaml").read_text() + "    buckets: 1\n")
     write(folder, 4, rows=90)
-    ask(client, batchSize=100, payLoadSize="2MB")
+    ask(client, sliceRows=100, payLoadSize="2MB")
     work(type(instep)(load_again(folder)))
     job = newest(client)
     assert job["configuration"]["settings"] == {"Document@global": {"slice_rows": 100, "payload_bytes": 2 << 20}}

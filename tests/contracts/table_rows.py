@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -183,6 +183,10 @@ class OnTables:
     """A part of the contract; see `tests.contracts.table_target.TableTargetContract`."""
 
     physical = "Node__1"
+
+    #: Whether staged rows are apart until they are committed; else readers may find them before, and though the commit
+    #: was refused.
+    apart: ClassVar[bool] = True
 
     @pytest.fixture
     def index(self, target: TableTarget) -> str:

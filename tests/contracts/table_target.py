@@ -319,4 +319,4 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
     def test_staged_rows_without_a_commit_are_not_read(self, target: TableTarget, index: str) -> None:
         staged(target, index, target.fence(index, 1), Node(1, "one", 1))
         target.maintain(index, full=True)
-        assert nodes(target, index) == {}
+        assert nodes(target, index) == ({} if self.apart else {1: "one"})

@@ -35,7 +35,11 @@ def list_jobs(instep: ProjectInstep, state: States = None, after: After = None, 
 def ask_for_job(instep: ProjectInstep, worker: ServerWorker, request: JobRequest) -> Asked:
     """Ask for entities as they are now in their sources. A worker makes and does the job."""
     settings = JobSettings(
-        request.batchSize, request.payLoadSize, request.maxConcurrentRequests, allow_empty=request.allowEmpty
+        request.sliceRows,
+        request.payLoadSize,
+        request.maxConcurrentRequests,
+        request.batchSize,
+        allow_empty=request.allowEmpty,
     )
     found = instep.ask(request.entities, rebuild=request.recreateIndex, settings=settings, by=BY)
     return asked(instep, found, None if request.useDistributedIndexing else worker, threads=request.consumerThreads)

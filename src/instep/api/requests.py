@@ -14,7 +14,7 @@ from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 from instep.domain.planning import SLICE_ROWS_MAX
 from instep.domain.refs import GLOBAL, PartitionRef
-from instep.domain.settings import LARGEST_PAYLOAD, LEAST_PAYLOAD, LEAST_SLICE_ROWS, MOST_REQUESTS
+from instep.domain.settings import LARGEST_PAYLOAD, LEAST_PAYLOAD, LEAST_SLICE_ROWS, MOST_BATCH_ROWS, MOST_REQUESTS
 from instep.entities.partitions import all_upstream_refs
 from instep.requests import job_requests
 
@@ -63,6 +63,10 @@ class JobRequest(Body):
         bool, Field(description="What was indexed may become empty, because its source is.")
     ] = False
     batchSize: Annotated[  # noqa: N815 - the seed's name
+        Annotated[int, Field(ge=1, le=MOST_BATCH_ROWS), WHOLE] | None,
+        Field(description="Rows of one bulk request to OpenSearch at most."),
+    ] = None
+    sliceRows: Annotated[  # noqa: N815 - as the others are named
         Annotated[int, Field(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX), WHOLE] | None,
         Field(description="Rows of a slice of this job."),
     ] = None

@@ -14,17 +14,20 @@ from instep.domain.planning import SLICE_ROWS_MAX
 LEAST_SLICE_ROWS = 100
 LEAST_PAYLOAD, LARGEST_PAYLOAD = 100_000, 100 << 20
 MOST_REQUESTS = 100
+MOST_BATCH_ROWS = 50_000
 
 
 class JobSettings(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Settings of a job; None: as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `requests`: of one
-    bulk request, and how many of one task may be in flight, at a target that takes such. `retry_failures`: what has
-    failed is tried again, changed or not. `allow_empty`: what was indexed may become empty, because its source is.
+    """Settings of a job; None: as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `batch_rows`: of
+    one bulk request at most, `requests`: how many of one task may be in flight, at a target that takes such.
+    `retry_failures`: what has failed is tried again, changed or not. `allow_empty`: what was indexed may become empty,
+    because its source is.
     """
 
     slice_rows: Annotated[int, Meta(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX)] | None = None
     payload_bytes: Annotated[int, Meta(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD)] | None = None
     requests: Annotated[int, Meta(ge=1, le=MOST_REQUESTS)] | None = None
+    batch_rows: Annotated[int, Meta(ge=1, le=MOST_BATCH_ROWS)] | None = None
     retry_failures: bool = False
     allow_empty: bool = False
 
@@ -48,8 +51,9 @@ def together(settings: Iterable[JobSettings | None]) -> JobSettings:
         first("slice_rows"),
         first("payload_bytes"),
         first("requests"),
-        any(each.retry_failures for each in found),
-        any(each.allow_empty for each in found),
+        first("batch_rows"),
+        retry_failures=any(each.retry_failures for each in found),
+        allow_empty=any(each.allow_empty for each in found),
     )
 
 

@@ -220,7 +220,7 @@ class EntitySetup(ABC):
         """The same setup with a target that keeps these limits, if it accepts any."""
         if not isinstance(self.target, Bounded):
             return self
-        return replace(self, target=self.target.bounded(settings.payload_bytes, settings.requests))
+        return replace(self, target=self.target.bounded(settings.payload_bytes, settings.requests, settings.batch_rows))
 
     @abstractmethod
     def create(self, physical: str) -> None:

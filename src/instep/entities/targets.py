@@ -58,6 +58,17 @@ def table_target(project: Project, name: str) -> TableTarget:
         from instep.targets.clickhouse import ClickHouseTarget as ClickHouse
 
         return ClickHouse(declared.uri, staging=declared.staging or "")
+    if isinstance(declared, OpenSearchTarget):
+        from instep.targets.opensearch.tables import OpenSearchTables
+
+        return OpenSearchTables(
+            declared.uri,
+            declared.user,
+            _clear(declared.password),
+            _clear(declared.api_key),
+            declared.max_payload_bytes,
+            declared.max_requests,
+        )
     assert isinstance(declared, PostgresTarget), "others take no tables, which the project has been checked for"
     from instep.targets.postgres.target import PostgresTarget as Postgres
 

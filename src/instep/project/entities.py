@@ -165,6 +165,9 @@ def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Ent
         if found not in fitting:
             message = f"{_takers(entity)}, and this one is of the type {targets[found].type}"
             raise problem("target", message, path=path, allowed=fitting)
+        if isinstance(entity, TableEntity) and entity.mapping and targets[found].type != "opensearch":
+            message = f"is for a target of the type opensearch, and {found} is of the type {targets[found].type}"
+            raise problem("mapping", message, path=(name, "mapping"))
     return entity
 
 

@@ -124,6 +124,18 @@ class Edge(Model):
         return self
 
 
+class IndexMapping(Model):
+    """What an index of OpenSearch or Elasticsearch is made with, over what Instep makes by itself."""
+
+    properties: dict[str, dict[str, Any]] = Field(default={})
+    """Fields by column, such as `title: {type: text, analyzer: german}`. One that names another type is taken as it
+    is; else what it names comes over Instep's own."""
+    analysis: dict[str, Any] = Field(default={})
+    """Analysers, filters and tokenizers that fields name."""
+    settings: dict[str, Any] = Field(default={})
+    """Settings of the index, such as `number_of_shards: 3`."""
+
+
 class Changes(Model):
     """The source of changes, in place of the watermark."""
 
@@ -168,6 +180,8 @@ class TableEntity(EntityBase):
     """
     edges: tuple[Edge, ...] = ()
     """Relations that a row has; without a node the table is a join table."""
+    mapping: IndexMapping | None = None
+    """Fields, analysers and settings of the index; for targets of the type `opensearch`."""
     deletes: Deletes = Deletes()
     """The number of rows that a rebuild may lose unasked."""
 

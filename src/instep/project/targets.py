@@ -138,7 +138,7 @@ class OpenSearchTarget(Variant):
     """Indexes of an OpenSearch server, with its plugin k-NN, or of an Elasticsearch server."""
 
     type: Literal["opensearch"] = "opensearch"
-    """`opensearch`: for documents."""
+    """`opensearch`: for documents and tables."""
     uri: Text = Field(repr=False)
     """Server: `https://host:9200` (or `http`), without user and password."""
     user: Text | None = None
@@ -172,7 +172,7 @@ DeclaredTarget: TypeAlias = Annotated[
 
 #: What takes documents, and what takes tables, by its `type`.
 DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus", "opensearch")
-TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres")
+TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres", "opensearch")
 
 
 def in_process(target: Target) -> bool:

@@ -277,8 +277,10 @@ class IndexTarget(Ownable, Protocol):
 class Bounded(Protocol):
     """A target that is written by requests whose size and number have bounds."""
 
-    def bounded(self, payload_bytes: int | None, requests: int | None) -> Self:
-        """The same with other bounds: bytes of one request, and requests of one task in flight. None: as it is."""
+    def bounded(self, payload_bytes: int | None, requests: int | None, rows: int | None) -> Self:
+        """The same with other bounds: bytes and rows of one request, and requests of one task in flight. None: as it
+        is.
+        """
 
 
 class DocumentTarget(IndexTarget, Protocol):

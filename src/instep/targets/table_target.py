@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType
 from instep.domain.graph import GraphTable
@@ -231,6 +231,17 @@ class TableTarget(IndexTarget, Protocol):
         """Delete rows (for good) of the namespaces below `prefix`, such as `42/9970/`. Raises `Fenced` if a newer epoch
         was seen.
         """
+
+
+@runtime_checkable
+class Mappable(Protocol):
+    """A target whose fields a project may declare."""
+
+    def mapped(self, declared: Mapping[str, Any], place: str | None) -> Self:
+        """The same target for an entity that declares this, at this place of the project."""
+
+    def try_out(self, specs: Sequence[TableSpec]) -> None:
+        """Have the server judge what is declared. Raises `UserError` with its reason."""
 
 
 def checked_specs(specs: Sequence[TableSpec]) -> tuple[TableSpec, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -21,7 +22,8 @@ def target(opensearch: str) -> Iterator[OpenSearchTables]:
 
 
 class OnOpenSearch:
-    pass
+    #: Tasks write by themselves.
+    apart: ClassVar[bool] = False
 
 
 @pytest.mark.proof

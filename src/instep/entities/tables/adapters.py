@@ -38,6 +38,7 @@ class Slicing:
 class TableAdapters(EntitySetup):
     """`columns` and `tables` read the sources' schema, once. `lag` is the safety lag in milliseconds.
     `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
+    `mapping`: whether fields of the target are declared.
     """
 
     target: TableTarget
@@ -52,6 +53,7 @@ class TableAdapters(EntitySetup):
     tables: Callable[[], tuple[GraphTable, ...]]
     queue: EntityQueue | None = None
     declared: tuple[Scope, ...] = ()
+    mapping: bool = False
 
     @property
     def in_place(self) -> bool:

@@ -26,6 +26,7 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.values import id_of
 from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
+from instep.targets.table_target import Mappable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,13 @@ class TableSetup(TableAdapters):
         return changes.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        return {"source": self._check_source, "tables": self._check_tables}
+        found = {"source": self._check_source, "tables": self._check_tables}
+        return {**found, "mapping": self._check_mapping} if self.mapping else found
+
+    def _check_mapping(self) -> str:
+        assert isinstance(self.target, Mappable), "others take no mapping, which the project has been checked for"
+        self.target.try_out(self.specs)
+        return f"{self.target_name} takes it"
 
     def _check_source(self) -> str:
         found = f"{amount(len(self.columns()), 'column')} in {self.source_text}"

@@ -19,12 +19,13 @@ from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError
 from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerprint, revision_of
 from instep.project import Project
+from instep.project.load import declared_at
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
 from instep.sources.urls import is_url
-from instep.targets.table_target import TableTarget
+from instep.targets.table_target import Mappable, TableTarget
 
 #: Types that a flag may be stored as.
 _FLAGS = (TypeName.BOOL, TypeName.INT32, TypeName.INT64)
@@ -106,12 +107,17 @@ class TableEntities:
     def setup(self, name: str, scope: Scope, catalog: Catalog) -> TableSetup:
         """One entity in one scope. Makes no query to a source."""
         entity, source = catalog.entities[name], catalog.sources[name]
+        target = self.target(self.project.target_of(name)).within(scope.path)
+        if entity.mapping and isinstance(target, Mappable):
+            place = declared_at(self.project, "entities", name, "mapping")
+            target = target.mapped(entity.mapping.model_dump(mode="json", exclude_defaults=True), place)
         return TableSetup(
             ref=PartitionRef(name, scope),
             source=source,
             source_text=source.text,
             local_sources=self.project.local_sources(name),
-            target=self.target(self.project.target_of(name)).within(scope.path),
+            target=target,
+            mapping=entity.mapping is not None,
             target_name=self.project.target_of(name),
             buckets=1,
             priority=entity.priority,
@@ -183,6 +189,8 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
     made = {part: digest(value) for part, value in parts.items()} | {TARGET: location}
     if entity.transform:
         made["transform"] = loaded_fingerprint(load_transform(entity.transform))
+    if entity.mapping:
+        made["mapping"] = digest(declared["mapping"])
     if entity.changes:
         made["changes"] = digest(entity.changes.queue)
     elif entity.watermark is None:

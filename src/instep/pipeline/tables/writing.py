@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -269,20 +269,28 @@ class _Task:
     def _written(self, rows: _Rows, values: Mapping[Column, Values]) -> Iterator[TableChange]:
         if not len(rows.places):
             return
-        self._recover(rows, values)
         deleted = self._deleted(values, len(rows.places))
-        self._tally.count("deleted", rows.places[deleted])
         version = self._versions(rows, values)
         left = np.zeros(len(rows.places), np.int64)
+        reasons: dict[int, str] = {}
         for table, schema in zip(self._writer.tables, self._schemas, strict=True):
             own = {column.name: values[Column(table.sources[column.name], column.type)] for column in table.columns}
             gone = deleted_rows(table, own, deleted)
             left += ~gone
             if staged := self._staged(schema, [*own.values(), version], gone):
-                yield TableChange(table.kind, staged)
-        self._tally.count("rows_written", rows.places, left)
+                # On a first run those to delete are not staged.
+                at = np.flatnonzero(~gone) if self._writer.first else np.arange(len(gone))
+                yield TableChange(table.kind, staged, refuse=partial(_note, reasons, at))
+        good = np.ones(len(rows.places), bool)
+        if reasons:
+            bad = sorted(reasons)
+            self._tally.fail(self._failures(rows, values, bad, reasons))
+            good[bad] = False
+        self._recover(rows, values, good)
+        self._tally.count("deleted", rows.places[deleted & good])
+        self._tally.count("rows_written", rows.places[good], left[good])
         if not self._writer.first:
-            self._tally.count("rows_deleted", rows.places, len(self._writer.tables) - left)
+            self._tally.count("rows_deleted", rows.places[good], len(self._writer.tables) - left[good])
 
     def _staged(self, schema: pa.Schema, columns: Sequence[Values], gone: Flags) -> pa.RecordBatch | None:
         """The rows of a table with their bookkeeping: those to delete too, if they may be there."""
@@ -295,12 +303,12 @@ class _Task:
         *own, version = columns
         return pa.RecordBatch.from_arrays([*own, *self._names(len(gone)), version, pa.array(gone)], schema=schema)
 
-    def _recover(self, rows: _Rows, values: Mapping[Column, Values]) -> None:
-        """Note which rows failed before."""
+    def _recover(self, rows: _Rows, values: Mapping[Column, Values], good: Flags) -> None:
+        """Note which of the good rows failed before."""
         if not self._writer.failing:
             return
         ids = row_ids([values[column] for column in self._keys])
-        found = np.flatnonzero(_true(pc.is_in(ids, pa.array(sorted(self._writer.failing)))))
+        found = np.flatnonzero(_true(pc.is_in(ids, pa.array(sorted(self._writer.failing)))) & good)
         for row in found.tolist():
             self._tally.remove(int(rows.places[row]), str(ids[row]))
 
@@ -321,6 +329,11 @@ class _Task:
             self._repeated = [pa.repeat(each, count) for each in (self._writer.ref, self._writer.instance)]
             self._longest = count
         return [each.slice(0, count) for each in self._repeated]
+
+
+def _note(reasons: dict[int, str], at: Numbers, row: int, reason: str) -> None:
+    """Take down why a row was refused; `at` are the places of the rows that were staged."""
+    reasons.setdefault(int(at[row]), reason)
 
 
 def deleted_rows(table: GraphTable, columns: Mapping[str, Values], deleted: Flags) -> Flags:

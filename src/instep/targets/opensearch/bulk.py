@@ -109,7 +109,7 @@ class Pace:
         """Half of everything."""
         return replace(
             self,
-            rows=max(_LEAST_ROWS, self.rows // 2),
+            rows=max(min(_LEAST_ROWS, self.rows), self.rows // 2),
             bytes=max(min(_LEAST_BYTES, self.bytes), self.bytes // 2),
             requests=max(1, self.requests // 2),
             quiet=0,

@@ -122,7 +122,8 @@ def _object(members: Mapping[str, Texts | str]) -> Texts:
     parts: list[Any] = []
     for number, (name, value) in enumerate(members.items()):
         parts += [f"{',' if number else ''}{json.dumps(name)}:", value]
-    return _joined(*parts, nulls="null")
+    joined: Texts = _joined(*parts, nulls="null")
+    return joined
 
 
 def _joined(*parts: Texts | str, nulls: str | None = None) -> Any:

@@ -68,7 +68,7 @@ class Rank(NamedTuple):
         """Against what is there. A row that was swept says nothing but that writers of the past are too late."""
         if there.swept:
             return self.ref != there.ref or self.base > there.base
-        return (self.version, self.live, self.base) > (there.version, there.live, there.base)
+        return (self.version, self.live, self.base) >= (there.version, there.live, there.base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class OpenSearchIndexes(LoggedTarget):
     def _pace(self) -> Pace:
         return Pace.fullest(self.max_payload_bytes, self.max_requests, self.max_rows)
 
-    def bounded(self, payload_bytes: int | None, requests: int | None, rows: int | None = None) -> Self:
+    def bounded(self, payload_bytes: int | None, requests: int | None, rows: int | None) -> Self:
         """Bytes in flight of one task have a bound too: with many requests, each of them holds less."""
         most = requests or self.max_requests
         share = max(_LEAST_SHARE, _MOST_IN_FLIGHT // most)

@@ -47,7 +47,7 @@ def test_targets_of_documents(target: dict[str, str]) -> None:
         (
             QDRANT,
             TABLE,
-            "tables need a target of the type lance, clickhouse or postgres, and this one is of the type q",
+            "tables need a target of the type lance, clickhouse, postgres or opensearch, and this one is of the type q",
         ),
         (MILVUS, TABLE, "and this one is of the type milvus"),
     ],

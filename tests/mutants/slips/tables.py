@@ -53,7 +53,7 @@ MUTANTS = [
     Mutant(
         "deleted rows are counted as written",
         "pipeline/tables/writing.py",
-        '        self._tally.count("deleted", rows.places[deleted])\n',
+        '        self._tally.count("deleted", rows.places[deleted & good])\n',
         "",
         _WRITING,
     ),

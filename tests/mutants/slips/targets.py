@@ -184,7 +184,7 @@ MUTANTS = [
     Mutant(
         "Qdrant: who was superseded changes points",
         "targets/journal.py",
-        'if head is None or head["epoch"] > epoch:',
+        "if head is None or self._newest(head) > epoch:",
         "if head is None:",
         _QDRANT,
     ),

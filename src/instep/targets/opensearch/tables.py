@@ -217,10 +217,11 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
             placing.take_out(gone(each["_id"], Found({}, each["_seq_no"], each["_primary_term"])) for each in hits)
 
     def _promotable(self, alias: str, physical: str | None, epoch: int) -> str:
+        owner = super()._promotable(alias, physical, epoch)
         serves = self.served(alias)
         if serves not in (None, physical) and (newest := self._journal(str(serves)).newest) > epoch:
             raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {newest} of what is served")
-        return super()._promotable(alias, physical, epoch)
+        return owner
 
     def _point(self, alias: str, physical: str | None) -> None:
         """Readers find the rows that are there, by the alias; edges by it with their kind behind it."""

@@ -125,7 +125,7 @@ class Edge(Model):
 
 
 class IndexMapping(Model):
-    """What an index of OpenSearch or Elasticsearch is made with, over what Instep makes by itself."""
+    """Parts of an index of OpenSearch or Elasticsearch, over those that Instep makes by itself."""
 
     properties: dict[str, dict[str, Any]] = Field(default={})
     """Fields by column, such as `title: {type: text, analyzer: german}`. One that names another type is taken as it

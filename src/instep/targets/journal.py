@@ -46,7 +46,7 @@ class Log(ABC):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What everything that is added says beside: of several partitions that share the log, which one it is of."""
+        """The part of all that is added that names its partition, of several that share the log."""
         return {}
 
     def own(self, head: Entry | None) -> Entry | None:

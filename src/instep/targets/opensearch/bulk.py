@@ -163,7 +163,7 @@ class _Answer(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What of the items is not in: those that the server refuses, and those that met another version than they name,
+    """The items that are not in: those that the server refuses, and those that met another version than they name,
     both with the server's reasons.
     """
 

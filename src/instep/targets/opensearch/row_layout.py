@@ -116,7 +116,7 @@ def fields(spec: TableSpec, declared: Declared) -> dict[str, dict[str, Any]]:
 
 
 def _field(column: Column, said: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is declared over a column: all of it when it names another type, else only what it names."""
+    """The field of a column. All of what is declared counts when it names another type, else what it names."""
     own = dict(_FIELDS[column.type.name])
     if said is None:
         return own
@@ -124,7 +124,7 @@ def _field(column: Column, said: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def is_json(field: Mapping[str, Any]) -> bool:
-    """Whether the text of a column is JSON that becomes an object of the document."""
+    """True if the text of a column is JSON that becomes an object of the document."""
     return field.get("type") in ("object", "nested", "flat_object", "flattened") or "properties" in field
 
 

@@ -196,7 +196,7 @@ _STORED: Mapping[str, str] = {own: name for name, own in {**_TEXTS, VERSION: tab
 
 
 def stored_names(columns: Sequence[str]) -> list[str]:
-    """What columns are called in a document."""
+    """The names of columns in a document."""
     return [DELETED if each == table_target.DELETED else _STORED.get(each, each) for each in columns]
 
 

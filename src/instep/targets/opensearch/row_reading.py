@@ -62,7 +62,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def _filters(spec: TableSpec, declared: Declared, where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the server can tell of it; the rest is compared afterwards."""
+    """The part that the server can tell; the rest is compared afterwards."""
     made = fields(spec, declared)
     found: list[dict[str, Any]] = []
     for name, value in where.items():

@@ -50,7 +50,7 @@ _MOVED = pa.schema(_COLUMNS)
 
 
 class Rank(NamedTuple):
-    """What decides between two rows of one key. `base`: what the index had when the row's wave began, which grows with
+    """The things that decide between two rows of one key. `base`: what the index had when the row's wave began, which grows with
     each epoch.
     """
 
@@ -134,7 +134,7 @@ class Placing:
         self._again(self._bulk.put(rows).met)
 
     def take_out(self, rows: Iterable[Item]) -> bool:
-        """Whether all of these, which name what they replace, are in: what came in between stays."""
+        """Put rows that name what they replace. True if all of them are in: what came in between stays."""
         return not self._bulk.put(rows).met
 
     def _again(self, met: Sequence[tuple[Item, str]]) -> list[tuple[Item, str]]:

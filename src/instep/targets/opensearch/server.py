@@ -1,4 +1,4 @@
-"""What targets of documents and of rows share: the connection to a server, aliases, and the bounds of requests."""
+"""Base of targets of documents and of rows: the connection to a server, aliases, and the bounds of requests."""
 
 from __future__ import annotations
 

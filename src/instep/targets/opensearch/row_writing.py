@@ -50,8 +50,8 @@ _MOVED = pa.schema(_COLUMNS)
 
 
 class Rank(NamedTuple):
-    """The things that decide between two rows of one key. `base`: what the index had when the row's wave began, which grows with
-    each epoch.
+    """The things that decide between two rows of one key. `base`: what the index had when the row's wave began, which
+    grows with each epoch.
     """
 
     ref: str

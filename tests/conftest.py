@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from functools import cache
@@ -39,6 +40,9 @@ def _use_memory() -> None:
 
 
 _use_memory()
+# What a shell starts in the background ignores Ctrl-C, and so would what it starts in turn: no test could send one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Programs that tests start would compile all that they import each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nothing becomes garbage as tests are collected.

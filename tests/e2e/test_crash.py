@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from instep.domain.jobs import JobState
+from instep.entities.documents.setup import DocumentSetup
 from instep.errors import UserError
 from instep.ledger.jobs import Jobs
+from instep.targets.lance import LanceTarget
 
 from . import corpus
 from .conftest import Location
@@ -157,6 +159,28 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Location) -> No
     assert result.job_id == status.job.id
     assert result.state is JobState.COMPLETED
     assert large.wrong() == ""
+
+
+def test_status_has_the_reason_why_the_job_was_not_resumed(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def refused(*_: object) -> None:
+        raise UserError("the embedder refuses the key")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceTarget, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(DocumentSetup, "rehearse", refused)
+        with pytest.raises(UserError, match="refuses the key"):
+            place.run()
+    (status,) = place.open().status()
+    assert status.job is not None
+    assert (status.job.state, status.job.error) == (JobState.STOPPED, "the embedder refuses the key")
+    assert place.run().state is JobState.COMPLETED
+    assert place.wrong() == ""
 
 
 def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(

@@ -257,6 +257,10 @@ class _Run:
             self._planner.setups[plan.ref].rehearse(plan.found, say)
         except InstepError as error:
             self.problems[plan.ref] = error
+            if plan.resumes is not None:
+                self._taken[plan.ref] = plan.resumes.id
+                with suppress(InstepError):
+                    self._context.ledger.jobs.explain_stop(plan.resumes.id, cleaned(str(error)))
         return plan.ref not in self.problems
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:

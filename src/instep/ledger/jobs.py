@@ -147,6 +147,11 @@ class Jobs(Store):
         """
         return request_stop(tx, job_id, reason)
 
+    @writes
+    def explain_stop(self, tx: Transaction, job_id: str, reason: str) -> None:
+        """Replace the reason of a STOPPED job by why it was not resumed. A reason that a person gave stays."""
+        _replace_reason(tx, job_id, reason, JobState.STOPPED)
+
     @reads
     def get(self, tx: Transaction, job_id: str) -> Job | None:
         """Read a job with its parts, and their counts and slices by one GROUP BY."""
@@ -198,16 +203,19 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
     if JobState.STOPPING in JOB_TRANSITIONS[state]:
         state = JobState.STOPPING
         job_transitions.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
-    elif state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason):
-        tx.connection.execute(
-            update(jobs)
-            .where(jobs.c.id == job_id, or_(jobs.c.error.is_(None), ~jobs.c.error.startswith(STOPPED_BY)))
-            .values(error=reason, updated_at=tx.now())
-        )
+    elif by_people(reason):
+        _replace_reason(tx, job_id, reason, JobState.STOPPING, JobState.STOPPED)
     if state is not JobState.STOPPING or in_work(tx, job_id):
         return state
     end(tx, job_id, JobState.STOPPED)
     return JobState.STOPPED
+
+
+def _replace_reason(tx: Transaction, job_id: str, reason: str | None, *states: JobState) -> None:
+    """In one of these states, unless a person has given the reason."""
+    others = or_(jobs.c.error.is_(None), ~jobs.c.error.startswith(STOPPED_BY))
+    here = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([state.value for state in states]), others)
+    tx.connection.execute(here.values(error=reason, updated_at=tx.now()))
 
 
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:

@@ -53,6 +53,20 @@ class Stopping(Fixtures):
         assert not job_of(ledger).stopped_by_people
         assert ledger.jobs.request_stop("job", "stopped by ann") is JobState.STOPPED
         assert (job_of(ledger).error, job_of(ledger).stopped_by_people) == ("stopped by ann", True)
+        ledger.jobs.explain_stop("job", "the embedder refuses")
+        assert job_of(ledger).error == "stopped by ann"
+
+    def test_a_newer_reason_of_a_stopped_job_replaces_the_older_one(self, ledger: Ledger, clock: VirtualClock) -> None:
+        running(ledger, plans(1))
+        ledger.jobs.explain_stop("job", "the embedder refuses")
+        assert (job_of(ledger).state, job_of(ledger).error) == (JobState.RUNNING, None)
+        assert ledger.jobs.leave("job", "ann", stop="its run was interrupted") is JobState.STOPPED
+        ended = job_of(ledger).finished_at
+        clock.advance(3)
+        ledger.jobs.explain_stop("job", "the embedder refuses")
+        stopped = job_of(ledger)
+        assert (stopped.state, stopped.error) == (JobState.STOPPED, "the embedder refuses")
+        assert (stopped.finished_at, stopped.updated_at) == (ended, START + 3)
 
     def test_leaving_a_stopping_job_keeps_its_reason(self, ledger: Ledger) -> None:
         running(ledger, plans(2))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from instep.domain.jobs import JOB_TRANSITIONS, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
+from instep.domain.jobs import JOB_TRANSITIONS, Claim, Job, JobPart, JobState, OpenPart, SlicePlan, by_people
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -118,6 +118,12 @@ def request_stop(tables: Tables, job_id: str, reason: str | None) -> JobState:
     job = tables.job(job_id)
     moves.request_stop(tables, job, reason)
     return job.state
+
+
+def explain_stop(tables: Tables, job_id: str, reason: str) -> None:
+    job = tables.jobs.get(job_id)
+    if job is not None and job.state is JobState.STOPPED and not by_people(job.error):
+        job.updated_at, job.error = tables.now(), reason
 
 
 def give_back(

@@ -130,6 +130,10 @@ class _Jobs(_Kept, Jobs):
         with self._lock:
             return jobs.request_stop(self._tables, job_id, _storable(reason))
 
+    def explain_stop(self, job_id: str, reason: str) -> None:
+        with self._lock:
+            jobs.explain_stop(self._tables, job_id, storable(reason))
+
     def get(self, job_id: str) -> Job | None:
         with self._lock:
             row = self._tables.jobs.get(job_id)

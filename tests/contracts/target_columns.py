@@ -6,11 +6,13 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from instep.arrow_values import column_type
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.errors import UserError
-from instep.targets.document_target import ChunkChanges, DocumentTarget, column_type
+from instep.targets.document_target import ChunkChanges, DocumentTarget, retold_schema
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
 
 #: A column of each type, in names that a server might have another use for.
@@ -68,6 +70,42 @@ class ColumnsContract(OnOneIndex):
             assert given == {f"d{number}": values for number, values in enumerate(VALUES)}
             target.maintain(index, full=True)
         assert self.content(target, index) == Content((f"d{n}", f"text {n}") for n in range(len(VALUES)))
+
+    def test_rows_that_are_told_anew_keep_their_vectors(self, target: DocumentTarget) -> None:
+        index = self.with_columns(target)
+        rows = rows_with(VALUES)
+        self.put_rows(target, rows)
+        target.maintain(index)
+        before = self.stored(target, rows)
+        anew = rows_with((VALUES[1], *VALUES[1:3], VALUES[0], *VALUES[4:]))
+        base = target.fence(index, 2)
+        writer = target.writer(index, base)
+        some = ["d0", "d3"]
+        there = writer.existing(some).sort_by("document_id")
+        retold = pa.Table.from_batches([anew]).filter(pc.is_in(anew["document_id"], pa.array(some)))
+        retold = retold.drop_columns("vector").append_column("locator", there["locator"]).cast(retold_schema(COLUMNS))
+        retold = retold.set_column(
+            retold.schema.get_field_index("chunk_hash"), retold_schema(COLUMNS).field("chunk_hash"), pa.array(["n"] * 2)
+        )
+        staged = [writer.stage(iter([ChunkChanges(rows.slice(0, 0), NOTHING, retold=retold)]))]
+        for _ in range(2):
+            target.commit(index, base=base, epoch=2, attempt="anew", staged=staged, marks=[])
+        after = self.stored(target, rows)
+        assert {name: row["vector"] for name, row in after.items()} == {
+            name: row["vector"] for name, row in before.items()
+        }
+        assert {name: row["text"] for name, row in after.items()} == {f"d{n}": f"text {n}" for n in range(len(VALUES))}
+        said = {name: tuple(row[each.name] for each in COLUMNS) for name, row in after.items()}
+        assert said == {"d0": VALUES[1], "d1": VALUES[1], "d2": VALUES[2], "d3": VALUES[0], "d4": VALUES[4]}
+        hashes = target.writer(index, target.fence(index, 3)).existing(["d0", "d1"]).sort_by("document_id")
+        assert hashes["chunk_hash"].to_pylist() == ["n", rows["chunk_hash"][1].as_py()]
+        target.maintain(index, full=True)
+        assert self.stored(target, rows) == after
+
+    def stored(self, target: DocumentTarget, rows: pa.RecordBatch) -> dict[str, dict[str, Any]]:
+        found = target.written(self.physical, list(map(str, rows["document_id"].to_pylist())), COLUMNS).to_pylist()
+        assert len(found) == rows.num_rows
+        return {each["document_id"]: each for each in found}
 
     def test_an_index_with_other_columns_is_refused(self, target: DocumentTarget) -> None:
         self.with_columns(target)

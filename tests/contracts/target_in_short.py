@@ -37,6 +37,8 @@ class ShortContract(OnOneIndex):
     test_travels_pickled = TargetContract.test_travels_pickled
     with_columns = ColumnsContract.with_columns
     put_rows = ColumnsContract.put_rows
+    stored = ColumnsContract.stored
+    test_rows_that_are_told_anew = ColumnsContract.test_rows_that_are_told_anew_keep_their_vectors
     test_values_of_columns_are_read_back = ColumnsContract.test_values_of_columns_are_read_back
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest
     test_typed_queries_are_data = SearchingContract.test_typed_queries_are_data

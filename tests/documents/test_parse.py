@@ -87,7 +87,7 @@ def test_markdown_has_a_title(text: str, title: str) -> None:
 
 def test_front_matter_is_not_part_of_the_text_but_a_rule_is() -> None:
     assert parsed(b"---\ntitle: x\n---\nbody", "a.md").text == "body"
-    assert parsed(b"+++\ntitle = 'x'\n+++\nbody", "a.md") == ("markdown", "x", "body")
+    assert parsed(b"+++\ntitle = 'x'\n+++\nbody", "a.md")[:3] == ("markdown", "x", "body")
     assert parsed(b"words\n\n---\n\nmore", "a.md").text == "words\n\n---\n\nmore"
 
 
@@ -124,7 +124,7 @@ def test_text_between_two_horizontal_rules_is_text(text: str) -> None:
     ],
 )
 def test_front_matter_is_a_mapping_of_yaml_or_toml(front: str, title: str) -> None:
-    assert parsed(f"{front}# Heading".encode(), "a.md") == ("markdown", title, "# Heading")
+    assert parsed(f"{front}# Heading".encode(), "a.md")[:3] == ("markdown", title, "# Heading")
 
 
 def test_a_title_has_only_characters_that_every_target_holds() -> None:
@@ -144,7 +144,7 @@ def test_html_loses_markup_scripts_and_styles_and_keeps_blocks_apart() -> None:
     page = b"""<!doctype html><title> The  page </title><style>p {color: red}</style>
       <body><h1>Head</h1><p>One <b>bold</b>
       word.</p><script>alert(1)</script><ul><li>a</li><li>b</li></ul>a &lt; b</body>"""
-    assert parsed(page, "a.html") == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
+    assert parsed(page, "a.html")[:3] == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
 
 
 def test_html_keeps_the_lines_of_preformatted_text() -> None:
@@ -167,7 +167,7 @@ def test_html_in_a_declared_encoding_is_read_in_it() -> None:
 
 
 def test_pdf_gives_text_and_title() -> None:
-    assert parsed(pdf("Hello PDF", "The title"), "a.pdf") == ("pdf", "The title", "Hello PDF")
+    assert parsed(pdf("Hello PDF", "The title"), "a.pdf")[:3] == ("pdf", "The title", "Hello PDF")
 
 
 def test_a_truncated_pdf_is_a_failure_wherever_it_ends() -> None:
@@ -193,7 +193,7 @@ def test_broken_empty_and_wrong_pdfs_are_failures() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_byte_order_mark_decides_the_encoding_and_is_dropped(encoding: str) -> None:
-    assert parsed("# Tïtle 漢".encode(encoding), "a.md") == ("markdown", "Tïtle 漢", "# Tïtle 漢")
+    assert parsed("# Tïtle 漢".encode(encoding), "a.md")[:3] == ("markdown", "Tïtle 漢", "# Tïtle 漢")
 
 
 def test_bytes_that_are_not_text_fail_with_their_position() -> None:

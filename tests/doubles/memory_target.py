@@ -154,6 +154,8 @@ class MemoryTarget(OwnedIndexes):
             index.refuse(epoch, marks, since=base)
             changes = [change for key in staged for change in self._store.staged[json.loads(key)["staged"]]]
             stale = [int(row["locator"]) for change in changes for row in change.stale.to_pylist()]
+            retold = [row for change in changes if change.retold is not None for row in change.retold.to_pylist()]
+            stale += [int(row["locator"]) for row in retold]
             if any(locator not in index.rows for locator in stale):
                 raise Conflict("rows moved since the base version")
             index.remember(epoch, marks)
@@ -161,7 +163,9 @@ class MemoryTarget(OwnedIndexes):
             for locator in stale:
                 index.removed[locator] = index.rows.pop(locator)
                 index.removed_at[locator] = index.version
-            for row in (row for change in changes for row in change.rows.to_pylist()):
+            rows = [row for change in changes for row in change.rows.to_pylist()]
+            rows += [{**row, "vector": index.removed[row.pop("locator")]["vector"]} for row in retold]
+            for row in rows:
                 index.rows[index.next_locator] = row
                 index.written_at[index.next_locator] = index.version
                 index.next_locator += 1

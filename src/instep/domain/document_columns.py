@@ -46,3 +46,33 @@ BUILT_IN: Final = (
     DocumentColumn("title", DocumentColumnType.STRING),
     MODIFIED,
 )
+
+
+class Origin(StrEnum):
+    """Where the values of a declared column come from."""
+
+    FRONT_MATTER = "front_matter"
+    PATH = "path"
+    FILE = "file"
+    SOURCE = "source"
+    TRANSFORM = "transform"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredColumn:
+    """A column with the origin of its values. `of` is what it is called there: the key of front matter, a regular
+    expression, the fact of a file, the field of a line, the column of a table. `lenient`: a wrong value is none.
+    """
+
+    column: DocumentColumn
+    origin: Origin
+    of: str
+    lenient: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+
+#: What can be said of a file: its size in bytes, when it was modified, and how its name ends, in lower case.
+FACTS: Final = ("size", "modified", "extension")

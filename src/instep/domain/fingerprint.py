@@ -12,6 +12,8 @@ NAMES: Final = "names"
 IN_PROJECT: Final = "project"
 #: The part that says where the target is: as text, without secrets.
 TARGET: Final = "target"
+#: Parts of declared columns begin with this word; their names follow.
+COLUMN: Final = "column"
 
 
 def digest(value: Any) -> str:
@@ -33,6 +35,8 @@ def change_text(part: str, now: Mapping[str, str], then: Mapping[str, str]) -> s
     """The meaning of a changed part, as text."""
     if part == TARGET:
         return f"target moved: from {then[part]} to {now[part]}"
+    if part.startswith(f"{COLUMN} ") and (part in now) != (part in then):
+        return f"{part} is {'new' if part in now else 'no longer declared'}"
     if part != NAMES:
         return f"{part} changed"
     by = "their path in the project" if part in now else "absolute paths"

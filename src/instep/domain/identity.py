@@ -97,6 +97,21 @@ def titled_content(title: bytes, text: bytes) -> bytes:
     return title + b"\0" + text
 
 
+def with_facts(hashed: str, facts: str) -> str:
+    """The hash of a document with what its source says beside title and text, if it says anything."""
+    return content_hash(f"{hashed}\0{facts}".encode()) if facts else hashed
+
+
+#: Characters of a chunk's hash that are of its title and text, where the rest is of its columns.
+OF_TEXT: Final = 32
+
+
+def chunk_hash(title: str | None, text: str | None, columns: str = "") -> str:
+    """The hash of all that is indexed of a chunk; the same as without columns where these say nothing."""
+    found = titled_hash(title, text)
+    return found[:OF_TEXT] + content_hash(columns.encode())[:OF_TEXT] if columns else found
+
+
 def chunk_id(document: str, index: int, chunker: str) -> str:
     """SHA-256 of `document_id | chunk_index | chunker fingerprint`."""
     return hashlib.sha256(f"{document}|{index}|{chunker}".encode()).hexdigest()

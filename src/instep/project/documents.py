@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.entity import EntityBase
 from instep.project.fields import Bytes, Columns, Model, Text, Variant, Whole, problem, typed
 from instep.project.sources import ClickHouseSource, DeclaredDocuments, SparkSource
@@ -126,6 +127,8 @@ class DocumentEntity(EntityBase):
     """The place of the documents."""
     document: RowDocument | None = None
     """The columns of a table that make a document of each row."""
+    columns: DeclaredColumns = Field(default_factory=dict)
+    """Columns by which searches are filtered: each a type, or a mapping."""
     chunk: Chunk = Chunk()
     """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
@@ -149,6 +152,11 @@ class DocumentEntity(EntityBase):
     def _rows_of_tables(self) -> Self:
         if self.document is not None and not isinstance(self.source, SparkSource | ClickHouseSource):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_there(self) -> Self:
+        check_columns(self)
         return self
 
     @property

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
 from instep.domain.texts import amount
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,22 @@ class Listing:
         return replace(self, problems=[*self.problems, *said])
 
 
+class Row(NamedTuple):
+    """A row of a table that is a document: `rows` have the declared columns in their types. `wrong` says why one of
+    its values is none of its type; `facts` is a text that tells its values from others.
+    """
+
+    rows: pa.RecordBatch
+    at: int
+    wrong: str
+    facts: str
+
+
 class Content(NamedTuple):
     """A document as read: bytes, and the size and version that belong to exactly these bytes.
 
     `text`: the bytes are text in UTF-8 already, whatever its URI ends in; `title` is its title, if the source says it.
+    `modified` is when it was, if that is known. `fields` are those of its line, or its row, if columns are declared.
     """
 
     data: bytes
@@ -59,6 +75,8 @@ class Content(NamedTuple):
     version: str
     title: str | None = None
     text: bool = False
+    modified: datetime | None = None
+    fields: Mapping[str, Any] | Row | None = None
 
     @property
     def hash(self) -> str:

@@ -78,6 +78,7 @@ class _Known(msgspec.Struct, frozen=True):
 _EVENT: Final = msgspec.json.Decoder(Event)
 _TEXT: Final = msgspec.json.Decoder(_Text)
 _KNOWN: Final = msgspec.json.Decoder(_Known)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def unmarked(line: bytes) -> bytes:
@@ -111,6 +112,12 @@ def text_of(line: bytes) -> tuple[str, str]:
     if found.text is None:
         raise ValueError("`text` is missing")
     return found.text, found.title or ""
+
+
+def fields_of(line: bytes, names: Sequence[str]) -> dict[str, Any]:
+    """Other fields of a line that puts a document, as far as it has them."""
+    said = _FIELDS.decode(line)
+    return {name: msgspec.json.decode(said[name]) for name in names if name in said}
 
 
 def whole(line: bytes) -> bool:
@@ -184,12 +191,13 @@ class _Place(NamedTuple):
 @dataclass(frozen=True)
 class FeedSource:
     """Implements `sources.document_source.DocumentSource`. `entity` goes into the URIs of documents that have an id
-    only; a line of more than `max_line` bytes is not read.
+    only; a line of more than `max_line` bytes is not read. `fields` are those that columns are made of.
     """
 
     entity: str
     places: tuple[FilesSource, ...]
     max_line: int
+    fields: tuple[str, ...] = ()
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Lines that name no document are problems. Each might have been the last of any document: so those that are
@@ -227,7 +235,8 @@ class FeedSource:
             text, title = text_of(line)
         except ValueError as error:
             raise Unreadable(f"{place.shown}: {error}") from None
-        return Content(text.encode(), place.length, event.version_in(line), title, text=True)
+        fields = fields_of(line, self.fields) if self.fields else None
+        return Content(text.encode(), place.length, event.version_in(line), title, text=True, fields=fields)
 
     def _read(self, place: _Place) -> bytes:
         for files in self.places:
@@ -377,10 +386,11 @@ def feed_source(
     *,
     max_line: int,
     project: str | None = None,
+    fields: Sequence[str] = (),
 ) -> FeedSource:
     """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs; relative ones in `project`."""
     places = tuple(FilesSource((root,), include, (), storage_options, project) for root, include in map(_place, paths))
-    return FeedSource(entity, places, max_line)
+    return FeedSource(entity, places, max_line, tuple(fields))
 
 
 def _place(path: str) -> tuple[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import IO
@@ -208,8 +209,16 @@ def read(path: bytes, *, max_bytes: int) -> Content:
             check_size(before.st_size, max_bytes)
             data = _read_all(descriptor, 0, before.st_size + 1)
             if len(data) == before.st_size and _same(before, os.fstat(descriptor)):
-                return Content(data, before.st_size, version(before))
+                return Content(data, before.st_size, version(before), modified=_modified(before))
     raise Unread("changes while it is being read")
+
+
+def _modified(status: os.stat_result) -> datetime | None:
+    """None for a moment that no calendar has."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=status.st_mtime_ns // 1_000)
+    except OverflowError:
+        return None
 
 
 def _grown_up(descriptor: int) -> os.stat_result:

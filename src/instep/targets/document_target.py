@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
-from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
+from instep.domain.document_columns import MODIFIED, DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.ownership import Ownable
@@ -23,25 +23,10 @@ if TYPE_CHECKING:
 SearchMode = Literal["text", "vector", "hybrid"]
 
 
-def column_type(kind: DocumentColumnType) -> pa.DataType:
-    """The type of a document's column in Arrow."""
-    import pyarrow as pa
-
-    types: dict[DocumentColumnType, pa.DataType] = {
-        DocumentColumnType.STRING: pa.string(),
-        DocumentColumnType.INT: pa.int64(),
-        DocumentColumnType.FLOAT: pa.float64(),
-        DocumentColumnType.BOOL: pa.bool_(),
-        DocumentColumnType.TIMESTAMP: pa.timestamp("us", "UTC"),
-        DocumentColumnType.DATE: pa.date32(),
-        DocumentColumnType.STRINGS: pa.list_(pa.string()),
-        DocumentColumnType.INTS: pa.list_(pa.int64()),
-    }
-    return types[kind]
-
-
 def column_fields(columns: Sequence[DocumentColumn]) -> list[pa.Field[Any]]:
     import pyarrow as pa
+
+    from instep.arrow_values import column_type
 
     return [pa.field(each.name, column_type(each.type)) for each in columns]
 
@@ -97,6 +82,16 @@ def demand_same_columns(physical: str, there: Sequence[str], columns: Sequence[D
         )
 
 
+def retold_schema(columns: Sequence[DocumentColumn]) -> pa.Schema:
+    """The schema of `ChunkChanges.retold`: rows without their vectors, and the locator of the row that each replaces
+    (see `existing_schema`).
+    """
+    import pyarrow as pa
+
+    rows = row_schema(1, columns)
+    return pa.schema([*(each for each in rows if each.name != "vector"), pa.field("locator", pa.uint64())])
+
+
 @cache
 def existing_schema() -> pa.Schema:
     """The schema of `ChunkWriter.existing`; `locator` is the target's own way to find the row again."""
@@ -143,12 +138,29 @@ class ChunkChanges(NamedTuple):
 
     `refuse` takes a document_id, and why the index did not take the document after all: told before the next changes
     are asked for, it is that document's failure. Nothing stale of it is removed.
+
+    `retold` are rows (of `retold_schema`) of which title, text and vector are there already, each in place of the
+    stored row of its locator.
     """
 
     rows: pa.RecordBatch
     stale: pa.Table
     removed: Sequence[str] = ()
     refuse: Callable[[str, str], None] = _unexpected_refusal
+    retold: pa.Table | None = None
+
+
+def with_vectors(retold: pa.Table, vectors: pa.Array[Any]) -> pa.RecordBatch:
+    """Rows of `retold_schema` as rows of `row_schema`, with the vectors that are stored of them."""
+    import pyarrow as pa
+
+    names = [name for name in retold.schema.names if name != "locator"]
+    place = names.index("text") + 1
+    columns: list[Any] = [retold[name].combine_chunks() for name in names]
+    fields = [retold.schema.field(name) for name in names]
+    columns.insert(place, vectors)
+    fields.insert(place, pa.field("vector", vectors.type, nullable=False))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 class ChunkWriter(Protocol):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
@@ -46,6 +47,7 @@ class DocumentAdapters(EntitySetup):
     guard: DeleteGuard
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
+    columns: Sequence[DocumentColumn] = ()
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     samples: int = SAMPLES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed, titled_hash
+from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.planning import cut_documents
@@ -18,6 +18,7 @@ from instep.entities.setup import Inspection
 from instep.errors import UserError
 
 if TYPE_CHECKING:
+    from instep.pipeline.documents.pipeline import DocumentProgram
     from instep.pipeline.engine.engine import WaveProgram
 
 #: A listed document, and its entry in the index.
@@ -147,13 +148,18 @@ def _otherwise_made(
     sampled: Sequence[_Pair],
 ) -> str | None:
     """The differences of newly read, chunked and embedded documents from the index, or None."""
+    import pyarrow as pa
+
+    from instep.pipeline.documents.columns import chunk_hashes
     from instep.pipeline.documents.rows import change_batch
 
     changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)
     entries = {entry.document_id: entry for _, entry in sampled}
     chunks: dict[str, list[dict[str, Any]]] = {id: [] for id in entries}
     for batch in program.read(iter([change_batch(WaveSlice("sample", 1, 0, 1, changes))])):
-        for row in batch.to_pylist():
+        hashed = chunk_hashes(pa.Table.from_batches([batch]), cast("DocumentProgram", program).columns)
+        for row, found in zip(batch.to_pylist(), hashed, strict=True):
+            row["chunk_hash"] = found
             if row["end_of_document"]:
                 if row["document_hash"] != entries[row["document_id"]].document_hash or row["failure_stage"]:
                     del chunks[row["document_id"]]
@@ -167,7 +173,7 @@ def _otherwise_made(
     firsts = [rows[len(rows) // 2] for rows in chunks.values() if rows]
     for row in itertools.chain.from_iterable(rows[:3] for rows in chunks.values()):
         stored = setup.target.row(physical, row["chunk_id"])
-        if stored is None or stored.chunk_hash != titled_hash(row["title"], row["text"]):
+        if stored is None or stored.chunk_hash != row["chunk_hash"]:
             return f"{row['source_uri']} is cut otherwise now (chunk sizes, or how it is parsed)"
         if stored.title != row["title"]:
             return f"{row['source_uri']} has another title now"

@@ -52,7 +52,7 @@ class DocumentSetup(DocumentAdapters):
         return index_name(self.alias, self.owner.id, instance)
 
     def create(self, physical: str) -> None:
-        self.target.create(physical, self.dimensions, self.buckets)
+        self.target.create(physical, self.dimensions, self.buckets, self.columns)
 
     def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, changes(claim.payload))

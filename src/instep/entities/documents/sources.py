@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from instep.domain.document_columns import Origin
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
@@ -11,6 +12,7 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
 from instep.project.addresses import is_relative
+from instep.project.columns import declared_columns
 from instep.sources import files
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
@@ -72,6 +74,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             declared.storage(),
             max_line=most,
             project=str(project.root),
+            fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
         )
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
 from instep.document_state.columns import FEW
+from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.fingerprint import TARGET
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
@@ -28,6 +29,7 @@ from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.project.columns import declared_columns
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
@@ -52,6 +54,7 @@ def document_setup(
     assert isinstance(entity, DocumentEntity), "asked for documents"
     source = document_source(project, name, spark)
     kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
+    columns = declared_columns(entity)
     chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
     limits = limits_of(entity)
     embeddings = str(project.state_dir / "embeddings")
@@ -60,7 +63,7 @@ def document_setup(
         return load_transform(entity.transform) if entity.transform else None
 
     def fingerprints() -> Mapping[str, str]:
-        made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform())
+        made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform(), columns=columns)
         return {**made, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
@@ -75,6 +78,7 @@ def document_setup(
             instance=part.instance,
             version=part.epoch,
             limits=limits,
+            columns=columns,
             cache=embeddings,
             transform=transform(),
         )
@@ -108,6 +112,7 @@ def document_setup(
         target=target,
         target_name=project.target_of(name),
         dimensions=entity.embed.dimensions,
+        columns=[each.column for each in columns],
         buckets=entity.buckets,
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,
@@ -120,25 +125,31 @@ def document_setup(
         trial=partial(_try, entity.embed, embeddings) if isinstance(entity.embed, OpenAIEmbed) else None,
         programs=program,
         limits=limits,
-        rehearsal=_rehearsal(entity.transform, spark) if entity.transform else None,
+        rehearsal=_rehearsal(entity.transform, spark, columns) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         in_process=in_process(project.targets[project.target_of(name)]),
         needed=project.promotion_ratio,
     )
 
 
-def _rehearsal(name: str, spark: Sessions) -> Callable[[], str]:
+def _rehearsal(name: str, spark: Sessions, columns: Sequence[DeclaredColumn]) -> Callable[[], str]:
     @cache
     def rehearse() -> str:
+        from instep.pipeline.documents.columns import ColumnReader
+        from instep.pipeline.documents.rows import chunk_schema
         from instep.pipeline.engine.transforming import rehearsed
 
         transform = load_transform(name)
         try:
-            added = rehearsed(spark(), transform)
+            added = rehearsed(spark(), transform, chunk_schema(ColumnReader(columns).fields))
         except Away:
             raise
         except UserError as error:
             raise UserError(error.what, where=name, hint=error.hint) from error
+        for each in columns:
+            if each.origin is Origin.TRANSFORM and each.name not in added:
+                said = f"it adds {', '.join(added)}" if added else "it adds none"
+                raise UserError(f"the transform adds no column {each.name}, which is declared: {said}", where=name)
         return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
 
     return rehearse

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.domain.identity import OF_TEXT
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -56,6 +58,33 @@ def chunk_difference(new: pa.Table, existing: pa.Table) -> ChunkDifference:
     write[kept] = False
     stale[rows[first]] = False
     return ChunkDifference(write, stale, len(kept))
+
+
+def same_texts(new: pa.Table, existing: pa.Table, difference: ChunkDifference) -> tuple[Array, Array]:
+    """The places of new rows of which a stale one has title and text, and those of the stale ones: only columns differ.
+    Each stale row is that of one new row at most.
+    """
+    import numpy as np
+
+    write, stale = np.flatnonzero(difference.write), np.flatnonzero(difference.stale)
+    if not len(write) or not len(stale):
+        return write[:0], stale[:0]
+    some, others = pa.array(write, pa.int64()), pa.array(stale, pa.int64())
+    here, stored = _whole(new.take(some)), _whole(existing.take(others))
+    place: Any = pc.index_in(stored["chunk_id"], value_set=here["chunk_id"])
+    same = pc.and_(
+        pc.equal(_of_texts(stored), _of_texts(here).take(place)),
+        pc.equal(stored["document_id"], here["document_id"].take(place)),
+    )
+    matches: Any = pc.fill_null(same, False)
+    rows = np.flatnonzero(matches.to_numpy(zero_copy_only=False))
+    places = place.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+    kept, first = np.unique(places, return_index=True)
+    return write[kept], stale[rows[first]]
+
+
+def _of_texts(table: dict[str, Any]) -> Any:
+    return pc.utf8_slice_codeunits(table["chunk_hash"], 0, OF_TEXT)
 
 
 def _whole(table: pa.Table) -> dict[str, Any]:

@@ -17,13 +17,14 @@ import inspect
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from instep.domain.fingerprint import digest
+from instep.domain.document_columns import DeclaredColumn
+from instep.domain.fingerprint import COLUMN, digest
 from instep.errors import UserError
 from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
@@ -210,14 +211,22 @@ ROWS = (
 RULES = "titles-1"
 
 
-def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[..., Any] | None = None) -> dict[str, str]:
-    """Part → fingerprint: parser, chunker, embedder, schema and, if there is one, transform."""
+def fingerprint(
+    *,
+    chunker: Chunker,
+    embedder: Embedder,
+    transform: Callable[..., Any] | None = None,
+    columns: Sequence[DeclaredColumn] = (),
+) -> dict[str, str]:
+    """Part → fingerprint: parser, chunker, embedder, schema, each declared column and, if there is one, transform."""
     parts = {
         "parser": parse.fingerprint(),
         "chunker": chunker.fingerprint,
         "embedder": embedder.fingerprint,
         "schema": digest([ROWS, RULES, embedder.dimensions]),
     }
+    for each in columns:
+        parts[f"{COLUMN} {each.name}"] = digest([each.column.type, each.origin, each.of, each.lenient])
     if transform is not None:
         parts["transform"] = loaded_fingerprint(transform)
     return parts

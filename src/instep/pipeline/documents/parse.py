@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -61,6 +62,8 @@ class Parsed(NamedTuple):
     kind: str
     title: str
     text: str
+    #: What front matter says, its values mostly as text.
+    front: Mapping[str, Any] = MappingProxyType({})
 
 
 class ParseFailure(Exception):
@@ -98,8 +101,9 @@ def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
         text = _decoded(data)
         title = ""
         if kind == "markdown":
-            title, text = _markdown(text)
-        elif kind == "rst":
+            title, text, front = _markdown(text)
+            return Parsed(kind, titled(title) or name[:TITLE], text, front)
+        if kind == "rst":
             title = _first_section(text[:_HEAD])
     return Parsed(kind, titled(title) or name[:TITLE], text)
 
@@ -163,10 +167,10 @@ def _as_declared(data: bytes, declared: re.Match[bytes] | None) -> str | None:
         return None
 
 
-def _markdown(text: str) -> tuple[str, str]:
+def _markdown(text: str) -> tuple[str, str, Mapping[str, Any]]:
     said, text = _front_matter(text)
     title = next((value for key, value in said.items() if key.lower() == "title" and isinstance(value, str)), "")
-    return title or _first_heading(text[:_HEAD]), text
+    return title or _first_heading(text[:_HEAD]), text, said
 
 
 def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:

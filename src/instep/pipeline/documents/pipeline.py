@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.document_columns import DeclaredColumn
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.pipeline.documents.reading import Reader
     from instep.pipeline.documents.vectors import EmbeddingCache
     from instep.sources.document_source import DocumentSource
     from instep.targets.document_target import DocumentTarget
@@ -36,6 +38,7 @@ class DocumentProgram:
     instance: str
     version: int
     limits: Limits = DEFAULT_LIMITS
+    columns: Sequence[DeclaredColumn] = ()
     cache: str | None = None
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
@@ -49,9 +52,21 @@ class DocumentProgram:
 
     def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`, in the same order."""
+        return self.reader.rows(changes)
+
+    @property
+    def reader(self) -> Reader:
+        from instep.pipeline.documents.columns import ColumnReader
         from instep.pipeline.documents.reading import Reader
 
-        return Reader(self.source, self.chunker, self.limits).rows(changes)
+        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns))
+
+    def chunk_schema(self) -> pa.Schema:
+        """The columns of chunk rows, before a transform."""
+        from instep.pipeline.documents.columns import ColumnReader
+        from instep.pipeline.documents.rows import chunk_schema
+
+        return chunk_schema(ColumnReader(self.columns).fields)
 
     def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA` → one row of `OUTCOME_SCHEMA`, when all is staged."""
@@ -63,6 +78,7 @@ class DocumentProgram:
             Vectoriser(self.embedder, self._cache()),
             Stamp(self.ref, self.instance, self.version),
             transformed=self.transformed,
+            columns=self.columns,
         )
         yield writer.outcome(chunks)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from instep.domain.identity import chunk_id, content_hash
+from instep.domain.column_values import WrongValue
+from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
+from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
-from instep.pipeline.documents.rows import CHUNK_SCHEMA
-from instep.sources.document_source import Answer, Content, DocumentSource, TooLarge, Unread, Unreadable, Vanished
+from instep.pipeline.documents.rows import chunk_schema
+from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
 BATCH_ROWS = 2_000
@@ -57,6 +61,9 @@ class _Document(NamedTuple):
     stage: str | None = None
     reason: str | None = None
     parsed: Parsed | None = None
+    modified: datetime | None = None
+    values: Values = MappingProxyType({})
+    row: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,14 @@ class Reader:
     source: DocumentSource
     chunker: Chunker
     limits: Limits
+    columns: ColumnReader = field(default_factory=lambda: ColumnReader(()))
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
+        schema = chunk_schema(self.columns.fields)
         for batch in _together(changes):
-            yield from _tombstones(batch) if _all_deleted(batch) else self._cut(self._documents(batch))
+            gone = _all_deleted(batch)
+            yield from _tombstones(batch, schema) if gone else self._cut(self._documents(batch))
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
         """The same of changes whose documents were read elsewhere."""
@@ -111,19 +121,28 @@ class Reader:
         return self._parsed(document, answer, previous_hash)
 
     def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
-        found = content.hash
-        document = document._replace(size=content.size, version=content.version, document_hash=found)
+        document = document._replace(size=content.size, version=content.version, document_hash=(found := content.hash))
+        try:
+            values = self.columns.of_source(document.uri, content)
+        except WrongValue as error:
+            return _failed(document, "columns", str(error))
+        row = content.fields if isinstance(content.fields, Row) else None
+        found = with_facts(found, "".join(facts_of(values, row)))
+        document = document._replace(document_hash=found, modified=content.modified, row=row)
         if found == previous_hash:
             return document._replace(unchanged=True)
         try:
             parsed = self._parse(content, document.uri)
+            values |= self.columns.of_front_matter(parsed.front)
+        except WrongValue as error:
+            return _failed(document, "columns", str(error))
         except ParseFailure as error:
             return _failed(document, error.stage, error.reason)
         except ImportError:
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             return _failed(document, "parse", f"{type(error).__name__}: {error}")
-        return document._replace(parsed=parsed)
+        return document._replace(parsed=parsed, values=values)
 
     def _parse(self, content: Content, uri: str) -> Parsed:
         parser = parse_text if content.text else parse
@@ -138,7 +157,7 @@ class Reader:
             if reason is not None and self.limits.on_oversize is not Oversize.WARN:
                 group[place] = self._oversize(group[place], "chunk", reason)
                 chunks[place] = []
-        return _assemble(group, chunks, self.chunker.fingerprint)
+        return _assemble(group, chunks, self.chunker.fingerprint, self.columns)
 
     def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
         return _failed(document, SKIPPED if self.limits.on_oversize is Oversize.SKIP else stage, reason)
@@ -154,7 +173,7 @@ def _all_deleted(batch: pa.RecordBatch) -> bool:
     return bool(pc.all(pc.equal(batch["action"], pa.scalar(Action.DELETE.value))).as_py())
 
 
-def _tombstones(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _tombstones(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """End rows of documents that go, of which nothing is read: made of whole columns."""
     told = {
         "slice_id": batch["slice_id"],
@@ -166,8 +185,8 @@ def _tombstones(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     }
     flags = {"end_of_document": True, "deleted": True, "unchanged": False, "vanished": False}
     told |= {name: pa.repeat(pa.scalar(flag), batch.num_rows) for name, flag in flags.items()}
-    columns = [told.get(each.name, pa.nulls(batch.num_rows, each.type)) for each in CHUNK_SCHEMA]
-    yield from _bounded(pa.RecordBatch.from_arrays(columns, schema=CHUNK_SCHEMA))
+    columns = [told.get(each.name, pa.nulls(batch.num_rows, each.type)) for each in schema]
+    yield from _bounded(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,7 +229,7 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
     return document._replace(stage=stage, reason=cleaned(reason))
 
 
-def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str) -> pa.RecordBatch:
+def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str, declared: ColumnReader) -> pa.RecordBatch:
     """Build one batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
     import numpy as np
 
@@ -256,8 +275,10 @@ def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str) -> 
         "chunk_hash": per_chunk([content_hash(each.encode()) for each in texts], text),
         "title": per_document([each.parsed.title if each.parsed else None for each in group], text),
         "text": per_chunk(texts, text),
+        "modified": per_document([each.modified for each in group], pa.timestamp("us", "UTC")),
     }
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=CHUNK_SCHEMA)
+    said = [each.take(documents) for each in declared.arrays([(each.values, each.row) for each in group])]
+    return pa.RecordBatch.from_arrays([*columns.values(), *said], schema=chunk_schema(declared.fields))
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

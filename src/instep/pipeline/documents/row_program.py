@@ -56,9 +56,7 @@ class RowProgram(DocumentProgram):
 
     def read_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See the port."""
-        from instep.pipeline.documents.reading import Reader
-
-        return Reader(self.source, self.chunker, self.limits).rows_of(map(self._answered, rows))
+        return self.reader.rows_of(map(self._answered, rows))
 
     def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Iterator[Answer]]:
         import pyarrow as pa

@@ -59,8 +59,14 @@ CHUNK_SCHEMA = pa.schema(
         pa.field("chunk_hash", pa.string()),
         pa.field("title", pa.string()),
         pa.field("text", pa.string()),
+        pa.field("modified", pa.timestamp("us", "UTC")),
     ]
 )
+
+
+def chunk_schema(fields: Sequence[pa.Field[Any]]) -> pa.Schema:
+    """The same with declared columns."""
+    return pa.schema([*CHUNK_SCHEMA, *fields])
 
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:

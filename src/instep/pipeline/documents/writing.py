@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,15 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.domain.counts import Counts
-from instep.domain.identity import content_hash, titled_hash
+from instep.domain.document_columns import DeclaredColumn
+from instep.domain.identity import content_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
 from instep.errors import InstepError
-from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests
+from instep.pipeline.documents.columns import chunk_hashes, typed_rows
+from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
-from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, row_schema
+from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, retold_schema, row_schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,8 +117,11 @@ class Writer:
         stamp: Stamp,
         *,
         transformed: bool = False,
+        columns: Sequence[DeclaredColumn] = (),
     ) -> None:
         self._writer = writer
+        self._declared = columns
+        self._columns = [each.column for each in columns]
         self._vectors = vectors
         self._stamp = stamp
         self._transformed = transformed
@@ -132,7 +137,7 @@ class Writer:
         size = GroupSize()
         for group in whole_documents(chunks, size):
             ends, effects, change = self._group(group)
-            if change.rows.num_rows or change.stale.num_rows:
+            if change.rows.num_rows or change.stale.num_rows or change.retold:
                 yield change
             # What was refused since is among the flaws.
             size.learn(group.num_rows)
@@ -152,20 +157,28 @@ class Writer:
         rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
         owner = owner[complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
+        if self._transformed and self._declared:
+            rows, wrong = typed_rows(rows, self._declared)
+            _add_flaws(flaws, "transform", wrong, owner)
         of_texts = _column(rows, "chunk_hash")
-        rows = _with_titles(rows)
+        rows = _with_hashes(rows, chunk_hashes(rows, self._declared))
         existing, stored_owner = self._existing(ends)
         compared = np.array([each.compared for each in ends], bool)[stored_owner]
         kept = np.flatnonzero(unchanged[stored_owner])
-        difference = chunk_difference(rows, existing.filter(pa.array(compared)))
+        stored = existing.filter(pa.array(compared))
+        difference = chunk_difference(rows, stored)
         write, stale = difference.write, np.zeros(len(compared), bool)
         stale[compared] = difference.stale
+        retold, replaced = same_texts(rows, stored, difference) if self._declared else (np.zeros(0, np.int64),) * 2
+        replaced = np.flatnonzero(compared)[replaced]
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
         _add_flaws(flaws, "write", self._writer.unfit(rows.filter(pa.array(write))), owner[write])
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
-        places = np.flatnonzero(write)
+        told_anew = np.zeros(len(write), bool)
+        told_anew[retold] = True
+        places = np.flatnonzero(write & ~told_anew)
         fresh = rows.take(places)
         embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
         _add_flaws(flaws, "embed", embedded.flaws, owner[places])
@@ -191,8 +204,11 @@ class Writer:
             flaws.setdefault(places_of[document_id], ("write", reason))
 
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
+        left = write[retold]
+        anew = self._retold(rows.take(retold[left]), existing["locator"].take(replaced[left]))
+        stale[replaced] = False
         removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
-        return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse)
+        return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse, anew)
 
     def _require_one_end(self, ends: list[_End]) -> None:
         """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
@@ -221,16 +237,25 @@ class Writer:
     def _stamped(self, rows: pa.Table, vectors: Array) -> pa.RecordBatch:
         dimensions = vectors.shape[1]
         flat = pa.array(vectors.reshape(-1))
-        made: dict[str, Any] = {
-            "modified": pa.nulls(rows.num_rows, pa.timestamp("us", "UTC")),
-            "vector": pa.FixedSizeListArray.from_arrays(flat, dimensions),
+        made = {"vector": pa.FixedSizeListArray.from_arrays(flat, dimensions), **self._stamps(rows)}
+        schema = row_schema(dimensions, self._columns)
+        columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _retold(self, rows: pa.Table, locators: Any) -> pa.Table | None:
+        if not rows.num_rows:
+            return None
+        made = {"locator": locators, **self._stamps(rows)}
+        schema = retold_schema(self._columns)
+        columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _stamps(self, rows: pa.Table) -> dict[str, Any]:
+        return {
             "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
             "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),
             "_version": pa.repeat(pa.scalar(self._stamp.version, pa.int64()), rows.num_rows),
         }
-        schema = row_schema(dimensions)
-        columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class GroupSize:
@@ -299,12 +324,6 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
         seen.add(identity)
         hashes.append(content_hash((text or "").encode()))
     return _with_hashes(rows, hashes), flaws
-
-
-def _with_titles(rows: pa.Table) -> pa.Table:
-    """Rows with hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
-    pairs = _rows(rows.select(["title", "text"]))
-    return _with_hashes(rows, [titled_hash(title, text) for title, text in pairs])
 
 
 def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:

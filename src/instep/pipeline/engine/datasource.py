@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from instep.domain.waves import Wave, WaveSlice, assign_tasks
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
-from instep.pipeline.engine.engine import Batches, WaveProgram
+from instep.pipeline.engine.engine import Batches, ChunkProgram, WaveProgram
 from instep.pipeline.engine.tasks import ddl, packed_changes, settled
 
 
@@ -55,6 +55,7 @@ class WaveSource(DataSource):  # type: ignore[misc]  # PySpark brings no types f
 
     program: bytes
     parts: Sequence[Share]
+    columns: str
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -62,22 +63,22 @@ class WaveSource(DataSource):  # type: ignore[misc]  # PySpark brings no types f
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the parts once the reader has them: Spark pickles the source into every task too.
-        return _source, (self.name(), self.program, self._parts)
+        return _source, (self.name(), self.program, self._parts, self.columns)
 
     def schema(self) -> str:
-        return ddl(CHUNK_SCHEMA)
+        return self.columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         parts, self._parts = self._parts, ()
         return WaveReader(self.program, parts)
 
 
-def _source(name: str, program: bytes, parts: Sequence[Share]) -> WaveSource:
-    return _source_class(name, program, parts)({})
+def _source(name: str, program: bytes, parts: Sequence[Share], columns: str) -> WaveSource:
+    return _source_class(name, program, parts, columns)({})
 
 
-def _source_class(name: str, program: bytes, parts: Sequence[Share]) -> type[WaveSource]:
-    content = {"name": classmethod(lambda cls: name), "program": program, "parts": parts}
+def _source_class(name: str, program: bytes, parts: Sequence[Share], columns: str) -> type[WaveSource]:
+    content = {"name": classmethod(lambda cls: name), "program": program, "parts": parts, "columns": columns}
     return type("ThisWave", (WaveSource,), content)
 
 
@@ -91,13 +92,14 @@ class _Silence:
         return iter(())
 
 
-def empty_source(name: str) -> type[WaveSource]:
+def empty_source(name: str, schema: pa.Schema = CHUNK_SCHEMA) -> type[WaveSource]:
     """A data source class of a wave without documents, whatever a transform asks of it."""
     nothing = Share(packed_changes([WaveSlice("", 0, 0, 0)]))
-    return _source_class(name, CloudPickleSerializer().dumps(_Silence()), [nothing])
+    return _source_class(name, CloudPickleSerializer().dumps(_Silence()), [nothing], ddl(schema))
 
 
 def wave_source(name: str, wave: Wave, program: WaveProgram) -> type[WaveSource]:
     """A data source class that carries the wave by value, to be registered under `name`."""
     parts = [Share(packed_changes(share)) for share in assign_tasks(wave.slices, wave.tasks)]
-    return _source_class(name, CloudPickleSerializer().dumps(program), parts)
+    schema = program.chunk_schema() if isinstance(program, ChunkProgram) else CHUNK_SCHEMA
+    return _source_class(name, CloudPickleSerializer().dumps(program), parts, ddl(schema))

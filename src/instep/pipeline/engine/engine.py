@@ -50,6 +50,14 @@ class TableProgram(Protocol):
 
 
 @runtime_checkable
+class ChunkProgram(WaveProgram, Protocol):
+    """The work of a wave whose chunk rows have declared columns as well."""
+
+    def chunk_schema(self) -> pa.Schema:
+        """The columns of chunk rows, before a transform: those of `CHUNK_SCHEMA`, and declared ones."""
+
+
+@runtime_checkable
 class RowProgram(WaveProgram, Protocol):
     """The work of a wave of documents that are rows of a table: Spark scans the table once; without Spark `read` looks
     there.

@@ -17,7 +17,7 @@ from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.counting import Counted, counter
-from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
+from instep.pipeline.engine.engine import ChunkProgram, RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.sight import require_in_sight
 from instep.pipeline.engine.tasks import pipelined
@@ -113,7 +113,9 @@ class SparkEngine:
 
         session.dataSource.register(wave_source(self._source, wave, program))
         chunks = transformed(session.read.format(self._source).load(), transform, self._source)
-        return sparkapi.map_in_arrow(chunks, _writer(Counted(program, counted)), ddl(OUTCOME_SCHEMA))
+        return sparkapi.map_in_arrow(
+            chunks, _writer(Counted(program, counted), _schema_of(program)), ddl(OUTCOME_SCHEMA)
+        )
 
     def _of_rows(
         self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress, counted: Path
@@ -134,10 +136,10 @@ class SparkEngine:
             if transform is None:
                 tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(writing), ddl(OUTCOME_SCHEMA))
             else:
-                chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))
-                tasks = sparkapi.map_in_arrow(
-                    transformed(chunks, transform, self._source), _writer(writing), ddl(OUTCOME_SCHEMA)
-                )
+                schema = _schema_of(program)
+                chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(schema))
+                writer = _writer(writing, schema)
+                tasks = sparkapi.map_in_arrow(transformed(chunks, transform, self._source), writer, ddl(OUTCOME_SCHEMA))
             found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
         return row_outcomes(found, wave)
 
@@ -161,20 +163,29 @@ def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress
     return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
 
 
-def _writer(program: WaveProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _schema_of(program: WaveProgram) -> pa.Schema:
+    """The columns of chunk rows, before a transform."""
+    return program.chunk_schema() if isinstance(program, ChunkProgram) else CHUNK_SCHEMA
+
+
+def _writer(program: WaveProgram, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     from instep.pipeline.engine.tasks import settled
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return settled(packed(program.write(_as_chunks(batches))))
+        return settled(packed(program.write(_as_chunks(batches, schema))))
 
     return write
 
 
-def _as_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Spark loosens nullability on the way; the columns the transform added stay behind ours."""
+def _as_chunks(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Spark loosens nullability on the way, and says moments in the session's zone; the columns the transform added
+    stay behind ours.
+    """
+    own = len(schema)
     for batch in batches:
-        fields = [*CHUNK_SCHEMA, *list(batch.schema)[len(CHUNK_SCHEMA) :]]
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+        columns = [values.cast(each.type) for values, each in zip(batch.columns[:own], schema, strict=True)]
+        fields = [*schema, *list(batch.schema)[own:]]
+        yield pa.RecordBatch.from_arrays([*columns, *batch.columns[own:]], schema=pa.schema(fields))
 
 
 class _Progress:

@@ -62,6 +62,11 @@ _SPARK_TYPES = {
     pa.int64(): "bigint",
     pa.int32(): "int",
     pa.bool_(): "boolean",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.list_(pa.string()): "array<string>",
+    pa.list_(pa.int64()): "array<bigint>",
 }
 
 

@@ -25,6 +25,7 @@ from instep.own_code import send
 from instep.pipeline.engine import sparkapi
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -185,7 +186,7 @@ def _refusal(words: str, step: str) -> UserError:
 Transform: TypeAlias = Callable[[Any], Any]
 
 
-def rehearsed(session: SparkSession, transform: Transform) -> list[str]:
+def rehearsed(session: SparkSession, transform: Transform, schema: pa.Schema | None = None) -> list[str]:
     """Names of the columns that a transform adds, tried on no documents at all. Raises `UserError` for one that no wave
     could run.
     """
@@ -193,9 +194,9 @@ def rehearsed(session: SparkSession, transform: Transform) -> list[str]:
     from instep.pipeline.engine.datasource import empty_source
 
     name = f"instep_{uuid.uuid4().hex[:12]}"
-    session.dataSource.register(empty_source(name))
+    session.dataSource.register(empty_source(name, schema or CHUNK_SCHEMA))
     result = transformed(session.read.format(name).load(), transform, name)
-    return list(map(str, result.columns[len(CHUNK_SCHEMA) :]))
+    return list(map(str, result.columns[len(schema or CHUNK_SCHEMA) :]))
 
 
 def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.location import Location, lance_library
@@ -141,6 +141,13 @@ class LanceChunkWriter:
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}
 
+    def _vectors(self, addresses: Any) -> Any:
+        """Vectors by address. A row that is told anew is written whole: fragments do not change, and of a column that
+        is written anew in one Lance writes every row, and forgets its index.
+        """
+        with self._place.understood():
+            return self._dataset._take_rows(addresses, columns=["vector"])["vector"].combine_chunks()
+
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         stale: list[pa.Array[Any]] = []
         output = FragmentOutput(self._place, self._dataset)
@@ -149,6 +156,9 @@ class LanceChunkWriter:
                 stale += change.stale.column("locator").chunks
                 if change.rows.num_rows:
                     output.add(change.rows)
+                if change.retold is not None:
+                    stale.append(change.retold["locator"].combine_chunks())
+                    output.add(with_vectors(change.retold, self._vectors(stale[-1])))
             written = output.finish()
         except BaseException:
             output.abandon()

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
 from instep.targets import request_limits as shared
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
 from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
@@ -126,8 +127,28 @@ class MilvusChunkWriter:
             for partition, rows in self._by_partition(change.rows):
                 for request in requests(rows):
                     self._upsert(partition, request)
+            for partition, rows in self._retold(change.retold):
+                for request in requests(rows):
+                    self._upsert(partition, request)
             self._delete(change)
         return b""
+
+    def _retold(self, rows: pa.Table | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows with the vectors that are stored of them: Milvus writes none without."""
+        for batch in [] if rows is None else rows.combine_chunks().to_batches(max_chunksize=REQUEST_ROWS):
+            ids = list(map(str, batch["chunk_id"].to_pylist()))
+            found = self.place.call(
+                "query",
+                self._collection,
+                filter=f"chunk_id in {location.texts(ids)}",
+                output_fields=["chunk_id", "vector"],
+                consistency_level="Strong",
+            )
+            vectors = {each["chunk_id"]: each["vector"] for each in found}
+            there = batch.filter(pa.array([each in vectors for each in ids]))
+            flat = np.array([vectors[each] for each in ids if each in vectors], np.float32)
+            stored = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), self._layout.dimensions)
+            yield from self._by_partition(with_vectors(pa.Table.from_batches([there]), stored))
 
     def _list(self, rows: pa.RecordBatch) -> None:
         """List rows in the directory, before they are written. A server has none, and one that it finds is no use from

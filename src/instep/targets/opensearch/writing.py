@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
 from instep.targets.journal import Journal
 from instep.targets.opensearch.bulk import ID_BYTES, Bulk, Pace, deletes, upserts
 from instep.targets.opensearch.indexes import Indexes
@@ -73,11 +73,31 @@ class OpenSearchChunkWriter:
                 found.setdefault(place, f"{name} has {int(bytes_of[place]):,} bytes; the server takes {most:,}")
         return found
 
+    def _retold(self, rows: pa.Table | None) -> Iterator[pa.RecordBatch]:
+        """Rows with the vectors that are stored of them. The server itself would write the whole row too, and its
+        updates know no versions of ours.
+        """
+        for batch in [] if rows is None else rows.combine_chunks().to_batches(max_chunksize=_LOOKUP):
+            ids = batch["chunk_id"].to_pylist()
+            body = {"query": {"terms": {"chunk_id": ids}}, "_source": ["chunk_id", "vector"]}
+            vectors: dict[str, list[float] | None] = {}
+            for hits in self._indexes.pages(coded(self._physical), {**body, "sort": [{"chunk_id": "asc"}]}, _LOOKUP):
+                vectors |= {each["_source"]["chunk_id"]: each["_source"].get("vector") for each in hits}
+            dimensions = next((len(each) for each in vectors.values() if each), 1)
+            there = batch.filter(pa.array([each in vectors for each in ids]))
+            some = [vectors[each] or [0.0] * dimensions for each in ids if each in vectors]
+            stored = pa.array(some, pa.list_(pa.float32(), dimensions))
+            yield with_vectors(pa.Table.from_batches([there]), stored)
+
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         written = removed = 0
         for change in changes:
             self._journal.demand_current(self._epoch)
             refused = {item.document_id: reason for item, reason in self._bulk.send(upserts(change.rows, self._epoch))}
+            for batch in self._retold(change.retold):
+                sent = self._bulk.send(upserts(batch, self._epoch))
+                refused |= {item.document_id: reason for item, reason in sent}
+                written += batch.num_rows
             for document_id, reason in refused.items():
                 change.refuse(document_id, f"the server refused it: {reason}")
             new = set(change.rows.column("chunk_id").to_pylist())

@@ -18,7 +18,15 @@ from instep.postgres.connection import Name, Session, names
 from instep.postgres.location import Location
 from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.postgres import staging
-from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, staged_definition
+from instep.targets.postgres.chunks import (
+    COMMIT,
+    LOCATOR,
+    ROW,
+    WORDS,
+    DocumentIndex,
+    retold_definition,
+    staged_definition,
+)
 from instep.targets.postgres.encoding import encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
 #: Documents in one lookup, and rows in one deletion.
 _LOOKUP: Final = 1_000
 _DELETION: Final = 20_000
+
+#: The kind of staged rows that replace the columns of others.
+_RETOLD: Final = "retold"
 
 #: Text columns of `existing_schema`; the number of a row is its locator.
 _COMPARED: Final = ("document_id", "chunk_id", "chunk_hash")
@@ -118,12 +129,25 @@ class PostgresChunkWriter:
                 schema = self.index.rows.schema
                 fitting = rows.select(schema.names).cast(schema)
                 output.add(OWN, encoded(self.index.rows.kinds, fitting, output.task), rows.num_rows)
+            if change.retold is not None:
+                output = output or self._output()
+                for batch in self._retold(change.retold):
+                    output.add(_RETOLD, encoded(self.index.rows.retold, batch, output.task), batch.num_rows)
         return Staged(output.finish() if output else [], stale, removed).encode()
+
+    def _retold(self, rows: pa.Table) -> list[pa.RecordBatch]:
+        import pyarrow as pa
+
+        names = list(self.index.rows.retold)
+        locators: Any = rows[LOCATOR].cast(pa.int64())
+        placed = rows.set_column(rows.schema.get_field_index(LOCATOR), LOCATOR, locators)
+        return placed.select(names).combine_chunks().to_batches()
 
     def _output(self) -> Output:
         with self.place.session() as session:
             definition = staged_definition(pgvector(session), self.index.rows)
-        return Output(self.place, self.index, self.base, {OWN: definition})
+        definitions = {OWN: definition, _RETOLD: retold_definition(self.index.rows)}
+        return Output(self.place, self.index, self.base, definitions)
 
 
 def _stale(change: ChunkChanges) -> tuple[list[int], Mapping[str, int]]:
@@ -232,8 +256,33 @@ def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attemp
         own = [part for part in parts if part.table == table]
         if staging.demand_all(session, index, table, own):
             done.append(table)
-        _insert(session, index, table, [part.task for part in own], attempt)
+        change = _update if own[0].kind == _RETOLD else _insert
+        change(session, index, table, [part.task for part in own], attempt)
     return done
+
+
+def _update(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:
+    """Rows get columns anew, and other numbers: to a writer that has read them before, they are gone."""
+    names_of = [name for name in index.rows.retold if name != LOCATOR]
+    # By the numbers of rows: the server does not know how few they are.
+    session.run("SELECT set_config('enable_seqscan', 'off', true)")
+    ((found, expected),) = session.run(
+        "WITH anew AS (SELECT * FROM {staged} WHERE {task} = ANY(%s)), "
+        "told AS (UPDATE {table} AS there SET {changes}, {row} = DEFAULT, {commit} = %s FROM anew "
+        "WHERE there.{row} = anew.{locator} RETURNING 1) "
+        "SELECT (SELECT count(*) FROM told), (SELECT count(*) FROM anew)",
+        list(tasks),
+        number_of(attempt),
+        staged=session.name(table),
+        task=Name(TASK),
+        table=session.name(index.name),
+        changes=sql.SQL(", ").join(sql.SQL("{0} = anew.{0}").format(Name(each)) for each in names_of),
+        row=Name(ROW),
+        commit=Name(COMMIT),
+        locator=Name(LOCATOR),
+    )
+    if found != expected:
+        raise _replaced(index)
 
 
 def _delete(session: Session, index: DocumentIndex, rows: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ from instep.targets.postgres.staging import TASK
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WORDS, COMMIT, ROW = "_words", "_commit", "_row"
+WORDS, COMMIT, ROW, LOCATOR = "_words", "_commit", "_row", "locator"
 
 #: Words of what stands in the columns `title` and `text`: stems, without accents and stop words, as the other targets
 #: have them. A word of the title counts twice, as in a field of few words it should. More than fits into a tsvector
@@ -89,6 +89,12 @@ class Rows:
         own["vector"] = Vector(self.dimensions)
         return {name: own.get(name, STRING) for name in self.schema.names}
 
+    @property
+    def retold(self) -> dict[str, ColumnType | Listed | Vector]:
+        """Types of the columns that a row gets anew where its text stays, and the number of that row."""
+        kept = ("document_id", "chunk_id", "chunk_index", "title", "text", "vector")
+        return {name: kind for name, kind in self.kinds.items() if name not in kept} | {LOCATOR: INT64}
+
     def encode(self) -> str:
         return json.dumps({"dimensions": self.dimensions, "columns": {each.name: each.type for each in self.columns}})
 
@@ -121,6 +127,17 @@ def staged_definition(vectors: Pgvector, rows: Rows) -> sql.Composed:
     ).format(_declared(vectors, rows), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(rows.dimensions))
 
 
+def retold_definition(rows: Rows) -> sql.Composed:
+    """The same of rows that get columns anew, by their number."""
+    columns = [sql.SQL("{} {}").format(Name(name), _stored(kind)) for name, kind in rows.retold.items()]
+    return sql.SQL("({}, {} bigint)").format(sql.SQL(", ").join(columns), Name(TASK))
+
+
+def _stored(kind: ColumnType | Listed | Vector) -> sql.Composable:
+    assert not isinstance(kind, Vector), "those stay"
+    return plain_type(kind.of) + sql.SQL("[]") if isinstance(kind, Listed) else plain_type(kind)
+
+
 def _whole(dimensions: int) -> sql.Literal:
     return sql.Literal(_TWO_A_PAGE if dimensions <= _SHORT else _ONE_A_PAGE)
 
@@ -138,9 +155,7 @@ def _declared(vectors: Pgvector, rows: Rows) -> sql.Composed:
 
 
 def _type(vectors: Pgvector, kind: ColumnType | Listed | Vector) -> sql.Composable:
-    if isinstance(kind, Vector):
-        return vectors.type(kind.dimensions)
-    return plain_type(kind.of) + sql.SQL("[]") if isinstance(kind, Listed) else plain_type(kind)
+    return vectors.type(kind.dimensions) if isinstance(kind, Vector) else _stored(kind)
 
 
 def _constraint(name: str, kind: ColumnType | Listed | Vector) -> LiteralString:

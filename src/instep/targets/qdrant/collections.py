@@ -128,6 +128,9 @@ class Collections(Protocol):
     def upsert(self, name: str, points: Points, *, only_if: Where) -> None:
         """Write points; those that are there only if they meet the condition: that is looked at in the same step."""
 
+    def retell(self, name: str, payloads: Mapping[str, Mapping[str, Any]], *, only_if: Where) -> None:
+        """Replace fields of payloads, by point, of those points that are there and meet the condition."""
+
     def delete(self, name: str, where: Where) -> None: ...
 
     def page(self, name: str, where: Where, *, fields: Sequence[str], limit: int, after: str | None = None) -> Page: ...

@@ -10,7 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,14 @@ class EdgeCollections:
         with self.open(name) as shard:
             self._demand_room(_ROOM_TO_WRITE)
             shard.update(edge.UpdateOperation.upsert_points(made, condition=_filter(only_if)))
+
+    def retell(self, name: str, payloads: Mapping[str, Mapping[str, Any]], *, only_if: Where) -> None:
+        edge = _library()
+        with self.open(name) as shard:
+            self._demand_room(_ROOM_TO_WRITE)
+            for id, payload in payloads.items():
+                where = _filter(replace(only_if, ids=[id]))
+                shard.update(edge.UpdateOperation.set_payload_by_filter(where, dict(payload)))
 
     def delete(self, name: str, where: Where) -> None:
         with self.open(name) as shard:

@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -213,6 +213,19 @@ class ServerCollections:
             lambda client: client.upsert(
                 name, batch, update_filter=condition, wait=True, ordering=models.WriteOrdering.STRONG
             )
+        )
+
+    def retell(self, name: str, payloads: Mapping[str, Mapping[str, Any]], *, only_if: Where) -> None:
+        from qdrant_client import models
+
+        operations: Any = [
+            models.SetPayloadOperation(
+                set_payload=models.SetPayload(payload=dict(payload), filter=_filter(replace(only_if, ids=[id])))
+            )
+            for id, payload in payloads.items()
+        ]
+        self.connection.call(
+            lambda client: client.batch_update_points(name, operations, wait=True, ordering=models.WriteOrdering.STRONG)
         )
 
     def delete(self, name: str, where: Where) -> None:

@@ -28,7 +28,7 @@ from instep.targets.qdrant.collections import (
     sizes,
 )
 from instep.targets.qdrant.journal import Log
-from instep.targets.request_limits import portions
+from instep.targets.request_limits import portions, records
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500
@@ -36,6 +36,8 @@ _PAGE = 5_000
 
 #: Points in one request to remove some.
 _REMOVED_AT_ONCE = 2_000
+
+_RETOLD_AT_ONCE = 500
 
 #: A server takes requests of 32 MB; a row has to fit into one, whatever JSON makes of its letters.
 ROW_BYTES = 16 * 1024 * 1024
@@ -87,6 +89,9 @@ class QdrantChunkWriter:
         for change in changes:
             self._journal.demand_current(self._epoch)
             refused = [error for part in requests(change.rows) for error in self._write(part)]
+            if change.retold is not None:
+                self._retell(change.retold)
+                written += change.retold.num_rows
             if refused:
                 raise refused[0]
             written, removed = written + change.rows.num_rows, removed + self._clear(change)
@@ -106,6 +111,12 @@ class QdrantChunkWriter:
         for portion in portions([point_id(str(each)) for each in rest], _REMOVED_AT_ONCE):
             self._remove(Where(ids=portion))
         return len(rest) + (pc.sum(whole).as_py() or 0)
+
+    def _retell(self, rows: pa.Table) -> None:
+        """Give points columns anew; their vectors stay as they are. Newer ones stay as a whole."""
+        for batch in rows.drop_columns("locator").combine_chunks().to_batches(max_chunksize=_RETOLD_AT_ONCE):
+            payloads = {point_id(each["chunk_id"]): each for each in records(batch)}
+            self._collections.retell(self._physical, payloads, only_if=Where(at_most={VERSION: self._epoch}))
 
     def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:
         """Write rows; a request that is too large is halved, and a row too large by itself keeps no other out."""

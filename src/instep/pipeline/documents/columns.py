@@ -1,0 +1,155 @@
+"""Columns of documents on their way: what sources say as values, columns of Arrow in their declared types, and the
+text that tells whether any value of a row has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from instep.arrow_values import OtherType, column_type, texts_of, typed
+from instep.domain.column_values import Value, WrongValue, value_of
+from instep.domain.document_columns import DeclaredColumn, Origin
+from instep.domain.identity import chunk_hash, titled_hash
+from instep.errors import UserError
+from instep.sources.document_source import Content, Row
+
+Values: TypeAlias = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class ColumnReader:
+    """Finds the values of the columns of one document after the other, but for those that a transform adds."""
+
+    declared: Sequence[DeclaredColumn]
+
+    @cached_property
+    def fields(self) -> Sequence[pa.Field[Any]]:
+        return [pa.field(each.name, column_type(each.column.type)) for each in self._read]
+
+    @cached_property
+    def _read(self) -> Sequence[DeclaredColumn]:
+        return [each for each in self.declared if each.origin is not Origin.TRANSFORM]
+
+    @cached_property
+    def _patterns(self) -> Mapping[str, re.Pattern[str]]:
+        return {each.name: re.compile(each.of) for each in self._read if each.origin is Origin.PATH}
+
+    def of_source(self, uri: str, content: Content) -> dict[str, Value]:
+        """The values that are not in the text itself. Raises `WrongValue`."""
+        found: dict[str, Value] = {}
+        for each in self._read:
+            if each.origin is Origin.PATH:
+                found[each.name] = _value(each, _matched(self._patterns[each.name], each.name, uri), text=True)
+            elif each.origin is Origin.FILE:
+                found[each.name] = _value(each, _fact(each.of, uri, content))
+            elif each.origin is Origin.SOURCE and isinstance(content.fields, Mapping):
+                found[each.name] = _value(each, content.fields.get(each.of))
+        if isinstance(content.fields, Row) and (reason := content.fields.wrong):
+            raise WrongValue(reason)
+        return found
+
+    def of_front_matter(self, said: Mapping[str, Any]) -> dict[str, Value]:
+        """The values in front matter, which is text. Raises `WrongValue`."""
+        return {
+            each.name: _value(each, said.get(each.of), text=True)
+            for each in self._read
+            if each.origin is Origin.FRONT_MATTER
+        }
+
+    def arrays(self, documents: Sequence[tuple[Values, Row | None]]) -> list[pa.Array[Any]]:
+        """The columns `fields` of some documents, of each what was found, and its row if it is one of a table."""
+        return [self._array(field, documents) for field in self.fields]
+
+    def _array(self, field: pa.Field[Any], documents: Sequence[tuple[Values, Row | None]]) -> pa.Array[Any]:
+        if any(row is not None and field.name in row.rows.schema.names for _, row in documents):
+            return _gathered(field, [row for _, row in documents])
+        found: pa.Array[Any] = pa.array([values.get(field.name) for values, _ in documents], field.type)
+        return found
+
+
+def _gathered(field: pa.Field[Any], rows: Sequence[Row | None]) -> pa.Array[Any]:
+    """A column of rows, batch by batch as they lie."""
+    parts: list[Any] = []
+    for _, some in groupby(rows, lambda row: None if row is None else id(row.rows)):
+        here = list(some)
+        if here[0] is None:
+            parts.append(pa.nulls(len(here), field.type))
+        else:
+            parts.append(here[0].rows[field.name].take(pa.array([row.at for row in here if row is not None])))
+    return pa.concat_arrays(parts)
+
+
+def _value(each: DeclaredColumn, said: Any, *, text: bool = False) -> Value:
+    try:
+        found: Value = value_of(each.column, said, text=text)
+    except WrongValue:
+        if each.lenient:
+            return None
+        raise
+    return found
+
+
+def _matched(pattern: re.Pattern[str], name: str, uri: str) -> str | None:
+    """What a pattern finds in the path of a document: its group of the column's name, or else its first group."""
+    path = unquote(uri.partition("://")[2].lstrip("/"), errors="replace")
+    found = pattern.search(path)
+    if found is None:
+        return None
+    return found[name] if name in pattern.groupindex else found[min(pattern.groups, 1)]
+
+
+def _fact(name: str, uri: str, content: Content) -> Any:
+    if name == "size":
+        return content.size
+    if name == "modified":
+        return content.modified
+    return PurePosixPath(unquote(uri.rsplit("/", 1)[-1], errors="replace")).suffix.lower().removeprefix(".") or None
+
+
+def typed_rows(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> tuple[pa.Table, dict[int, str]]:
+    """Rows as a transform left them with the declared columns in their types, and what is wrong of a row."""
+    flaws: dict[int, str] = {}
+    for each in declared:
+        if each.name not in rows.column_names:
+            raise UserError(
+                f"the transform adds no column {each.name}",
+                hint=f"It is declared under `columns`: add it with .withColumn({each.name!r}, …), or say `from:`.",
+            )
+        try:
+            found, wrong = typed(each.column, rows[each.name])
+        except OtherType as error:
+            raise UserError(f"{error}, as the transform leaves it", hint="Cast it, or declare another type.") from None
+        if not each.lenient:
+            flaws = {**wrong, **flaws}
+        place = rows.schema.get_field_index(each.name)
+        rows = rows.set_column(place, pa.field(each.name, column_type(each.column.type)), found)
+    return rows, flaws
+
+
+def chunk_hashes(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> list[str]:
+    """The hash of each row: of its title, its text and its columns."""
+    texts = [rows[name].to_pylist() for name in ("title", "text")]
+    if not declared:
+        return [titled_hash(title, text) for title, text in zip(*texts, strict=True)]
+    said = texts_of({each.name: rows[each.name] for each in declared}).to_pylist()
+    return [chunk_hash(title, text, columns) for title, text, columns in zip(*texts, said, strict=True)]
+
+
+def spoken(values: Values) -> str:
+    """A text of values that are there; no other values have the same."""
+    said = [(name, value) for name, value in values.items() if value is not None]
+    return repr(said) if said else ""
+
+
+def facts_of(values: Values, row: Row | None) -> Iterable[str]:
+    """Texts of all that a source says beside title and text."""
+    return filter(None, (spoken(values), row.facts if row else ""))

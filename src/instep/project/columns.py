@@ -1,0 +1,182 @@
+"""Declared columns of documents: names, types, and where the values come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from instep.domain.document_columns import (
+    BUILT_IN,
+    FACTS,
+    DeclaredColumn,
+    DocumentColumn,
+    DocumentColumnType,
+    Origin,
+)
+from instep.project.fields import Model, Text, problem
+from instep.project.sources import FeedSource, FilesSource
+
+if TYPE_CHECKING:
+    from instep.project.documents import DocumentEntity
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MOST: Final = 50
+_MOST_COLUMNS: Final = 64
+
+#: What rows of an index, rows on their way and hits of a search call something else.
+RESERVED: Final = frozenset(
+    {
+        *(each.name for each in BUILT_IN),
+        *("document_id", "document_hash", "source_version", "chunk_id", "chunk_hash", "chunk_index", "text", "vector"),
+        *("slice_id", "source_size", "bucket", "end_of_document", "deleted", "unchanged", "vanished"),
+        *("failure_stage", "failure_reason", "locator", "entity", "score", "instance", "version", "ref"),
+    }
+)
+
+
+class Column(Model):
+    """A column of documents, by which searches are filtered."""
+
+    type: DocumentColumnType
+    """`string`, `int`, `float`, `bool`, `timestamp`, `date`, `string[]` or `int[]`."""
+    from_: Text | None = Field(default=None, alias="from")
+    """Where its values come from: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
+    whose group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines,
+    `column:name` of a table, `transform`. Left out: the field or column of its own name; of files what the transform
+    adds, or front matter."""
+    on_wrong: Literal["fail"] | None = "fail"
+    """A document with a value of another type is a failure (`fail`), or the value counts as missing (`null`)."""
+
+
+def _short(value: Any) -> Any:
+    """`team: string` is `team: {type: string}`."""
+    if isinstance(value, str):
+        if value not in set(DocumentColumnType):
+            message = "is not one of the allowed values"
+            raise problem("type", message, allowed=list(map(str, DocumentColumnType)))
+        return {"type": value}
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if isinstance(kind, str) and kind not in set(DocumentColumnType):
+        message = "is not one of the allowed values"
+        raise problem("type", message, path=("type",), allowed=list(map(str, DocumentColumnType)))
+    return value
+
+
+_Declared: TypeAlias = Annotated[
+    Column,
+    BeforeValidator(_short),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(map(str, DocumentColumnType))},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["type"],
+                    "properties": {
+                        "type": {"enum": list(map(str, DocumentColumnType))},
+                        "from": {"type": "string", "minLength": 1},
+                        "on_wrong": {"enum": ["fail", None]},
+                    },
+                },
+            ]
+        }
+    ),
+]
+DeclaredColumns: TypeAlias = dict[str, _Declared]
+
+
+def check_columns(entity: DocumentEntity) -> None:
+    """Check names and origins. Raises a validation error."""
+    seen: dict[str, str] = {}
+    if len(entity.columns) > _MOST_COLUMNS:
+        raise problem("columns", f"are more than {_MOST_COLUMNS}", path=("columns",))
+    for name, column in entity.columns.items():
+        path = ("columns", name)
+        if not _NAME.fullmatch(name) or len(name) > _MOST or name.endswith("_"):
+            message = f"a column's name is letters, digits and underscores, starting with a letter, at most {_MOST}"
+            raise problem("column_name", message, path=path)
+        if name.lower() in RESERVED or name.lower().startswith("instep_"):
+            raise problem("reserved", "is a name of Instep's own: call the column something else", path=path)
+        if name.lower() in seen:
+            raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)
+        seen[name.lower()] = name
+        _origin(entity, name, column)
+
+
+def declared_columns(entity: DocumentEntity) -> Sequence[DeclaredColumn]:
+    """In one order, however they are declared."""
+    return [
+        DeclaredColumn(
+            DocumentColumn(name, column.type), *_origin(entity, name, column), lenient=column.on_wrong is None
+        )
+        for name, column in sorted(entity.columns.items())
+    ]
+
+
+def _origin(entity: DocumentEntity, name: str, column: Column) -> tuple[Origin, str]:
+    said = column.from_
+    if said is None:
+        return _default(entity), name
+    kind, _, of = said.partition(":")
+    allowed = _origins(entity)
+    path = ("columns", name, "from")
+    if kind not in allowed:
+        raise problem("from", "is not one of the allowed values", path=path, allowed=[_FORMS[each] for each in allowed])
+    match kind:
+        case "path":
+            return Origin.PATH, _pattern(of, name, path)
+        case "file":
+            if of not in FACTS:
+                message = "is not a fact of a file"
+                raise problem("from", message, path=path, allowed=[f"file:{each}" for each in FACTS])
+            return Origin.FILE, of
+        case "front_matter":
+            return Origin.FRONT_MATTER, of or name
+        case "transform":
+            if of:
+                raise problem("from", "a transform adds it under its own name: say `transform`", path=path)
+            return Origin.TRANSFORM, name
+    return Origin.SOURCE, of or name
+
+
+_FORMS: Final[Mapping[str, str]] = {
+    "front_matter": "front_matter:key",
+    "path": "path:regex",
+    "file": "file:size|modified|extension",
+    "field": "field:name",
+    "column": "column:name",
+    "transform": "transform",
+}
+
+
+def _origins(entity: DocumentEntity) -> list[str]:
+    if isinstance(entity.source, FilesSource):
+        own = ["front_matter", "path", "file"]
+    elif isinstance(entity.source, FeedSource):
+        own = ["field", "path"]
+    else:
+        own = ["column", "path"]
+    return [*own, *(["transform"] if entity.transform else [])]
+
+
+def _default(entity: DocumentEntity) -> Origin:
+    if not isinstance(entity.source, FilesSource):
+        return Origin.SOURCE
+    return Origin.TRANSFORM if entity.transform else Origin.FRONT_MATTER
+
+
+def _pattern(text: str, name: str, path: tuple[str, ...]) -> str:
+    try:
+        found = re.compile(text)
+    except re.error as error:
+        raise problem("from", f"is not a regular expression: {error}", path=path) from None
+    if not found.groups:
+        message = "has no group: put what is the value in parentheses, such as path:([^/]+)/"
+        raise problem("from", message, path=path)
+    if found.groupindex and name not in found.groupindex:
+        raise problem("from", "has named groups, and none of the column's name", path=path)
+    return text

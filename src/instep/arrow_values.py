@@ -108,7 +108,7 @@ def _ints(values: Any) -> tuple[Any, Any]:
         bad = pc.greater(values, pa.scalar(MAX_INT, pa.uint64()))
         return pc.if_else(pc.fill_null(bad, False), pa.scalar(None, pa.uint64()), values).cast(pa.int64()), bad
     if pa.types.is_decimal(values.type):
-        bad = pc.greater(pc.abs(values.cast(pa.float64())), pa.scalar(float(MAX_INT)))
+        bad = pc.greater_equal(pc.abs(values.cast(pa.float64())), pa.scalar(float(MAX_INT)))
         return pc.if_else(pc.fill_null(bad, False), pa.scalar(None, values.type), values).cast(pa.int64()), bad
     return values.cast(pa.int64()), None
 

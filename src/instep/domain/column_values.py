@@ -71,7 +71,7 @@ def _single(column: DocumentColumn, said: Any, *, text: bool) -> Any:
 
 
 def _plain(kind: DocumentColumnType, said: str) -> Any:
-    """What a text stands for, as a value of this type; the text itself if for none."""
+    """The value of this type that a text stands for; the text itself if for none."""
     match kind:
         case DocumentColumnType.INT if _WHOLE.fullmatch(said):
             return int(said)

@@ -49,7 +49,7 @@ BUILT_IN: Final = (
 
 
 class Origin(StrEnum):
-    """Where the values of a declared column come from."""
+    """Origins of the values of declared columns."""
 
     FRONT_MATTER = "front_matter"
     PATH = "path"

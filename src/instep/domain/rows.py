@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote
 
 from instep.domain.columns import ColumnType, TypeName
 from instep.domain.cuts import Bin, KeyRange
+from instep.domain.document_columns import DeclaredColumn
 from instep.domain.keys import Key, KeyValue, decode_bound, encode_bound, json_value, key_of
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.storable import pack, unpack
@@ -185,7 +186,7 @@ _SAFE: Final = ":"
 @dataclass(frozen=True, slots=True)
 class DocumentColumns:
     """Names of the columns that make a document of a row. `version` differs whenever the row has changed; without it
-    the content says so. `deleted` is a flag.
+    the content says so. `deleted` is a flag. `columns` are declared ones whose values are in the row.
     """
 
     key: tuple[str, ...]
@@ -193,12 +194,13 @@ class DocumentColumns:
     title: str | None = None
     version: str | None = None
     deleted: str | None = None
+    columns: tuple[DeclaredColumn, ...] = ()
 
     @property
     def named(self) -> tuple[str, ...]:
         """All of the columns, each once."""
         single = (each for each in (self.title, self.version, self.deleted) if each)
-        return tuple(dict.fromkeys((*self.key, self.text, *single)))
+        return tuple(dict.fromkeys((*self.key, self.text, *single, *(each.of for each in self.columns))))
 
 
 def row_uri(entity: str, values: Sequence[KeyValue | None]) -> str:

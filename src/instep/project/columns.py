@@ -43,7 +43,7 @@ class Column(Model):
     type: DocumentColumnType
     """`string`, `int`, `float`, `bool`, `timestamp`, `date`, `string[]` or `int[]`."""
     from_: Text | None = Field(default=None, alias="from")
-    """Where its values come from: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
+    """The origin of its values: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
     whose group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines,
     `column:name` of a table, `transform`. Left out: the field or column of its own name; of files what the transform
     adds, or front matter."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from instep.domain.document_columns import Origin
+from collections.abc import Sequence
+
+from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
@@ -77,7 +79,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
         )
     assert entity.document is not None, "what makes an entity of a table one of documents"
-    columns = _columns(entity.document)
+    columns = _columns(entity.document, [each for each in declared_columns(entity) if each.origin is Origin.SOURCE])
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
 
 
@@ -99,8 +101,9 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
     return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}
 
 
-def _columns(declared: RowDocument) -> DocumentColumns:
-    return DocumentColumns(declared.key, declared.text, declared.title, declared.version, declared.deleted)
+def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> DocumentColumns:
+    named = (declared.key, declared.text, declared.title, declared.version, declared.deleted)
+    return DocumentColumns(*named, columns=tuple(columns))
 
 
 def _tables(

@@ -38,17 +38,22 @@ class ClickHouseRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.rows import row_versions
+        from instep.sources.tables.rows import declared_values, row_versions, versions_with
 
         self.key_types(columns)
-        found = self._listed(columns, by_content=columns.version is None)
+        by_content = columns.version is None
+        found = self._listed(columns, by_content=by_content)
         if columns.version is not None and any(batch.column(len(columns.key)).null_count for batch in found):
             # Of a row without a version its content tells; so it has to be read.
+            by_content = True
             found = self._listed(columns, by_content=True)
         for batch in found:
-            *keys, versions, hashes, sizes = batch.columns
+            size = len(columns.key) + 3
+            *keys, versions, hashes, sizes = batch.columns[:size]
+            if columns.columns and by_content:
+                hashes = versions_with(hashes, declared_values(batch.columns[size:], columns.columns).facts)
             versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
-            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[:-3], "version", "size"])
+            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])
 
     def _listed(self, columns: DocumentColumns, *, by_content: bool) -> list[pa.RecordBatch]:
         rows = row_columns(columns)
@@ -70,14 +75,28 @@ def _listed(
     content = f"concat({_content(there[columns.title])}, char(0), {text})" if columns.title else text
     hashed = f"lower(hex(SHA256({content})))" if by_content else "''"
     size = (Column("_size", INT64), f"toInt64(length({text}))")
-    return [*_keys(columns, there), version, (Column("_hash", STRING), hashed), size]
+    found = [*_keys(columns, there), version, (Column("_hash", STRING), hashed), size]
+    # Without need they are not read.
+    return found + (_declared(columns, there) if by_content else _nothing(columns))
 
 
 def _rows(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
     found = [*_keys(columns, there)]
     if columns.version is not None:
         found.append((Column("_version", there[columns.version].column.type), there[columns.version].value))
-    return [*found, *((Column(name, BYTES), _content(there[name])) for name in (columns.title, columns.text) if name)]
+    said = ((Column(name, BYTES), _content(there[name])) for name in (columns.title, columns.text) if name)
+    return [*found, *said, *_declared(columns, there)]
+
+
+def _declared(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
+    return [
+        (Column(f"_column{at}", there[each.of].column.type), there[each.of].value)
+        for at, each in enumerate(columns.columns)
+    ]
+
+
+def _nothing(columns: DocumentColumns) -> list[tuple[Column, str]]:
+    return [(Column(f"_column{at}", STRING), "CAST(NULL, 'Nullable(String)')") for at in range(len(columns.columns))]
 
 
 def _keys(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:

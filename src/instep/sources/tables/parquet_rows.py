@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from typing import Any
@@ -15,14 +15,16 @@ import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
 from instep.arrow_types import arrow_type
+from instep.arrow_values import OtherType, demand_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
+from instep.domain.document_columns import DeclaredColumn
 from instep.domain.keys import Key, KeyValue
 from instep.domain.rows import DocumentColumns
 from instep.errors import Transient, UserError
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_documents import demand_types
-from instep.sources.tables.rows import content_versions, versions_of
+from instep.sources.tables.rows import content_versions, declared_values, versions_of
 from instep.sources.tables.table_source import demand
 from instep.sources.urls import file_version
 
@@ -127,10 +129,13 @@ class ParquetRows:
         keys = [self._column(rows, name, types) for name in columns.key]
         texts: Any = pa.nulls(rows.num_rows, pa.binary()) if usual is not None else _bytes(rows, columns.text)
         titles = _bytes(rows, columns.title) if columns.title and usual is None else None
+        facts = None
+        if columns.columns and usual is None:
+            facts = declared_values([_stored(rows, each.of) for each in columns.columns], columns.columns).facts
         if columns.version is None:
-            versions = content_versions(titles, texts)
+            versions = content_versions(titles, texts, facts)
         else:
-            versions = versions_of(_typed(rows, columns.version, types), titles, texts)
+            versions = versions_of(_typed(rows, columns.version, types), titles, texts, facts)
         if usual is None:
             sizes: Any = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64())
         else:
@@ -170,6 +175,7 @@ class ParquetRows:
         found = [self._column(batch, name, types) for name in columns.key]
         found += [_typed(batch, columns.version, types)] if columns.version else []
         found += [_bytes(batch, name) for name in (columns.title, columns.text) if name]
+        found += [_stored(batch, each.of) for each in columns.columns]
         return pa.RecordBatch.from_arrays(found, _names(len(found)))
 
     def _column(self, batch: pa.RecordBatch, name: str, types: Mapping[str, ColumnType]) -> pa.Array[Any]:
@@ -202,9 +208,14 @@ class ParquetRows:
         """
         found: dict[str, ColumnType] = {}
         untyped: set[str] = set()
+        own, there = replace(columns, columns=()).named, set[str]()
         for each in files:
             for stored in each.schema():
-                if stored.name not in columns.named:
+                there.add(stored.name)
+                for column in columns.columns:
+                    if column.of == stored.name:
+                        self._demand_type(column, stored)
+                if stored.name not in own:
                     continue
                 if pa.types.is_null(stored.type):
                     untyped.add(stored.name)
@@ -217,9 +228,16 @@ class ParquetRows:
                         hint="Cast it with `sql`: then Spark reads the table.",
                     )
         found |= {name: BOOL if name == columns.deleted else STRING for name in untyped - found.keys()}
-        demand(columns.named, list(found), self.text)
+        demand(columns.named, [*found, *there], self.text)
         demand_types(columns, found, self.text)
         return found
+
+    def _demand_type(self, column: DeclaredColumn, stored: pa.Field[Any]) -> None:
+        try:
+            demand_type(column.column, stored.type)
+        except OtherType as error:
+            hint = "Declare another type, or cast it with `sql`: then Spark reads the table."
+            raise UserError(str(error), where=self.text, hint=hint) from None
 
 
 @dataclass(frozen=True)
@@ -287,6 +305,10 @@ def _typed(batch: pa.RecordBatch, name: str, types: Mapping[str, ColumnType]) ->
         values = values.cast(pa.timestamp(values.type.unit, "UTC"))
     found: pa.Array[Any] = values.cast(kind, safe=not pa.types.is_timestamp(kind))
     return found
+
+
+def _stored(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:

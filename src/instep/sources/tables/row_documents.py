@@ -12,7 +12,7 @@ from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window, row_key
 from instep.errors import UserError
-from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
+from instep.sources.document_source import Answer, Content, Listing, Row, Unreadable, Vanished
 from instep.sources.local import check_size
 from instep.sources.tables.table_source import TableSource
 
@@ -45,7 +45,8 @@ class RowTable(Protocol):
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
         """Read the rows with these keys, and perhaps others, a few megabytes at once: the columns of the key; the
-        version as it is stored, and the title, as far as there are columns for them; the text. Title and text as bytes.
+        version as it is stored, and the title, as far as there are columns for them; the text; the declared columns as
+        they are stored. Title and text as bytes.
         """
 
 
@@ -199,17 +200,29 @@ class RowDocuments:
         count = spool.count(document.uri)
         if count > 1:
             return Unreadable(self._flaw(count, null=False))
-        return self._content(*spool.row(document.uri), max_bytes) if count else Vanished()
+        if not count:
+            return Vanished()
+        rows, at = spool.row(document.uri)
+        return next(self._contents(rows.slice(at, 1), max_bytes))
 
     def answers(self, rows: pa.RecordBatch, *, max_bytes: int) -> Iterator[Answer]:
         """Rows that are there, as documents: their last columns are version, title and text, as far as declared."""
         from instep.sources.tables.rows import said_by
 
-        said = said_by(rows, self.columns)
-        for version, title, text in zip(*said.columns, strict=True):
-            yield self._content(version.as_py(), title.as_py(), text.as_py(), max_bytes)
+        return self._contents(said_by(rows, self.columns), max_bytes)
 
-    def _content(self, version: str, title: bytes | None, text: bytes | None, max_bytes: int) -> Answer:
+    def _contents(self, said: pa.RecordBatch, max_bytes: int) -> Iterator[Answer]:
+        """Rows of `said_schema` as documents."""
+        from instep.sources.tables.rows import FACTS, WRONG
+
+        declared = bool(self.columns.columns)
+        for at, (version, title, text) in enumerate(zip(*said.columns[:3], strict=True)):
+            row = Row(said, at, said[WRONG][at].as_py(), said[FACTS][at].as_py()) if declared else None
+            yield self._content(version.as_py(), title.as_py(), text.as_py(), max_bytes, row)
+
+    def _content(
+        self, version: str, title: bytes | None, text: bytes | None, max_bytes: int, row: Row | None
+    ) -> Answer:
         """A text that is null is empty."""
         data = text or b""
         try:
@@ -217,7 +230,7 @@ class RowDocuments:
         except Unreadable as answer:
             return answer
         shown = (title or b"").decode(errors="replace") if self.columns.title else None
-        return Content(data, len(data), version, shown, text=True)
+        return Content(data, len(data), version, shown, text=True, fields=row)
 
 
 def named_schema() -> pa.Schema:

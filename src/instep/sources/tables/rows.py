@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.domain.identity import content_hash, titled_content
+from instep.arrow_values import OtherType, column_type, texts_of, typed
+from instep.domain.document_columns import DeclaredColumn
+from instep.domain.identity import content_hash, titled_content, with_facts
 from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
+from instep.errors import UserError
 
 #: Text that is the same in a URI.
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
@@ -58,27 +61,82 @@ def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:
     return replaced
 
 
-def versions_of(values: pa.Array[Any], titles: pa.Array[Any] | None, texts: pa.Array[Any]) -> pa.Array[Any]:
+def versions_of(
+    values: pa.Array[Any], titles: pa.Array[Any] | None, texts: pa.Array[Any], facts: Any = None
+) -> pa.Array[Any]:
     """The values of a version column as text. Of a row that has none its content tells whether it has changed."""
     found: Any = row_versions(values)
     if not values.null_count:
         return found  # type: ignore[no-any-return]  # of texts
     without = values.is_null()
-    hashes = content_versions(None if titles is None else titles.filter(without), texts.filter(without))
+    rest = None if facts is None else facts.filter(without)
+    hashes = content_versions(None if titles is None else titles.filter(without), texts.filter(without), rest)
     versions: pa.Array[Any] = pc.replace_with_mask(found, without, hashes)
     return versions
 
 
-def content_versions(titles: pa.Array[Any] | None, texts: pa.Array[Any]) -> pa.Array[Any]:
-    """The versions of rows that have no column for it: a hash of all that they say (bytes). A null says nothing."""
+def content_versions(titles: pa.Array[Any] | None, texts: pa.Array[Any], facts: Any = None) -> pa.Array[Any]:
+    """The versions of rows that have no column for it: a hash of all that they say (bytes). A null says nothing.
+    `facts` tell the values of declared columns.
+    """
     if titles is None:
-        return pa.array([content_hash(text or b"") for text in texts.to_pylist()], pa.string())
-    pairs = zip(titles.to_pylist(), texts.to_pylist(), strict=True)
-    return pa.array([content_hash(titled_content(title or b"", text or b"")) for title, text in pairs], pa.string())
+        hashes = [content_hash(text or b"") for text in texts.to_pylist()]
+    else:
+        pairs = zip(titles.to_pylist(), texts.to_pylist(), strict=True)
+        hashes = [content_hash(titled_content(title or b"", text or b"")) for title, text in pairs]
+    return versions_with(pa.array(hashes, pa.string()), facts)
+
+
+def versions_with(hashes: pa.Array[Any], facts: Any) -> pa.Array[Any]:
+    """Versions by content, with the values of declared columns."""
+    if facts is None:
+        return hashes
+    pairs = zip(hashes.to_pylist(), facts.to_pylist(), strict=True)
+    return pa.array([with_facts(hashed or "", said) for hashed, said in pairs], pa.string())
+
+
+class Declared(NamedTuple):
+    """Declared columns of rows in their types; of each row a text that says why one of its values is none of its type
+    (else empty), and one that tells its values from others.
+    """
+
+    values: Sequence[pa.Array[Any]]
+    wrong: pa.Array[Any]
+    facts: pa.Array[Any]
+
+
+def declared_values(found: Sequence[pa.Array[Any]], columns: Sequence[DeclaredColumn]) -> Declared:
+    """Columns as they are stored, in the order of those that are declared."""
+    values, reasons = [], dict[int, str]()
+    rows = len(found[0])
+    for stored, each in zip(found, columns, strict=True):
+        try:
+            made, wrong = typed(each.column, stored)
+        except OtherType as error:
+            raise UserError(str(error), hint="Declare another type, or make one of it with `sql`.") from None
+        values.append(made)
+        if not each.lenient:
+            reasons = {**wrong, **reasons}
+    flawed = np.zeros(rows, bool)
+    flawed[list(reasons)] = True
+    said = [reasons[at] for at in np.flatnonzero(flawed).tolist()]
+    nothing: Any = pa.repeat("", rows)
+    wrongs = pc.replace_with_mask(nothing, pa.array(flawed), pa.array(said, pa.string()))
+    texts = texts_of({each.name: made for each, made in zip(columns, values, strict=True)})
+    return Declared(values, wrongs, pc.binary_join_element_wise(texts, wrongs, ""))
 
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [("version", pa.string()), ("title", pa.binary()), ("text", pa.binary())]
-SAID = pa.schema(_COLUMNS)
+#: Beside declared columns; none of those can be called so.
+WRONG, FACTS = "_wrong", "_facts"
+
+
+def said_schema(columns: DocumentColumns) -> pa.Schema:
+    """Versions, titles and texts, and declared columns."""
+    if not columns.columns:
+        return pa.schema(_COLUMNS)
+    declared = [(each.name, column_type(each.column.type)) for each in columns.columns]
+    return pa.schema([*_COLUMNS, *declared, (WRONG, pa.string()), (FACTS, pa.string())])
 
 
 class RowSpool:
@@ -105,7 +163,7 @@ class RowSpool:
         wanted = pa.array(uris, pa.string())
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
         number = 0
-        with pa.ipc.new_file(self._file, SAID) as writer:
+        with pa.ipc.new_file(self._file, said_schema(self._columns)) as writer:
             for batch in rows:
                 found = row_uris(self._entity, batch.columns[: len(self._columns.key)])
                 chosen: Any = pc.is_in(found, value_set=wanted)
@@ -124,18 +182,26 @@ class RowSpool:
     def count(self, uri: str) -> int:
         return self._counts.get(uri, 0)
 
-    def row(self, uri: str) -> tuple[str, bytes | None, bytes | None]:
-        """Version, title and text."""
+    def row(self, uri: str) -> tuple[pa.RecordBatch, int]:
+        """A batch (of `said_schema`), and the place of the row in it."""
         number, row = self._places[uri]
-        version, title, text = (column[row].as_py() for column in self._batches[number].columns)
-        return version, title, text
+        return self._batches[number], row
 
 
 def said_by(rows: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatch:
-    """Versions as text, titles and texts of rows: of the last columns, as far as there are any for them."""
-    at = rows.num_columns - 1
+    """Versions as text, titles and texts of rows, and declared columns (`said_schema`): of the last columns, as far as
+    there are any for them.
+    """
+    at = rows.num_columns - 1 - len(columns.columns)
+    declared = declared_values(rows.columns[at + 1 :], columns.columns) if columns.columns else None
+    facts = declared.facts if declared else None
     texts = rows.column(at)
     titles = rows.column(at := at - 1) if columns.title else None
-    versions = versions_of(rows.column(at - 1), titles, texts) if columns.version else content_versions(titles, texts)
+    versions = (
+        versions_of(rows.column(at - 1), titles, texts, facts)
+        if columns.version
+        else content_versions(titles, texts, facts)
+    )
     shown = pa.nulls(rows.num_rows, pa.binary()) if titles is None else titles
-    return pa.RecordBatch.from_arrays([versions, shown, texts], schema=SAID)
+    more = [*declared.values, declared.wrong, declared.facts] if declared else []
+    return pa.RecordBatch.from_arrays([versions, shown, texts, *more], schema=said_schema(columns))

@@ -43,17 +43,21 @@ class SparkRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.rows import row_versions
+        from instep.sources.tables.rows import declared_values, row_versions, versions_with
 
         document_types(self.table, self.spark, columns)
         found = self._listed(columns, by_content=columns.version is None)
         if columns.version is not None and found.column(len(columns.key)).null_count:
             # Of a row without a version its content tells; so it has to be read.
             found = self._listed(columns, by_content=True)
-        for batch in found.to_batches():
-            *keys, versions, hashes, sizes = batch.columns
+        for batch in found.combine_chunks().to_batches():
+            size = len(columns.key) + 3
+            *keys, versions, hashes, sizes = batch.columns[:size]
+            if columns.columns and hashes.null_count < len(hashes):
+                facts = declared_values(batch.columns[size:], columns.columns).facts
+                hashes = versions_with(hashes, facts)
             versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
-            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[:-3], "version", "size"])
+            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])
 
     def _listed(self, columns: DocumentColumns, *, by_content: bool) -> pa.Table:
         """The columns of the key; the version as it is stored; a hash of the content, if it is asked for; the size."""
@@ -66,6 +70,7 @@ class SparkRows:
             asked = [*keys, version, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
         else:
             asked = [*keys, version, "CAST(NULL AS STRING)", f"CAST(-{ROW_BYTES} AS BIGINT)"]
+        asked += [quoted(each.of) if by_content else "NULL" for each in columns.columns]
         named = (f"{each} AS c{at}" for at, each in enumerate(asked))
         with told(self.text, self.table.options):
             found: pa.Table = frame.selectExpr(*named).toArrow()
@@ -85,13 +90,14 @@ def document_types(table: TableSource, spark: Sessions, columns: DocumentColumns
 
 def rows_of_keys(table: TableSource, spark: Sessions, columns: DocumentColumns, keys: Sequence[Key]) -> DataFrame:
     """Rows with these keys, and perhaps others: `k0`, … of the key; `version` and `title`, as far as there are columns
-    for them; `text`. Title and text as bytes.
+    for them; `text`; `c0`, … of declared columns. Title and text as bytes.
     """
     frame = table.frame(spark, row_columns(columns), _selection(columns, keys))
     asked = [f"{quoted(name)} AS k{at}" for at, name in enumerate(columns.key)]
     asked += [f"{quoted(columns.version)} AS version"] if columns.version else []
     asked += [f"{_content(columns.title)} AS title"] if columns.title else []
-    return frame.selectExpr(*asked, f"{_content(columns.text)} AS text")
+    asked += [f"{_content(columns.text)} AS text"]
+    return frame.selectExpr(*asked, *(f"{quoted(each.of)} AS c{at}" for at, each in enumerate(columns.columns)))
 
 
 def _selection(columns: DocumentColumns, keys: Sequence[Key]) -> Selection:

@@ -99,7 +99,9 @@ def _value(each: DeclaredColumn, said: Any, *, text: bool = False) -> Value:
 
 
 def _matched(pattern: re.Pattern[str], name: str, uri: str) -> str | None:
-    """The text that a pattern finds in the path of a document: that of its group of the column's name, or else its first."""
+    """The text that a pattern finds in the path of a document: that of the group with the column's name, or else of its
+    first group.
+    """
     path = unquote(uri.partition("://")[2].lstrip("/"), errors="replace")
     found = pattern.search(path)
     if found is None:

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
-from instep.api import failures, jobs, metrics, partitions, problems, progress, project, search, wants
+from instep.api import failures, health, jobs, metrics, partitions, problems, progress, project, search, wants
 from instep.api.dependencies import Server
 from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
@@ -68,7 +68,7 @@ THREADS: Final = 16
 ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, search))
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
-BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount)
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, health.mount)
 
 
 def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:

@@ -130,6 +130,11 @@ class Upkeep:
                 return found
             return [adoption.adopt(each, context, by=by) for each in found]
 
+    def migrate_ledger(self) -> str:
+        """Make the ledger's tables, or upgrade them. Returns the ledger's name, without secrets."""
+        Container(self.project).ledger().close()
+        return self.project.ledger_label
+
     def verify_ledger(self) -> Verified:
         """Replay the ledger's log, and compare the stored projections with it. Changes nothing."""
         with closing(Container(self.project).ledger(read_only=True)) as ledger:

@@ -1,4 +1,4 @@
-"""`instep ledger verify|rebuild`, and `instep gc`."""
+"""`instep ledger migrate|verify|rebuild`, and `instep gc`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,25 @@ app = typer.Typer(name="ledger")
 
 @app.callback(invoke_without_command=True)
 def ledger(context: typer.Context) -> None:
-    """Verify or rebuild what the ledger has stored, by its log of events."""
+    """Make or upgrade the ledger; verify or rebuild what it has stored, by its log of events."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+@app.command("migrate")
+def migrate(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Make the ledger's tables, or upgrade those of an older Instep: nothing else.
+
+    Any command that writes does so by itself; this is for a step of its own, before servers are replaced by newer ones.
+
+    \b
+    Examples:
+      instep ledger migrate
+    """
+    from instep.app import load
+
+    ledger = load(project).migrate_ledger()
+    Output(as_json=as_json).result({"ledger": ledger}, lambda: typer.echo(f"{ledger} is up to date."))
 
 
 @app.command("verify")

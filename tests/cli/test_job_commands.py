@@ -106,8 +106,8 @@ def test_a_worker_that_is_silent_for_five_minutes_is_taken_for_dead(
 ) -> None:
     ledgers.begin(ledger)
     clock.sleep(5 * 60)
-    assert "taken for dead" in said(capsys, "workers")
-    assert "taken for dead" in said(capsys, "job", "show", JOB)
+    assert "considered dead" in said(capsys, "workers")
+    assert "considered dead" in said(capsys, "job", "show", JOB)
 
 
 def test_a_job_is_shown_entity_by_entity_with_its_workers(

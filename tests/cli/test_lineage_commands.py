@@ -212,7 +212,7 @@ def test_the_ledger_is_verified_and_rebuilt(place: Home, say: Say) -> None:
     assert "Nothing differed" in say("ledger", "rebuild")
     assert not (place.root / ".instep").exists()
     place.run()
-    assert "What is stored is what the log leads to." in say("ledger", "verify")
+    assert "The stored state follows from the log." in say("ledger", "verify")
     before = answer(say, "history", "Document")
     with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
         ledger.execute("DELETE FROM canonical")
@@ -242,7 +242,7 @@ def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say:
     assert f"1 skipped: unknown-want\n  event {last + 3}: " in told
     assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
     assert "is there as of" in say("want", "Document"), "it is no stop"
-    assert "What is stored is what the log leads to." in say("ledger", "verify")
+    assert "The stored state follows from the log." in say("ledger", "verify")
 
 
 def month_old(place: Home, *job_ids: str) -> None:

@@ -155,4 +155,4 @@ entities:
     )
     for command in ("run", "plan"):
         assert main([command]) == 0
-        assert capsys.readouterr().err.startswith("warning: nothing is made of Ticket: no namespace is declared. List")
+        assert capsys.readouterr().err.startswith("warning: Ticket: not indexed, as no namespace is declared. List")

@@ -50,7 +50,7 @@ def iso(milliseconds: int) -> str:
 
 
 def test_looking_and_refused_acts_make_no_ledger(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Nothing is waited for" in said(capsys, "wants")
+    assert "No want is open" in said(capsys, "wants")
     assert "No wants" in said(capsys, "wants", "--all")
     assert "`instep run` builds it" in said(capsys, "history", "Document")
     assert answer(capsys, "history", "Document") == answer(capsys, "wants") == answer(capsys, "expire") == []

@@ -243,7 +243,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> 
     clock.quiet = LONG
     watch(site, every=SELDOM)
     assert site.only_job().state is JobState.STOPPED
-    assert said(site, "was stopped by request: enough, and stays so") == 1
+    assert said(site, "was stopped by request: enough, and stays stopped") == 1
     assert any("enough" in note and f"instep job resume {id[:8]}" in note for note in status(site).notes)
     site.ledger.jobs.start(id)
     clock.quiet = 30.0

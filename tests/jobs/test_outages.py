@@ -238,7 +238,7 @@ def test_a_worker_does_not_resume_a_wanted_job_that_a_person_stopped(
             serve(container.setups(), context)
         (job,) = ledger.jobs.newest(limit=10)
         assert (job.state, job.error) == (JobState.STOPPED, "stopped by ann")
-    assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
+    assert len([each for each in telling.said if "stays stopped" in each]) == 1, "said once"
 
 
 def test_a_want_does_not_resume_a_job_that_a_person_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

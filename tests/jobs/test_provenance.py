@@ -105,7 +105,7 @@ def test_wants_that_the_instance_satisfied_are_reported(place: Home) -> None:
 
 
 def test_an_unknown_row_is_answered_with_a_hint(place: Home) -> None:
-    with pytest.raises(UserError, match="nothing is served of Document yet"):
+    with pytest.raises(UserError, match="nothing of Document is served yet"):
         why(place, place.uri(0))
     assert not (place.root / ".instep" / "ledger.db").exists()
     place.run()

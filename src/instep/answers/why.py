@@ -129,7 +129,7 @@ def why(
         raise away
     if not built:
         moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
-        raise UserError(moved or f"nothing is served of {target} yet", hint="Run: instep run")
+        raise UserError(moved or f"nothing of {target} is served yet", hint="Run: instep run")
     raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
 
 

@@ -167,7 +167,7 @@ def _of_ledger(sample: LedgerSample, declared: list[str]) -> Iterator[GaugeMetri
         [] if silent is None else [((), silent / 1000)],
     )
     dead = [((entity,), sample.letters.get(entity, 0)) for entity in declared]
-    yield _gauges("dead_letters", "What other programs asked for, and was given up.", ["entity"], dead)
+    yield _gauges("dead_letters", "Requests of other programs that were given up.", ["entity"], dead)
     yield from _of_entities({name: figures.entities.get(name, EntityFigures()) for name in declared}, figures.now)
 
 
@@ -188,7 +188,7 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
     outcomes = ("written", "skipped", "deleted", "failed")
     yield _gauges(
         "job_units",
-        "Documents or rows that jobs that have not ended are through with.",
+        "Documents or rows that unfinished jobs have done.",
         [*one, "outcome"],
         [((name, each), getattr(of.counts, each)) for name, of in entities.items() for each in outcomes],
     )

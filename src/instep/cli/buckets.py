@@ -96,7 +96,7 @@ def _time(milliseconds: int | None) -> str:
 
 def rebalance(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="An entity of documents, by its name.")],
-    buckets: Annotated[int, typer.Option("--buckets", metavar="N", help="How many there are to be, 1 to 1024.")],
+    buckets: Annotated[int, typer.Option("--buckets", metavar="N", help="The new number of buckets, 1 to 1024.")],
     allow_deletes: AllowDeletesOption = False,
     allow_empty: AllowEmptyOption = False,
     generation: GenerationOption = None,

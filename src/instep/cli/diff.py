@@ -106,7 +106,7 @@ def _show(out: Output, found: Sequence[Comparison]) -> None:
     if any(each.mendable for each in seen):
         out.line("Numbers are documents. Mend it with: instep diff --repair")
     if any(each.counts.get(Discrepancy.ALTERED) for each in seen):
-        out.line("A repair trusts right hashes. What is altered behind them goes with: instep run --full-refresh")
+        out.line("A repair compares hashes. Altered rows that kept theirs are replaced by: instep run --full-refresh")
 
 
 def _show_documents(out: Output, seen: Differences) -> None:
@@ -124,7 +124,7 @@ def _show_documents(out: Output, seen: Differences) -> None:
     if seen.pending.known_failures:
         out.line(f"{name}: {amount(seen.pending.known_failures, 'known failure')}: instep failures")
     if seen.looked is not None and seen.looked.unread:
-        out.line(f"{name}: {amount(seen.looked.unread, 'document')} could not be read, and so not be compared deeply")
+        out.line(f"{name}: {amount(seen.looked.unread, 'document')} could not be read, so their text was not compared")
     for problem in seen.problems:
         out.line(f"{name}: the listing is not complete: {problem}")
 

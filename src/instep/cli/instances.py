@@ -88,7 +88,7 @@ def expire(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End what is past its time to live (`ttl` of an entity), or what is named.
+    """Expire partitions past their time to live (`ttl` of an entity), or those that are named.
 
     Runs do that too: this command does it now, or before the time. The next `instep run` rebuilds it, beside what is
     served.
@@ -125,7 +125,8 @@ def promote(
         ),
     ],
     allow_deletes: Annotated[
-        bool, typer.Option("--allow-deletes", help="However much less is in it.", show_default=False)
+        bool,
+        typer.Option("--allow-deletes", help="Even if it holds much less than what is served now.", show_default=False),
     ] = False,
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Though nothing is in it.", show_default=False)

@@ -46,7 +46,7 @@ def migrate(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("verify")
 def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Replay the log, and compare what is stored with what it leads to. Changes nothing.
+    """Replay the log, and compare the stored state with the result. Changes nothing.
 
     Exits with 1 when something differs.
 
@@ -63,17 +63,17 @@ def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     def show() -> None:
         _show(out, found)
         if not found.differences:
-            out.line("What is stored is what the log leads to.")
+            out.line("The stored state follows from the log.")
 
     out.result(_as_dict(found), show)
     if found.differences:
-        out.note("hint: `instep ledger rebuild` makes it what the log leads to.")
+        out.note("hint: `instep ledger rebuild` rebuilds it from the log.")
         raise typer.Exit(ExitCode.ERROR)
 
 
 @app.command("rebuild")
 def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Replay the log, and make what is stored what it leads to, in one step. The log itself does not change.
+    """Replay the log, and replace the stored state by the result, in one step. The log itself does not change.
 
     Lists what differed.
 

@@ -1,4 +1,4 @@
-"""`instep letters list|requeue|drop`: what other programs asked for, and was given up."""
+"""`instep letters list|requeue|drop`: requests of other programs that were given up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(name="letters")
 
 @app.callback(invoke_without_command=True)
 def letters(context: typer.Context) -> None:
-    """Dead letters: what other programs asked for, and was given up."""
+    """Dead letters: requests of other programs that were given up."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -64,7 +64,7 @@ def requeue(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have them tried again, with all their attempts.
+    """Try dead letters again, with all their attempts.
 
     Those of partitions that the project does not declare (any more) stay.
 
@@ -85,7 +85,7 @@ def drop(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget them.
+    """Forget dead letters.
 
     \b
     Examples:

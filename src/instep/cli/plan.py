@@ -95,7 +95,7 @@ def note_unplaced(out: Output, project: Project) -> None:
     passed = [name for name, each in project.entities.items() if each.namespaced]
     if passed and not project.namespaces:
         out.note(
-            f"warning: nothing is made of {', '.join(passed)}: no namespace is declared. List them in `namespaces:`, "
+            f"warning: {', '.join(passed)}: not indexed, as no namespace is declared. List them in `namespaces:`, "
             f"or name one, such as {passed[0]}@42/9970"
         )
 

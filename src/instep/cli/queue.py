@@ -45,7 +45,7 @@ def queue(context: typer.Context) -> None:
 def create(
     name: QueueArgument, sql: SqlOption = False, project: ProjectOption = None, as_json: JsonOption = False
 ) -> None:
-    """Make a queue beside its tables, and have every write from now on captured.
+    """Create a queue beside its tables, and capture every write from now on.
 
     Nothing is done when it is there already. What was written before comes in with `backfill`.
 
@@ -76,7 +76,7 @@ def backfill(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring in what was there before the queue was created.
+    """Add the keys that were there before the queue was created.
 
     It goes by ranges of keys, beside live writes. After Ctrl-C or a crash the next call goes on; once it is complete,
     another call starts again, which changes nothing that is right.
@@ -151,7 +151,7 @@ def switch(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have `instep queue next` read the queue from now on, and not the anti-join.
+    """Let `instep queue next` read the queue from now on, instead of the anti-join.
 
     Refused unless the last `verify` found them equal, within a day.
 

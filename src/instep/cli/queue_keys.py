@@ -97,7 +97,7 @@ def next_keys(
 
 
 def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Say that keys are done: JSON lines on standard input, as `next` wrote them.
+    """Acknowledge keys: JSON lines on standard input, as `next` wrote them.
 
     They are covered from then on, as if one more table covered them. A line that is refused is named with its number,
     all others are done, and the command exits with 3.
@@ -122,7 +122,7 @@ def fail(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say that keys failed: JSON lines on standard input, as `next` wrote them, with an "error".
+    """Report failed keys: JSON lines on standard input, as `next` wrote them, with an "error".
 
     Each is tried again after 5 minutes, then 10, 20, … up to 24 hours, and parked after 12 attempts. A line that is
     refused is named with its number, all others are done, and the command exits with 3.
@@ -151,7 +151,7 @@ def unpark(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have parked keys tried again, with as many attempts as before.
+    """Try parked keys again, with as many attempts as before.
 
     `instep queue status --parked` shows which there are, and why.
 

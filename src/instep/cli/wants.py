@@ -54,7 +54,7 @@ def wants(
 
 def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
     if not found:
-        out.line("No wants." if ended else "Nothing is waited for. Those that have ended: instep wants --all")
+        out.line("No wants." if ended else "No want is open. Those that have ended: instep wants --all")
         return
     rows = [
         [
@@ -162,7 +162,7 @@ def _name(ref: str, want: Want) -> str:
 def _next(want: Want) -> str:
     """The next step for a want that waits."""
     if want.upstream:
-        return f"It waits for what that is made from: want {', '.join(map(id_text, want.upstream))}."
+        return f"It waits for its upstream: want {', '.join(map(id_text, want.upstream))}."
     if want.needed is not None and want.needed > want.seen_at:
         return "A worker looks for changes then; an `instep run` after that does too."
     if want.state == "Building" and want.in_time:

@@ -86,7 +86,7 @@ def late_text(worker: Worker) -> str:
     """The meaning of a late heartbeat."""
     who = f"Worker {id_text(worker.id)}"
     if worker.pulse == "stale":
-        return f"{who} is taken for dead: the next sweep of any worker frees its slices."
+        return f"{who} is considered dead: the next sweep of any worker frees its slices."
     return f"{who} is late: paused, cut off or dead. At 5 min it loses its slices."
 
 
@@ -115,7 +115,7 @@ def worker(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Do what is wanted, and help with the jobs of other servers.
+    """Work on wants, and help with the jobs of other servers.
 
     It starts jobs for wants (`instep want`, and messages on NATS), each entity apart from the others, and takes
     part in jobs that runs and other workers have planned. With --watch it follows the sources, too. It serves
@@ -174,7 +174,7 @@ def serve(
             )
     except KeyboardInterrupt:
         # To be told to stop is how a server ends.
-        progress.say("worker", "stopped; what it held went back, for others to go on with")
+        progress.say("worker", "stopped; its slices went back, and other workers can go on with them")
 
 
 def watching(*, as_json: bool, quiet: bool) -> Progress:

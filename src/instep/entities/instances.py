@@ -89,8 +89,8 @@ def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Insta
     if current is None or current.state is InstanceState.MISSING:
         again = " --retry-failures" if current and current.reason is Reason.FAILURE else ""
         raise UserError(
-            f"{generation_text(ref, generation)} is not there: nothing is Live that could be {what}",
-            hint=f"It is to be built already: the next `instep run{again}` does that.",
+            f"{generation_text(ref, generation)} has no Live instance that could be {what}",
+            hint=f"It waits to be built: the next `instep run{again}` does that.",
         )
     if current.state is not InstanceState.LIVE:
         raise _in_work(ref, current, what)

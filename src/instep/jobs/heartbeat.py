@@ -63,7 +63,7 @@ class Heartbeat:
         with self._lock:
             renewed = self._renewed.get(ref)
         if self.lost or now - self._beaten > self._trusted(self._timing.stale):
-            raise Fenced(f"worker {self._worker_id[:8]} could not say that it lives; others may have its slices now")
+            raise Fenced(f"worker {self._worker_id[:8]} could not send its heartbeat; others may have its slices now")
         if renewed is None or now - renewed > self._trusted(self._timing.lease):
             raise Fenced(f"the lease on {ref} could not be kept; another job may hold it now")
 

@@ -118,7 +118,7 @@ class Refusals:
 
 def stays_stopped(job: Job) -> str:
     """The message about a job that a user has stopped."""
-    return f"job {job.id[:8]} was {clause(job.error)}, and stays so; resume it: instep job resume {job.id[:8]}"
+    return f"job {job.id[:8]} was {clause(job.error)}, and stays stopped; resume it: instep job resume {job.id[:8]}"
 
 
 def _end(job: Job, status: PartStatus) -> tuple[str, int | None]:

@@ -218,7 +218,7 @@ class _Run:
         try:
             return self._planner.setups[plan.ref].damage(ledger, checkpoint)
         except InstepError as error:
-            return f"whether its target holds what is recorded is not known: {error}"
+            return f"it is not known whether its target holds what is recorded: {error}"
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.jobs.worker import Worker  # Imports Arrow: only if there is something to do.
@@ -249,7 +249,7 @@ class _Run:
     def _why_stopped(self, job_id: str) -> str:
         """The reason why the run leaves a job that has not ended: an error of one of its own partitions."""
         left = (error for ref, error in self.problems.items() if self._taken.get(ref) == job_id)
-        return cleaned(str(next(left, "its other entities were not asked for")))
+        return cleaned(str(next(left, "the run did not include its other entities")))
 
     def _rehearsed(self, plan: EntityPlan) -> bool:
         try:

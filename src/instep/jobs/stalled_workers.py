@@ -41,7 +41,7 @@ class StalledWorkers:
         return Busy(
             f"{held_text(holder)}, and nothing was done in it for {round(now - self._since)} s",
             hint="Wait for it, or run again with a longer --wait. If that process is stopped, end it: what it has in "
-            "work is free then, or five minutes after its last word at the latest.",
+            "work is free then, or five minutes after its last heartbeat at the latest.",
         )
 
     def _on_others(self, part: OpenPart) -> bool:

@@ -317,7 +317,7 @@ class Worker:
             heartbeat=self.membership.heartbeat,
             why=error.what,
         )
-        self._context.progress.say(ref.label, f"{error.what}; what is left to do is planned anew")
+        self._context.progress.say(ref.label, f"{error.what}; the rest is planned again")
         self.membership.forget(each.key)
         self.unplanned.add(ref)
 

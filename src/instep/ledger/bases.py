@@ -62,7 +62,7 @@ class BaseFiles:
         except (OSError, pa.ArrowInvalid):
             harm = "damaged"
         logging.getLogger("instep").warning(
-            "%s: the base file %s is %s; the ledger has what was in it, and it is written anew after the next job",
+            "%s: the base file %s is %s; the ledger has what was in it, and it is written again after the next job",
             *(self.files.where, name, harm),
         )
         return None
@@ -133,7 +133,7 @@ def _whole(pieces: PieceFiles) -> pa.Table | None:
         return pieces.between("", "").select(list(BASE)).sort_by("uri")
     except StateLost as error:
         logging.getLogger("instep").warning(
-            "%s; the ledger has what was in it, and it is written anew after the next job", error
+            "%s; the ledger has what was in it, and it is written again after the next job", error
         )
         return None
 

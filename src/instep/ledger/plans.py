@@ -7,7 +7,7 @@ state files has the same columns in the rows.
 A file is written as a whole before the transaction that stores the slices, and its name begins with the id of its job,
 which the ledger knows before. So a file counts for as long as its job has not ended (a stopped one is resumed): all
 others are removed when a plan is stored, and when a job ends. A file that is lost or damaged is said so (`PlanLost`).
-Nothing but the plan is in it: its job is given up, and what is left to do is planned anew.
+Nothing but the plan is in it: its job is given up, and the rest is planned again.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _job_of(name: str) -> str:
 def _lost(name: str, why: str) -> PlanLost:
     return PlanLost(
         f"the plan of job {_job_of(name)} is lost or damaged ({name}: {why})",
-        hint="Run again: what is left to do is planned anew.",
+        hint="Run again: the rest is planned again.",
     )
 
 

@@ -167,7 +167,7 @@ def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished
     if buckets != setup.buckets:
         raise UserError(
             f"{what} is routed over {buckets} buckets, and the project now says {setup.buckets}: "
-            "documents would change hands between writers",
+            "documents would move between writers",
             hint=f"Set buckets back to {buckets}, or rebuild it beside the served index: "
             f"instep rebalance {setup.alias} --buckets {setup.buckets}",
         )

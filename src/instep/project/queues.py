@@ -98,7 +98,7 @@ class Queue(Model):
     (HTTP; `clickhouses://` is encrypted), `chdb:///folder`, `postgresql://user:${PASSWORD}@host/database` or
     `sqlite:///file`. Folders and files are relative to the project; one more slash makes them absolute."""
     schema_: Text = Field(default="public", alias="schema")
-    """The schema in PostgreSQL that the queue is in, and tables whose name says none."""
+    """The schema in PostgreSQL of the queue, and of tables that are named without one."""
     key: Text
     """The column that says what is pending: of integers, with the same name in each table."""
     keys: QueueKeys = QueueKeys()

@@ -40,7 +40,7 @@ class FilesSource(Variant):
     path: OneOrMore
     """Folder or list of folders: relative to the project, absolute, or a URL (`s3://bucket/docs`)."""
     include: Globs = DEFAULT_INCLUDE
-    """Globs of files to index, relative to each folder, in `.gitignore` style (but `*.md` is said of files only).
+    """Globs of files to index, relative to each folder, in `.gitignore` style (but `*.md` matches files only).
     Default: common text, HTML, PDF and source code."""
     exclude: Globs = DEFAULT_EXCLUDE
     """Globs of files to leave out; they win over `include`. Default: folders of version control,

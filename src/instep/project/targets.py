@@ -148,7 +148,7 @@ class OpenSearchTarget(Variant):
     api_key: SecretStr | None = None
     """Key in place of user and password; write `${OPENSEARCH_API_KEY}`, never the key itself."""
     max_payload_bytes: int = Field(default=10_000_000, ge=100_000, le=100_000_000)
-    """Bytes of one bulk request at most; a server takes 100 MB, unless it is told otherwise."""
+    """Bytes of one bulk request at most; a server takes 100 MB, unless it is configured otherwise."""
     max_requests: int = Field(default=4, ge=1, le=32)
     """Bulk requests of one task in flight at most."""
 

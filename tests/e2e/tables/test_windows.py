@@ -447,7 +447,7 @@ def test_rows_in_no_namespace_are_counted(shop: QuickShop) -> None:
     results = shop.run("Ticket")
     assert [each.notes for each in results.values()][1:] == [[]]
     (told,) = results["Ticket@1/2"].notes
-    assert told.startswith("warning: 3 rows in no namespace that is indexed, such as path = '1/2': nothing is made of")
+    assert told.startswith("warning: 3 rows in no namespace that is indexed, such as path = '1/2': they are")
     assert {901, 902, 903, 904} & {row["id"] for row in shop.stored("Ticket")} == {902}
     assert shop.run("Ticket", full_refresh=True)["Ticket@1/2"].notes == [told]
     for number in (901, 903, 904):
@@ -465,7 +465,7 @@ def test_new_rows_in_no_namespace_are_counted_by_the_refresh_that_passes_them_ov
     shop.save()
     results = shop.run("Ticket")
     (told,) = results["Ticket@1/2"].notes
-    assert told.startswith("warning: 2 rows in no namespace that is indexed, such as path = '1/2': nothing is made of")
+    assert told.startswith("warning: 2 rows in no namespace that is indexed, such as path = '1/2': they are")
     shop.put("tickets", id=903, path="1/2/1/", title="newer", author=None)
     shop.save()
     assert [each.notes for each in shop.run("Ticket").values()] == [[], []]

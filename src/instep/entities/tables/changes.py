@@ -189,7 +189,7 @@ def _why_whole(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoin
     if not setup.target.exists(checkpoint.physical):
         return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
     if _left_behind(setup, request, checkpoint):
-        return "its other namespaces are in another index by now"
+        return "its other namespaces are in another index now"
     if setup.queue is None and setup.rows.watermark is None and setup.source.state() is None:
         return "it has no watermark, so all rows are read"
     return None
@@ -295,7 +295,7 @@ def _homeless(setup: TableAdapters, request: PlanRequest, selection: Selection) 
     ends = setup.source.extremes(setup.spark, setup.rows, others, name)
     example = f", such as {name} = {ends[0].values[0]!r}" if ends else f" (without {name})"
     return [
-        f"warning: {amount(found, 'row')} in no namespace that is indexed{example}: nothing is made of them. A path "
+        f"warning: {amount(found, 'row')} in no namespace that is indexed{example}: they are not indexed. A path "
         "ends with a slash; `namespaces` declares others"
     ]
 

@@ -17,7 +17,7 @@ def problem(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> st
     status = job.part(part.ref)
     failed = status.slices.get(SliceState.FAILED, 0) + status.slices.get(SliceState.CANCELLED, 0)
     if failed:
-        return f"{failed:,} of its slices are not done, so it is not further than it was"
+        return f"{failed:,} of its slices are not done, so its watermark does not advance"
     return _built(setup, part, ledger, job) if part.fresh else None
 
 

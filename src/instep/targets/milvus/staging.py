@@ -25,7 +25,7 @@ from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.ranking import SEARCHED, searched
 from instep.targets.request_limits import portions, row_sizes
 
-#: What goes into one request at most. A server takes 64 MB, unless it is told otherwise.
+#: What goes into one request at most. A server takes 64 MB, unless it is configured otherwise.
 REQUEST_ROWS = 2_000
 REQUEST_BYTES = 8 * 1024 * 1024
 

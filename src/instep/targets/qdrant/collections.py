@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Ids of points are made from this: never change it, or every chunk is stored a second time.
 NAMESPACE = uuid.UUID("1dd39998-2c80-57bc-a89c-1dbfa3c4f6a3")
 
-#: What goes into one request at most. A server takes 32 MB, unless it is told otherwise.
+#: What goes into one request at most. A server takes 32 MB, unless it is configured otherwise.
 REQUEST_ROWS = 1_000
 REQUEST_BYTES = 8 * 1024 * 1024
 

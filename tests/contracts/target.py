@@ -26,6 +26,7 @@ from instep.targets.document_target import (
     written_schema,
 )
 from tests.contracts.target_columns import ColumnsContract
+from tests.contracts.target_filters import FiltersContract
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,
@@ -104,7 +105,7 @@ def sync(target: DocumentTarget, physical: str, waves: Sequence[Documents], *, e
     return base
 
 
-class TargetContract(WritersContract, ServingContract, SearchingContract, ColumnsContract):
+class TargetContract(WritersContract, ServingContract, SearchingContract, ColumnsContract, FiltersContract):
     """Inherit, and provide the fixture `target` and the method `content`."""
 
     # -- being there ---------------------------------------------------------------------------

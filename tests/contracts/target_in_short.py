@@ -11,6 +11,7 @@ from tests.contracts.table_target import TableTargetContract
 from tests.contracts.table_writers import TableWritersContract
 from tests.contracts.target import TargetContract
 from tests.contracts.target_columns import ColumnsContract
+from tests.contracts.target_filters import FiltersContract
 from tests.contracts.target_rows import OnOneIndex
 from tests.contracts.target_searching import SearchingContract
 from tests.contracts.target_serving import ServingContract
@@ -22,6 +23,11 @@ class ShortContract(OnOneIndex):
 
     rounds = 2
     upkeep = ("indexed",)
+    examples = 3
+    filtered = FiltersContract.filtered
+    asked = FiltersContract.asked
+    test_a_filter_finds_the_rows = FiltersContract.test_a_filter_finds_the_rows_that_it_holds_for
+    test_rows_are_chosen_before_they_are_ranked = FiltersContract.test_rows_are_chosen_before_they_are_ranked
     pytest_generate_tests = SearchingContract.pytest_generate_tests
     found = SearchingContract.found
     library = SearchingContract.library

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.document_target import (
@@ -33,6 +34,7 @@ from instep.targets.document_target import (
 )
 from instep.targets.journal import refuse_fences
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
+from tests.contracts.filter_drawing import holds
 
 Row = dict[str, Any]
 
@@ -240,7 +242,15 @@ class MemoryTarget(OwnedIndexes):
         self._store.owners.pop(physical, None)
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
         """Text: share of the words found, in the text and in the title. Vector: the cosine. Hybrid: their sum."""
         dimensions = self._index(physical).dimensions
@@ -254,9 +264,8 @@ class MemoryTarget(OwnedIndexes):
             near = _cosine(row["vector"], vector) if vector else 0.0
             return float({"text": found, "vector": near, "hybrid": found + near}[mode])
 
-        ranked = sorted(
-            ((score(row), row["chunk_id"], row) for row in self.stored(physical)), key=lambda each: each[:2]
-        )
+        rows = (row for row in self.stored(physical) if where is None or holds(where, row))
+        ranked = sorted(((score(row), row["chunk_id"], row) for row in rows), key=lambda each: each[:2])
         return [_hit(entity, points, row) for points, _, row in ranked[::-1][:limit] if points > 0]
 
     def _index(self, physical: str) -> _Index:

@@ -125,9 +125,13 @@ class QdrantServer:
                     name,
                     query=query.query,
                     using=query.using,
+                    query_filter=query.filter,
                     limit=query.limit or 10,
                     with_payload=query.with_payload or False,
                 )
+            case "POST", "facet":
+                facet = models.FacetRequest(**body)
+                return local.facet(name, facet.key, facet.filter, facet.limit or 10, exact=bool(facet.exact))
         raise LookupError(what)
 
     def _index(self, name: str, wanted: models.CreateFieldIndex) -> Any:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import (
+    MAX_INT,
+    MIN_INT,
     Condition,
     Contains,
     FilterError,
@@ -44,10 +46,6 @@ MAX_LEAVES: Final = 100
 MAX_VALUES: Final = 1_000
 
 _TOO_DEEP: Final = f"parentheses and NOT are nested more than {MAX_DEPTH} deep"
-
-#: What a column of 64 bits holds.
-MIN_INT: Final = -(2**63)
-MAX_INT: Final = 2**63 - 1
 
 ALLOWED: Final = (
     "Allowed: =, !=, <, <=, >, >=, IN, BETWEEN, LIKE 'prefix%', IS NULL, CONTAINS, each of a column and a value, "

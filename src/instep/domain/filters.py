@@ -10,17 +10,23 @@ bits, floats that are finite (-0.0 is 0.0), moments in microseconds in UTC, an e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 
 #: The type of a column says which; a `datetime` is in UTC.
 FilterValue: TypeAlias = str | int | float | bool | datetime | date
+
+
+#: What a whole number of 64 bits can be.
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**63 - 1
 
 
 class FilterError(UserError):
@@ -143,3 +149,35 @@ def columns_of(condition: Condition) -> frozenset[DocumentColumn]:
     if isinstance(condition, All | Either):
         return frozenset().union(*map(columns_of, condition.conditions))
     return frozenset({condition.column})
+
+
+def ordered(condition: Prefix) -> Condition:
+    """A beginning as an order, for a target that has an index for that: from itself on, up to the first string behind
+    all those that begin like it.
+    """
+    column, first, behind = condition.column, condition.prefix, _behind(condition.prefix)
+    if condition.negated:
+        below = Ordered(column, Order.LESS, first)
+        return below if behind is None else Either((below, Ordered(column, Order.AT_LEAST, behind)))
+    above = Ordered(column, Order.AT_LEAST, first)
+    return above if behind is None else All((above, Ordered(column, Order.LESS, behind)))
+
+
+def _behind(prefix: str) -> str | None:
+    """The first string behind all that begin so; None: there is none."""
+    kept = prefix.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    # Surrogates are no characters.
+    return kept[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def number(value: FilterValue) -> FilterValue:
+    """The value as targets keep it that have numbers for moments and dates: microseconds and days since 1970."""
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return value.toordinal() - _EPOCH.toordinal() if isinstance(value, date) else value

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from instep.domain.document_columns import MODIFIED, DocumentColumn
+from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.ownership import Ownable
@@ -322,5 +323,14 @@ class DocumentTarget(IndexTarget, Protocol):
         """
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
-    ) -> list[Hit]: ...
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
+    ) -> list[Hit]:
+        """The best rows among those that `where` holds for: the others are out before anything is ranked."""

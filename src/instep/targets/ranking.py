@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from instep.domain.filters import Condition
 from instep.errors import UserError
 from instep.targets.document_target import Hit, SearchMode
 
@@ -44,6 +45,7 @@ class Search:
     vector: Sequence[float] | None
     mode: SearchMode
     limit: int
+    where: Condition | None = None
 
     def hits(
         self, dimensions: int, by_text: Callable[[str, int], list[Hit]], by_vector: Callable[[Query, int], list[Hit]]

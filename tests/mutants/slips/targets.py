@@ -13,6 +13,34 @@ _MILVUS = ("tests/targets/milvus/test_contract.py",)
 
 MUTANTS = [
     Mutant(
+        "Lance: rows are ranked before they are chosen",
+        "targets/lance/searching.py",
+        '"prefilter": True',
+        '"prefilter": False',
+        _LANCE,
+    ),
+    Mutant(
+        "PostgreSQL: of no values a null is unlike all",
+        "targets/postgres/filtering.py",
+        "    if negated and not held:",
+        "    if False:",
+        _POSTGRES,
+    ),
+    Mutant(
+        "Qdrant: numbers around a bound are not named",
+        "targets/qdrant/filtering.py",
+        "    if abs(value) <= _EXACT:",
+        "    if True:",
+        _QDRANT,
+    ),
+    Mutant(
+        "Filters: less turned round is more, and equal is lost",
+        "domain/filters.py",
+        "    Order.LESS: Order.AT_LEAST,",
+        "    Order.LESS: Order.MORE,",
+        ("tests/domain/test_filter_language.py", *_LANCE),
+    ),
+    Mutant(
         "Lance: a commit under an epoch that is over is taken",
         "targets/lance/commits.py",
         "    _refuse_older_epoch(State.of(head), scope, epoch, physical)\n    if None in notes:",
@@ -135,14 +163,14 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: texts with a NUL are sent",
         "targets/postgres/chunk_writing.py",
-        "            if kind == STRING and name in rows.schema.names:",
-        "            if kind == STRING and name not in rows.schema.names:",
+        "            if kind in (STRING, Listed(STRING)) and name in rows.schema.names:",
+        "            if kind in (STRING, Listed(STRING)) and name not in rows.schema.names:",
         _POSTGRES,
     ),
     Mutant(
         "PostgreSQL: a search finds no words",
         "targets/postgres/searching.py",
-        "return hits(_by_text(session, index, text, limit))",
+        "return hits(_by_text(session, index, text, limit, chosen))",
         "return hits(())",
         _POSTGRES,
     ),

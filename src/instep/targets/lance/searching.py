@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
@@ -14,6 +14,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.lance import filtering
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import WORDS
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
@@ -29,12 +30,13 @@ _REFINE = 3
 
 def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     dataset = place.open(physical)
+    chosen = {} if asked.where is None else {"filter": filtering.sql(asked.where), "prefilter": True}
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        return asked.ranked((each["_score"], each) for each in _by_text(dataset, text, limit))
+        return asked.ranked((each["_score"], each) for each in _by_text(dataset, text, limit, chosen))
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return asked.ranked((1.0 - each["_distance"], each) for each in _by_vector(dataset, query, limit))
+        return asked.ranked((1.0 - each["_distance"], each) for each in _by_vector(dataset, query, limit, chosen))
 
     with place.understood():
         return asked.hits(dataset.schema.field("vector").type.list_size, by_text, by_vector)
@@ -63,7 +65,7 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(schema)
 
 
-def _by_text(dataset: Any, text: str, limit: int) -> list[dict[str, Any]]:
+def _by_text(dataset: Any, text: str, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows by BM25 of titles and texts together, best first."""
     lance_library()
     from lance.query import BooleanQuery, MatchQuery, Occur
@@ -74,11 +76,12 @@ def _by_text(dataset: Any, text: str, limit: int) -> list[dict[str, Any]]:
         full_text_query=BooleanQuery(either),
         limit=limit,
         disable_scoring_autoprojection=True,
+        **chosen,
     )
     return list(scanner.to_table().to_pylist())
 
 
-def _by_vector(dataset: Any, query: Query, limit: int) -> list[dict[str, Any]]:
+def _by_vector(dataset: Any, query: Query, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows by cosine similarity."""
     scanner = dataset.scanner(
         columns=[*HIT_COLUMNS, "_distance"],
@@ -91,6 +94,7 @@ def _by_vector(dataset: Any, query: Query, limit: int) -> list[dict[str, Any]]:
             "refine_factor": _REFINE,
         },
         disable_scoring_autoprojection=True,
+        **chosen,
     )
     return list(scanner.to_table().to_pylist())
 

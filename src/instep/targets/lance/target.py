@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, demand_same, row_schema
@@ -219,8 +220,16 @@ class LanceTarget(OwnedIndexes):
                 shutil.rmtree(uri, ignore_errors=True)
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
         from instep.targets.lance import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit))
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
 from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
-from instep.targets.milvus import directory, layout, location
+from instep.targets.milvus import directory, filtering, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
 from instep.targets.request_limits import portions
@@ -21,25 +21,28 @@ _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 
 
 def search(place: Location, physical: str, asked: Search) -> list[Hit]:
+    chosen = "" if asked.where is None else filtering.expression(asked.where)
+
     def by_text(text: str, limit: int) -> list[Hit]:
-        found = _nearest(place, physical, layout.WORDS, text, limit)
+        found = _nearest(place, physical, layout.WORDS, text, limit=limit, chosen=chosen)
         # Milvus Lite gives scores of words with a minus sign.
         sign = -1.0 if any(each["distance"] < 0 for each in found) else 1.0
         return asked.ranked((sign * each["distance"], each["entity"]) for each in found)
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        found = _nearest(place, physical, "vector", query, limit)
+        found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen)
         return asked.ranked((each["distance"], each["entity"]) for each in found)
 
     return asked.hits(layout.found(place, physical).dimensions, by_text, by_vector)
 
 
-def _nearest(place: Location, physical: str, field: str, query: Any, limit: int) -> Any:
+def _nearest(place: Location, physical: str, field: str, query: Any, *, limit: int, chosen: str) -> Any:
     found = place.call(
         "search",
         location.collection(physical),
         data=[query],
         anns_field=field,
+        filter=chosen,
         limit=limit,
         output_fields=list(HIT_COLUMNS),
         consistency_level="Strong",

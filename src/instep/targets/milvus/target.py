@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
@@ -204,8 +205,16 @@ class MilvusTarget(OwnedIndexes):
             journal.disown(self._place, physical)
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
         from instep.targets.milvus import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit))
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))

@@ -13,6 +13,9 @@ from instep.targets.ownership import checked_name
 _CANDIDATES, _MOST_CANDIDATES = 2, 10_000
 _LEAST_CANDIDATES = 100
 
+#: OpenSearch considers as many vectors of a segment as it is asked for: never fewer than so many.
+_LEAST_NEIGHBOURS = 200
+
 
 class Dialect(ABC):
     name: ClassVar[str]
@@ -31,8 +34,8 @@ class Dialect(ABC):
         """The mapping of a vector that is compared by cosine."""
 
     @abstractmethod
-    def nearest(self, vector: Sequence[float], count: int) -> dict[str, Any]:
-        """The part of a search that finds the nearest."""
+    def nearest(self, vector: Sequence[float], count: int, chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The part of a search that finds the nearest among the rows for which all of these queries hold."""
 
     @abstractmethod
     def closing(self, moment: str) -> tuple[str, dict[str, Any]]:
@@ -51,8 +54,13 @@ class _OpenSearch(Dialect):
         method = {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil"}
         return {"type": "knn_vector", self.dimensions: dimensions, "method": method}
 
-    def nearest(self, vector: Sequence[float], count: int) -> dict[str, Any]:
-        return {"query": {"knn": {"vector": {"vector": list(vector), "k": count}}}}
+    def nearest(self, vector: Sequence[float], count: int, chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        # Of few that are asked for it misses some: of 300 chunks 27 were not the first hit of their own vector at 10,
+        # and none at 200.
+        wanted = {"vector": list(vector), "k": max(_LEAST_NEIGHBOURS, count)}
+        if chosen:
+            wanted["filter"] = {"bool": {"filter": list(chosen)}}
+        return {"query": {"knn": {"vector": wanted}}}
 
     def closing(self, moment: str) -> tuple[str, dict[str, Any]]:
         return "/_search/point_in_time", {"pit_id": [moment]}
@@ -76,9 +84,10 @@ class _Elasticsearch(Dialect):
             "index_options": {"type": "hnsw"},
         }
 
-    def nearest(self, vector: Sequence[float], count: int) -> dict[str, Any]:
+    def nearest(self, vector: Sequence[float], count: int, chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         candidates = min(max(_LEAST_CANDIDATES, _CANDIDATES * count), _MOST_CANDIDATES)
-        return {"knn": {"field": "vector", "query_vector": list(vector), "k": count, "num_candidates": candidates}}
+        wanted = {"field": "vector", "query_vector": list(vector), "k": count, "num_candidates": candidates}
+        return {"knn": {**wanted, "filter": list(chosen)}}
 
     def closing(self, moment: str) -> tuple[str, dict[str, Any]]:
         return "/_pit", {"id": moment}
@@ -124,6 +133,10 @@ _FOUND: Final[Mapping[str, Any]] = {"type": "keyword"}
 #: Read, never looked for.
 _KEPT: Final[Mapping[str, Any]] = {"type": "keyword", "index": False}
 
+#: A title as a filter compares it; a longer one than anybody gives is found by its words only.
+TITLE: Final = "title.whole"
+_WHOLE: Final[Mapping[str, Any]] = {"type": "keyword", "ignore_above": 8_191}
+
 #: Columns that are keywords; Lucene takes so many bytes of each.
 KEYWORDS: Final = (
     "document_id",
@@ -155,11 +168,11 @@ _TYPES: Final[Mapping[DocumentColumnType, str]] = {
 
 
 def properties(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColumn]) -> dict[str, Any]:
-    found = {"document_id", "chunk_id"}
+    found = {"document_id", "chunk_id", "source_uri"}
     return {
         **{name: dict(_FOUND if name in found else _KEPT) for name in KEYWORDS},
         "chunk_index": {"type": "integer"},
-        "title": dict(_TEXT),
+        "title": {**_TEXT, "fields": {"whole": _WHOLE}},
         "text": dict(_TEXT),
         "vector": dialect.vector(dimensions),
         **{each.name: {"type": _TYPES[each.type]} for each in (MODIFIED, *columns)},

@@ -15,6 +15,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.opensearch import filtering
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED, coded
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
@@ -31,6 +32,8 @@ _MAX_TEXT = 1_000
 
 
 def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
+    chosen = [] if asked.where is None else [filtering.query(asked.where)]
+
     def hits(body: Mapping[str, Any], limit: int) -> list[Hit]:
         wanted = {"size": limit, "_source": list(HIT_COLUMNS), "track_total_hits": False}
         found = indexes.search(coded(physical), {**body, **wanted})
@@ -38,10 +41,10 @@ def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
 
     def by_text(text: str, limit: int) -> list[Hit]:
         words = {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}
-        return hits({"query": {"multi_match": words}}, limit)
+        return hits({"query": {"bool": {"must": [{"multi_match": words}], "filter": chosen}}}, limit)
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(indexes.dialect.nearest(query.tolist(), limit), limit)
+        return hits(indexes.dialect.nearest(query.tolist(), limit, chosen), limit)
 
     return asked.hits(demanded(indexes, physical), by_text, by_vector)
 

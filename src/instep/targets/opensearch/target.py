@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
@@ -69,6 +70,14 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         return searching.written(self.indexes, checked_name(physical), document_ids, columns)
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
-        return searching.search(self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit))
+        return searching.search(self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit, where))

@@ -27,7 +27,7 @@ from instep.targets.postgres.chunks import (
     retold_definition,
     staged_definition,
 )
-from instep.targets.postgres.encoding import encoded, with_nul
+from instep.targets.postgres.encoding import Listed, encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
 from instep.targets.postgres.staging import TASK, Output, StagedRows
@@ -109,10 +109,13 @@ class PostgresChunkWriter:
             return rows + [_counted(session, self.index, some, but=later) for some in portions(counted, _LOOKUP)]
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        import pyarrow.compute as pc
+
         found: dict[int, str] = {}
         for name, kind in self.index.rows.kinds.items():
-            if kind == STRING and name in rows.schema.names:
-                for row in with_nul(rows[name]).nonzero()[0].tolist():
+            if kind in (STRING, Listed(STRING)) and name in rows.schema.names:
+                texts: Any = rows[name] if kind == STRING else pc.binary_join(rows[name], "")
+                for row in with_nul(texts).nonzero()[0].tolist():
                     found[row] = f"{name} has the character U+0000, which PostgreSQL cannot hold"
         return found
 

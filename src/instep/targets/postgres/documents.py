@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.ranking import Search
@@ -99,12 +100,20 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
             yield batch
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
         from instep.targets.postgres import searching
 
         with self._index(physical) as (session, index):
-            return searching.search(session, index, Search(entity, text, vector, mode, limit))
+            return searching.search(session, index, Search(entity, text, vector, mode, limit, where))
 
     def _index_of(self, session: Session, physical: str, record: Record) -> DocumentIndex:
         from instep.targets.postgres import chunks

@@ -19,7 +19,8 @@ from instep.targets.document_target import (
     written_schema,
 )
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex
-from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
+from instep.targets.postgres.filtering import EVERY, Clause, clause
+from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, Pgvector, pgvector
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
@@ -46,14 +47,16 @@ class _Word(NamedTuple):
 
 
 def search(session: Session, index: DocumentIndex, asked: Search) -> list[Hit]:
+    chosen = EVERY if asked.where is None else clause(asked.where)
+
     def hits(found: Iterable[tuple[Any, ...]]) -> list[Hit]:
         return asked.ranked((score, dict(zip(HIT_COLUMNS, values, strict=True))) for score, *values in found)
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        return hits(_by_text(session, index, text, limit))
+        return hits(_by_text(session, index, text, limit, chosen))
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(_by_vector(session, index, query, limit))[:limit]
+        return hits(_by_vector(session, index, query, limit, chosen))[:limit]
 
     return asked.hits(index.dimensions, by_text, by_vector)
 
@@ -105,14 +108,16 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
-def _by_text(session: Session, index: DocumentIndex, text: str, limit: int) -> list[tuple[Any, ...]]:
+def _by_text(session: Session, index: DocumentIndex, text: str, limit: int, chosen: Clause) -> list[tuple[Any, ...]]:
     """Rows with all of the words; if they are too few, with some of them."""
     words = _words(session, index, _storable(text))
     if not words:
         return []
-    found = _with_words(session, index, words, " & ".join(word.query for word in words), limit)
+    found = _with_words(session, index, words, " & ".join(word.query for word in words), limit=limit, chosen=chosen)
     if len(found) < limit and len(words) > 1:
-        found = _with_words(session, index, words, " | ".join(word.query for word in _rare(words)), limit)
+        found = _with_words(
+            session, index, words, " | ".join(word.query for word in _rare(words)), limit=limit, chosen=chosen
+        )
     return found
 
 
@@ -167,17 +172,19 @@ def _rare(words: Sequence[_Word]) -> list[_Word]:
 
 
 def _with_words(
-    session: Session, index: DocumentIndex, words: Sequence[_Word], query: str, limit: int
+    session: Session, index: DocumentIndex, words: Sequence[_Word], query: str, *, limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
     rank = sql.SQL(" + ").join([sql.SQL("%s * ts_rank({}, %s::tsquery, 1)").format(Name(WORDS))] * len(words))
     return session.run(
         "SELECT score, {columns} FROM (SELECT {row} AS found, {rank} AS score FROM "
-        "(SELECT {row}, {words} FROM {table} WHERE {words} @@ %s::tsquery LIMIT %s) AS candidates "
+        "(SELECT {row}, {words} FROM {table} WHERE {words} @@ %s::tsquery AND {chosen} LIMIT %s) AS candidates "
         "ORDER BY 2 DESC, 1 LIMIT %s) AS best JOIN {table} ON {row} = found",
         *(value for word in words for value in (word.weight, word.query)),
         query,
+        *chosen.values,
         _CANDIDATES,
         limit,
+        chosen=chosen.sql,
         columns=names(HIT_COLUMNS),
         row=Name(ROW),
         rank=rank,
@@ -186,32 +193,47 @@ def _with_words(
     )
 
 
-def _by_vector(session: Session, index: DocumentIndex, query: Query, limit: int) -> list[tuple[Any, ...]]:
+def _by_vector(
+    session: Session, index: DocumentIndex, query: Query, limit: int, chosen: Clause
+) -> list[tuple[Any, ...]]:
     """Rows by cosine similarity: of halved vectors more, to be ranked by whole ones."""
     vectors = pgvector(session)
-    typed = "[" + ",".join(map(str, query.tolist())) + "]"
-    key, kind = vectors.key(Name("vector"), index.dimensions)
-    halved = MAX_INDEXED < index.dimensions <= MAX_HALVED
     with session.transaction():
         in_sight = min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))
         session.run("SELECT set_config('hnsw.ef_search', %s, true)", str(in_sight))
         if vectors.iterative:
-            # Rows that were deleted may still be in the index.
+            # Rows that were deleted may still be in the index, and others that are not chosen.
             session.run("SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)")
-        return session.run(
-            "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
-            "(SELECT {vector}, {columns} FROM {table} ORDER BY {key} {by} %s::{kind} LIMIT %s) AS near",
-            typed,
-            typed,
-            limit * _REFINE if halved else limit,
-            vector=Name("vector"),
-            by=vectors.distance,
-            exact=vectors.type(index.dimensions),
-            columns=names(HIT_COLUMNS),
-            table=session.name(index.name),
-            key=key,
-            kind=kind,
-        )
+        found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+        if len(found) < limit and chosen is not EVERY and index.dimensions <= MAX_HALVED:
+            # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
+            session.run("SET LOCAL enable_indexscan = off")
+            found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+    return found
+
+
+def _nearest(
+    session: Session, index: DocumentIndex, vectors: Pgvector, query: Query, *, limit: int, chosen: Clause
+) -> list[tuple[Any, ...]]:
+    typed = "[" + ",".join(map(str, query.tolist())) + "]"
+    key, kind = vectors.key(Name("vector"), index.dimensions)
+    halved = MAX_INDEXED < index.dimensions <= MAX_HALVED
+    return session.run(
+        "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
+        "(SELECT {vector}, {columns} FROM {table} WHERE {chosen} ORDER BY {key} {by} %s::{kind} LIMIT %s) AS near",
+        typed,
+        *chosen.values,
+        typed,
+        limit * _REFINE if halved else limit,
+        vector=Name("vector"),
+        by=vectors.distance,
+        exact=vectors.type(index.dimensions),
+        columns=names(HIT_COLUMNS),
+        table=session.name(index.name),
+        chosen=chosen.sql,
+        key=key,
+        kind=kind,
+    )
 
 
 def written(

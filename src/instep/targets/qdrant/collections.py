@@ -9,8 +9,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
+from instep.domain.filters import Condition
 from instep.errors import InstepError, UserError
 from instep.targets import request_limits as shared
 from instep.targets.ranking import SEARCHED, searched
@@ -63,11 +64,22 @@ class Where:
 
 
 def points_of(rows: pa.RecordBatch) -> Points:
-    """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched."""
+    """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched. A boolean is 0 or 1:
+    the engine in this process has no way to ask for true or false.
+    """
     vectors: Any = rows.column("vector")
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    payloads = [{**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(rows)]
+    payloads = [
+        {**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(_without_booleans(rows))
+    ]
     return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
+
+
+def _without_booleans(rows: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = [each.cast(pa.int8()) if pa.types.is_boolean(each.type) else each for each in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
 
 
 def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -79,10 +91,14 @@ sizes = partial(shared.row_sizes, row=_ROW, number=_NUMBER)
 
 
 #: How a field of the payload is indexed: `text` for words, ranked by BM25.
-FieldIndex = Literal["keyword", "integer", "float", "bool", "text"]
+FieldIndex = Literal["keyword", "integer", "float", "text"]
 
 #: Words are found whatever their case and accents, and in scripts that do not part them by spaces.
 TEXT_INDEX: Mapping[str, Any] = {"tokenizer": "multilingual", "lowercase": True, "ascii_folding": True, "scoring": True}
+
+
+#: More different values than a field of texts has.
+MOST_VALUES: Final = 10_000_000
 
 
 class TooLarge(InstepError):
@@ -146,10 +162,18 @@ class Collections(Protocol):
 
     def count(self, name: str) -> int: ...
 
-    def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]: ...
+    def values(self, name: str, field: str) -> list[str]:
+        """The different values of a field of texts that is indexed by `keyword`."""
 
-    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
-        """Search by BM25, in a collection with an index of kind `text` on this field. Raises `UserError`
+    def nearest(
+        self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        """Search by a vector among the points that are `chosen` (None: all), without an order of strings."""
+
+    def ranked(
+        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        """Search by BM25 among those, in a collection with an index of kind `text` on this field. Raises `UserError`
         without one.
         """
 

@@ -15,8 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from instep.domain.filters import Condition
 from instep.errors import InstepError, Transient, UserError
-from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
+from instep.targets.qdrant.collections import MOST_VALUES, TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
+from instep.targets.qdrant.filtering import filter_of
 from instep.targets.qdrant.folder import Folder, folder
 
 #: What makes a folder a collection.
@@ -197,14 +199,31 @@ class EdgeCollections:
 
     # -- searches ------------------------------------------------------------------------------
 
-    def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]:
-        return self._query(name, _library().Query.Nearest(list(vector)), fields, limit)
+    def values(self, name: str, field: str) -> list[str]:
+        with self.open(name) as shard:
+            found = shard.facet(_library().FacetRequest(field, limit=MOST_VALUES, exact=True))
+        return [str(each.value) for each in found.hits]
 
-    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
-        return self._query(name, _library().TextQuery(field, text), fields, limit)
+    def nearest(
+        self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        return self._query(name, _library().Query.Nearest(list(vector)), fields, limit, chosen)
 
-    def _query(self, name: str, query: Any, fields: Sequence[str], limit: int) -> list[Scored]:
-        wanted = _library().QueryRequest(limit=limit, query=query, with_payload=list(fields), with_vector=False)
+    def ranked(
+        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        return self._query(name, _library().TextQuery(field, text), fields, limit, chosen)
+
+    def _query(
+        self, name: str, query: Any, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        wanted = _library().QueryRequest(
+            limit=limit,
+            query=query,
+            with_payload=list(fields),
+            with_vector=False,
+            filter=None if chosen is None else filter_of(chosen, _EdgeWords(_library())),
+        )
         with self.open(name) as shard:
             return [Scored(each.score, each.payload) for each in shard.query(wanted)]
 
@@ -341,3 +360,25 @@ def _filter(where: Where) -> Any:
     if where.missing:
         must.append(edge.IsEmptyCondition(where.missing))
     return edge.Filter(must=must)
+
+
+@dataclass(frozen=True)
+class _EdgeWords:
+    """See `filtering.Words`."""
+
+    edge: Any
+
+    def filter(self, must: Sequence[Any] = (), should: Sequence[Any] = (), must_not: Sequence[Any] = ()) -> Any:
+        return self.edge.Filter(must=list(must), should=list(should) or None, must_not=list(must_not))
+
+    def one_of(self, field: str, values: Sequence[Any]) -> Any:
+        return self.edge.FieldCondition(field, match=self.edge.MatchAny(list(values)))
+
+    def range(self, field: str, **bounds: float) -> Any:
+        return self.edge.FieldCondition(field, range=self.edge.RangeFloat(**bounds))
+
+    def prefix(self, field: str, prefix: str) -> Any:
+        return self.edge.FieldCondition(field, match=self.edge.MatchPrefix(prefix))
+
+    def empty(self, field: str) -> Any:
+        return self.edge.IsEmptyCondition(field)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from instep.domain.document_columns import DocumentColumn
+from instep.domain.document_columns import DocumentColumn, DocumentColumnType
+from instep.domain.filters import Condition
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -16,6 +18,7 @@ from instep.targets.document_target import (
     written_schema,
 )
 from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
+from instep.targets.qdrant.filtering import resolved
 from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
 from instep.targets.request_limits import portions
 
@@ -28,24 +31,28 @@ _PAGE = 1_000
 
 
 def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
+    chosen = None if asked.where is None else resolved(asked.where, partial(collections.values, physical))
+
     def hits(found: Sequence[Scored]) -> list[Hit]:
         return asked.ranked((each.score, each.payload) for each in found)
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        return hits(_by_words(collections, physical, text, limit))
+        return hits(_by_words(collections, physical, text, limit, chosen))
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit))
+        return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen))
 
     return asked.hits(demanded(collections, physical), by_text, by_vector)
 
 
-def _by_words(collections: Collections, physical: str, words: str, limit: int) -> list[Scored]:
+def _by_words(
+    collections: Collections, physical: str, words: str, limit: int, chosen: Condition | None
+) -> list[Scored]:
     try:
-        return collections.ranked(physical, SEARCHED, words, fields=HIT_COLUMNS, limit=limit)
+        return collections.ranked(physical, SEARCHED, words, fields=HIT_COLUMNS, limit=limit, chosen=chosen)
     except UserError:
         # An index that was made before titles were searched is served until it is built again.
-        return collections.ranked(physical, "text", words, fields=HIT_COLUMNS, limit=limit)
+        return collections.ranked(physical, "text", words, fields=HIT_COLUMNS, limit=limit, chosen=chosen)
 
 
 def demanded(collections: Collections, physical: str) -> int:
@@ -94,6 +101,9 @@ def written(
     schema = written_schema(columns)
     fields = [name for name in schema.names if name != "vector"]
     rows = [dict(each) for each in _rows(collections, physical, Where(any_of={"document_id": document_ids}), fields)]
+    for name in (each.name for each in columns if each.type is DocumentColumnType.BOOL):
+        for each in rows:
+            each[name] = None if each.get(name) is None else bool(each[name])
     for portion in portions(rows, _PAGE):
         some = {point_id(each["chunk_id"]): each for each in portion}
         for id, vector in collections.vectors(physical, list(some)).items():

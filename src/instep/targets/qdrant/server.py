@@ -12,9 +12,21 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
+from instep.domain.filters import Condition
 from instep.errors import Away, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
-from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, TooLarge, Where
+from instep.targets.qdrant.collections import (
+    MOST_VALUES,
+    TEXT_INDEX,
+    FieldIndex,
+    Missing,
+    Page,
+    Points,
+    Scored,
+    TooLarge,
+    Where,
+)
+from instep.targets.qdrant.filtering import filter_of
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -275,20 +287,33 @@ class ServerCollections:
 
     # -- searches ------------------------------------------------------------------------------
 
-    def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]:
+    def values(self, name: str, field: str) -> list[str]:
+        found = self.connection.call(lambda client: client.facet(name, key=field, limit=MOST_VALUES, exact=True))
+        return [str(each.value) for each in found.hits]
+
+    def nearest(
+        self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
+        passes = None if chosen is None else filter_of(chosen, _ServerWords())
         found = self.connection.call(
-            lambda client: client.query_points(name, query=list(vector), limit=limit, with_payload=list(fields))
+            lambda client: client.query_points(
+                name, query=list(vector), query_filter=passes, limit=limit, with_payload=list(fields)
+            )
         )
         return [Scored(each.score, each.payload or {}) for each in found.points]
 
-    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
+    def ranked(
+        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+    ) -> list[Scored]:
         from qdrant_client import models
+
+        passes = None if chosen is None else filter_of(chosen, _ServerWords())
 
         query = models.TextQuery(text=text)
         try:
             found = self.connection.call(
                 lambda client: client.query_points(
-                    name, query=query, using=field, limit=limit, with_payload=list(fields)
+                    name, query=query, using=field, query_filter=passes, limit=limit, with_payload=list(fields)
                 )
             )
         except UserError:
@@ -376,3 +401,32 @@ def _filter(where: Where) -> Any:
 
 def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+class _ServerWords:
+    """See `filtering.Words`."""
+
+    def filter(self, must: Sequence[Any] = (), should: Sequence[Any] = (), must_not: Sequence[Any] = ()) -> Any:
+        from qdrant_client import models
+
+        return models.Filter(must=list(must), should=list(should) or None, must_not=list(must_not))
+
+    def one_of(self, field: str, values: Sequence[Any]) -> Any:
+        from qdrant_client import models
+
+        return models.FieldCondition(key=field, match=models.MatchAny(any=list(values)))
+
+    def range(self, field: str, **bounds: float) -> Any:
+        from qdrant_client import models
+
+        return models.FieldCondition(key=field, range=models.Range(**bounds))
+
+    def prefix(self, field: str, prefix: str) -> Any:
+        from qdrant_client import models
+
+        return models.FieldCondition(key=field, match=models.MatchPrefix(prefix=prefix))
+
+    def empty(self, field: str) -> Any:
+        from qdrant_client import models
+
+        return models.IsEmptyCondition(is_empty=models.PayloadField(key=field))

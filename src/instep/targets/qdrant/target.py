@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from instep.domain.document_columns import DocumentColumn, DocumentColumnType
+from instep.domain.document_columns import BUILT_IN, DocumentColumn, DocumentColumnType
+from instep.domain.filters import Condition
 from instep.errors import UserError
 from instep.targets import journal as shared
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 _INDEXES: Final[Mapping[str, FieldIndex]] = {"document_id": "keyword", VERSION: "integer", SEARCHED: "text"}
 
 
-#: Indexes of declared columns: of a list each element is found.
+#: Indexes of columns: of a list each element is found.
 _KINDS: Final[Mapping[DocumentColumnType, FieldIndex]] = {
     DocumentColumnType.STRING: "keyword",
     DocumentColumnType.INT: "integer",
     DocumentColumnType.FLOAT: "float",
-    DocumentColumnType.BOOL: "bool",
+    DocumentColumnType.BOOL: "integer",
     DocumentColumnType.TIMESTAMP: "integer",
     DocumentColumnType.DATE: "integer",
     DocumentColumnType.STRINGS: "keyword",
@@ -81,7 +82,7 @@ class QdrantTarget(LoggedDocuments):
 
     def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
         self.collections.create(
-            physical, dimensions, {**_INDEXES, **{each.name: _KINDS[each.type] for each in columns}}
+            physical, dimensions, {**_INDEXES, **{each.name: _KINDS[each.type] for each in (*BUILT_IN, *columns)}}
         )
         width = self.collections.dimensions(physical)
         if width != dimensions:
@@ -125,9 +126,19 @@ class QdrantTarget(LoggedDocuments):
         return searching.written(self.collections, checked_name(physical), document_ids, columns)
 
     def search(
-        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+        self,
+        physical: str,
+        *,
+        entity: str,
+        text: str,
+        vector: Sequence[float] | None,
+        mode: SearchMode,
+        limit: int,
+        where: Condition | None = None,
     ) -> list[Hit]:
-        return searching.search(self.collections, checked_name(physical), Search(entity, text, vector, mode, limit))
+        return searching.search(
+            self.collections, checked_name(physical), Search(entity, text, vector, mode, limit, where)
+        )
 
 
 def _is_server(uri: str) -> bool:

@@ -1,0 +1,109 @@
+"""What a filter means to a target: the same to every one, and before anything is ranked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from instep.arrow_values import column_type
+from instep.domain.document_columns import BUILT_IN
+from instep.domain.filter_language import parsed
+from instep.targets.document_target import ChunkChanges, DocumentTarget
+from tests.contracts.filter_drawing import COLUMNS, Drawn, filters, rows
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, OnOneIndex, rows_of
+
+_ROWS: Final = 90
+_ALL: Final = list(HealthCheck)
+_QUERY: Final = [1.0, 0.2, 0.4, 0.1]
+
+#: Filters in one example: reading an index costs less than what Hypothesis does around it.
+_AT_ONCE: Final = 8
+
+
+def with_columns(count: int, *, epoch: int = 1) -> pa.RecordBatch:
+    """Rows of `row_schema` with the values of `filter_drawing.rows`, each a document of its own."""
+    found = rows_of({f"d{number}": [f"a word and {number}"] for number in range(count)}, epoch=epoch)
+    values, place = rows(count), found.schema.get_field_index("_ref")
+    for at, column in enumerate(COLUMNS):
+        kind = column_type(column.type)
+        array = pa.array([each[column.name] for each in values], kind)
+        found = found.add_column(place + at, pa.field(column.name, kind), array)
+    return found
+
+
+class FiltersContract(OnOneIndex):
+    #: Hypothesis draws so many times `_AT_ONCE` filters, before upkeep and after it.
+    examples = 15
+
+    @pytest.fixture
+    def filtered(self, target: DocumentTarget) -> list[dict[str, Any]]:
+        """The rows that are in the index, half of them since its upkeep: a target may not take all of them."""
+        target.create(self.physical, DIMENSIONS, BUCKETS, COLUMNS)
+        base = target.fence(self.physical, 1)
+        made = with_columns(_ROWS)
+        unfit = target.writer(self.physical, base).unfit(pa.Table.from_batches([made]))
+        made = made.filter(pa.array([number not in unfit for number in range(_ROWS)]))
+        half = len(made) // 2
+        for number, part in enumerate((made.slice(0, half), made.slice(half)), start=1):
+            staged = target.writer(self.physical, base).stage(iter([ChunkChanges(part, NOTHING)]))
+            target.commit(self.physical, base=base, epoch=1, attempt=str(number), staged=[staged], marks=[])
+            if number == 1:
+                target.maintain(self.physical)
+        found: list[dict[str, Any]] = made.to_pylist()
+        return found
+
+    def asked(self, target: DocumentTarget, text: str, mode: Any, limit: int) -> list[str]:
+        where = parsed(text, (*BUILT_IN, *COLUMNS))
+        hits = target.search(self.physical, entity="D", text="word", vector=_QUERY, mode=mode, limit=limit, where=where)
+        return [hit.document_id for hit in hits]
+
+    def test_a_filter_finds_the_rows_that_it_holds_for(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]]
+    ) -> None:
+        # A filter says enough by itself: to look for a smaller one takes more time than it saves.
+        drawing = settings(deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=_ALL)
+
+        @settings(drawing, max_examples=self.examples)
+        @given(
+            st.lists(st.tuples(filters(), st.sampled_from(["text", "vector"])), min_size=_AT_ONCE, max_size=_AT_ONCE)
+        )
+        def compare(drawn: list[tuple[Drawn, str]]) -> None:
+            for filter, mode in drawn:
+                expected = {row["document_id"] for row in filtered if filter.holds(row) is True}
+                assert set(self.asked(target, filter.text, mode, 1000)) == expected, (filter.text, mode)
+
+        compare()
+        target.maintain(self.physical, full=True)
+        compare()
+
+    def test_rows_are_chosen_before_they_are_ranked(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]]
+    ) -> None:
+        """Whichever few rows a filter leaves, the nearest of them are found: also those that are the last of all."""
+        far = sorted(filtered, key=lambda row: _cosine(row["vector"], _QUERY))
+        for row in far[:5]:
+            text = f"source_uri = '{row['source_uri']}'"
+            assert self.asked(target, text, "vector", 1) == [row["document_id"]]
+            assert self.asked(target, text, "text", 1) == [row["document_id"]]
+            assert self.asked(target, text, "hybrid", 1) == [row["document_id"]]
+        some = [row for row in far if row["c_bool"] is True]
+        assert self.asked(target, "c_bool = true", "vector", 3) == [row["document_id"] for row in some[:-4:-1]]
+
+    def test_columns_that_are_not_declared_are_filtered_by(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]]
+    ) -> None:
+        everything = {row["document_id"] for row in filtered}
+        assert set(self.asked(target, "source_uri LIKE 'file:///d1%'", "text", 1000)) == {
+            each for each in everything if each.startswith("d1")
+        }
+        assert set(self.asked(target, "title IS NULL AND modified IS NULL", "text", 1000)) == everything
+        assert self.asked(target, "title >= 'a' OR modified > '2024-01-01' OR title = 'x'", "text", 1000) == []
+
+
+def _cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True)) / math.hypot(*one) / math.hypot(*other)

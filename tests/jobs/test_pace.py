@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from instep.container import Container
+from instep.domain.planning import WAVE_SECONDS
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient
 from instep.jobs.run import run_entities
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent
+from tests.cli.saying import said
 from tests.doubles.clock import VirtualClock
 from tests.jobs.projects import home
 
@@ -44,3 +48,46 @@ def test_waves_that_last_are_measured_unless_they_are_tried_again(
         assert choice.work_per_second == pytest.approx(sum(waves) / (seconds * len(waves)), rel=0.1)
     else:
         assert choice.pace_from == "a default"
+
+
+@pytest.mark.parametrize(
+    "seconds_a_text", [0.040, 0.005], ids=["an API of 40 ms a text", "a model of 200 texts a second"]
+)
+def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds_a_text: float
+) -> None:
+    clock, waves, texts = VirtualClock(), list[int](), list[int]()
+    embed, run = HashingEmbedder.embed, InlineEngine.run
+
+    def embedding(embedder: HashingEmbedder, some: Any) -> Any:
+        texts.append(len(some))
+        clock.sleep(len(some) * seconds_a_text)
+        return embed(embedder, some)
+
+    def running(engine: InlineEngine, wave: Any, *args: Any) -> Any:
+        waves.append(wave.work)
+        return run(engine, replace(wave, tasks=1), *args)  # The clock is for one thread.
+
+    monkeypatch.setattr(HashingEmbedder, "embed", embedding)
+    monkeypatch.setattr(InlineEngine, "run", running)
+    place = home(tmp_path, documents=300)
+    container = Container(place.open().project, engine="inline", clock=clock)
+    with closing(container), closing(container.ledger()) as ledger:
+        (setup,) = container.setups()
+        believed = container.choose(setup, 10_000, ledger)
+        assert believed.pace_from == "a default"
+        (result,) = run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+        learned = container.choose(setup, 10_000, ledger)
+        measured = sum(waves) / (sum(texts) * seconds_a_text)
+        assert learned.pace_from == f"measured in job {str(result.job_id)[:8]}"
+        assert learned.work_per_second == pytest.approx(measured, rel=0.05)
+        assert learned.inline_seconds == pytest.approx(10_000 / measured, rel=0.05)
+        assert learned.inline_seconds > 20 * believed.inline_seconds
+        waves.clear()
+        for number in range(300):
+            place.change(number, "another day")
+        planned = said(capsys, "plan", "--project", str(tmp_path), code=2)
+        assert f"about {measured:,.0f} rows a second (measured in job {str(result.job_id)[:8]})" in planned
+        run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+    assert waves[0] <= 1.3 * WAVE_SECONDS * measured, "a wave is about ten seconds of this embedder"
+    assert (len(waves) == 1) == (sum(waves) <= WAVE_SECONDS * measured)

@@ -1,0 +1,59 @@
+"""Seeded bugs of windows that are cut into slices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from instep.domain.cuts import KeyRange
+from instep.domain.rows import Window
+from instep.entities.tables import changes
+from instep.entities.tables.setup import TableSetup
+
+from .mutations import Apply, Mutation, Patch
+
+WINDOW_BUGS: list[Mutation] = []
+
+
+def bug_of_windows(apply: Apply) -> Apply:
+    WINDOW_BUGS.append(Mutation(apply.__name__, apply))
+    return apply
+
+
+@bug_of_windows
+def a_slice_that_is_tried_again_begins_where_the_window_ended(patch: Patch) -> None:
+    """The window is worked out again in place of being that of the plan."""
+    original = TableSetup.wave_slice
+
+    def wave_slice(self: Any, claim: Any, decoded: Any) -> Any:
+        found = original(self, claim, decoded)
+        window = found.rows.window
+        if claim.fence < 2 or window is None or window.first:
+            return found
+        return replace(found, rows=replace(found.rows, window=Window(window.target, window.target + 10**12)))
+
+    patch.setattr(TableSetup, "wave_slice", wave_slice)
+
+
+@bug_of_windows
+def the_last_slice_of_a_window_ends_at_its_last_key(patch: Patch) -> None:
+    original = changes.balanced_cuts
+
+    def cuts(bins: Any, slices: int) -> Any:
+        found = original(bins, slices)
+        last = found[-1]
+        return [*found[:-1], last._replace(range=KeyRange(last.range.lower, bins[-1].key))]
+
+    patch.setattr(changes, "balanced_cuts", cuts)
+
+
+@bug_of_windows
+def the_checkpoint_forgets_the_lag(patch: Patch) -> None:
+    """It names the time that was asked for, and rows that could not be seen yet are in no window."""
+    original = TableSetup.find
+
+    def find(self: Any, request: Any) -> Any:
+        found = original(self, request)
+        return found if found.target is None else replace(found, target=found.target + self.lag)
+
+    patch.setattr(TableSetup, "find", find)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from instep.domain.cuts import KeyRange
+from instep.domain.cuts import KeyRange, balanced_cuts
 from instep.domain.rows import Window
 from instep.entities.tables import changes
 from instep.entities.tables.setup import TableSetup
@@ -27,20 +27,20 @@ def a_slice_that_is_tried_again_begins_where_the_window_ended(patch: Patch) -> N
 
     def wave_slice(self: Any, claim: Any, decoded: Any) -> Any:
         found = original(self, claim, decoded)
-        window = found.rows.window
-        if claim.fence < 2 or window is None or window.first:
+        rows = found.rows
+        if claim.fence < 2 or rows is None or rows.window is None or rows.window.first:
             return found
-        return replace(found, rows=replace(found.rows, window=Window(window.target, window.target + 10**12)))
+        end = rows.window.target
+        return replace(found, rows=replace(rows, window=Window(end, end + 10**12)))
 
     patch.setattr(TableSetup, "wave_slice", wave_slice)
 
 
 @bug_of_windows
 def the_last_slice_of_a_window_ends_at_its_last_key(patch: Patch) -> None:
-    original = changes.balanced_cuts
 
     def cuts(bins: Any, slices: int) -> Any:
-        found = original(bins, slices)
+        found = balanced_cuts(bins, slices)
         last = found[-1]
         return [*found[:-1], last._replace(range=KeyRange(last.range.lower, bins[-1].key))]
 

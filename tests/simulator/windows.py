@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
+from instep.arrow_types import arrow_type
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING
 from instep.domain.columns import BOOL, INT64, TIMESTAMP, Column
@@ -51,9 +52,7 @@ MINUTE = 60_000
 REF = PartitionRef("Issue")
 COLUMNS = (Column("id", INT64), Column("at", TIMESTAMP), Column("gone", BOOL), Column("value", INT64))
 _TABLE = GraphTable("", COLUMNS, ("id",), None, {each.name: each.name for each in COLUMNS})
-_SCHEMA = pa.schema(
-    [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("gone", pa.bool_()), ("value", pa.int64())]
-)
+_SCHEMA = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in COLUMNS])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Rows get their watermark before they can be seen: for so many milliseconds.
 _LAG = 20_000
@@ -255,7 +254,10 @@ class WindowSimulation:
                 self._mend()
                 self._change(_KEYS // 2)
             until = self.world.chaos.until = scheduler.now + self._random.uniform(5, 15) * MINUTE
-            programs = [self._write, *[partial(self._work, number) for number in range(PROCESSES)]]
+            programs: list[Callable[[Process], object]] = [
+                self._write,
+                *[partial(self._work, number) for number in range(PROCESSES)],
+            ]
             running = [self._start(each) for each in programs]
 
             def one_is_over() -> bool:

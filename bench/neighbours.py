@@ -24,7 +24,7 @@ from bench.tables import write_source
 from instep.container import Container
 from instep.domain.events import WantCreated
 from instep.domain.refs import GLOBAL, PartitionRef
-from instep.jobs.serve import serve_apart
+from instep.jobs.serve import serve_each_entity
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.settings import SparkSettings
@@ -60,7 +60,7 @@ def seconds(spark: Any, *, noisy: bool) -> dict[str, float]:
         small = {} if noisy else {name: _want(ledger, name) for name in SMALL}
         began = time.perf_counter()
         worker = threading.Thread(
-            target=lambda: serve_apart(setups, context, setups_of=container.setups_of, until_idle=True)
+            target=lambda: serve_each_entity(setups, context, setups_of=container.setups_of, until_idle=True)
         )
         worker.start()
         if noisy:

@@ -15,7 +15,7 @@ from instep.entities.documents.differences import Differences
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of
 from instep.errors import InstepError, UserError
-from instep.jobs.target_order import held_up
+from instep.jobs.target_order import problem_of
 from instep.ledger.ledger import Ledger
 from instep.telemetry.progress import Progress
 
@@ -87,7 +87,7 @@ def compare(
         except InstepError as error:
             if len(setups) == 1:
                 raise
-            problem = held_up("cannot be compared", setup.ref, error)
+            problem = problem_of("cannot be compared", setup.ref, error)
             found.append(Comparison(ref=setup.ref, differs=None, problem=str(problem), differences=None, error=problem))
         else:
             found.append(_answer(seen))

@@ -29,7 +29,7 @@ from instep.entities.generations import built, checked_generation, generation_of
 from instep.entities.partitions import wanted_refs
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, Transient, Unknown, UserError
-from instep.jobs.target_order import held_up
+from instep.jobs.target_order import problem_of
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
 from instep.telemetry.progress import Progress, Silent
@@ -108,7 +108,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 try:
                     plans.append(planned(setup))
                 except InstepError as error:
-                    problem = held_up("cannot be planned", setup.ref, error)
+                    problem = problem_of("cannot be planned", setup.ref, error)
                     found = unplanned(setup, name or "", container.choose, problem)
                     plans.append(plan_answer(found, explain=explain))
             return plans
@@ -216,7 +216,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         `run`.
         """
         from instep.jobs.missing_status import MissingStatus
-        from instep.jobs.serve import serve_apart
+        from instep.jobs.serve import serve_each_entity
         from instep.project.models import retries_of
         from instep.requests.messages import Messages
         from instep.requests.wants import fail_undeclared
@@ -251,7 +251,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 ends.append(every(timing.poll / 1_000, messages.take, "messages"))
                 ends.append(every(timing.poll / 1_000, missing.write, "status"))
             try:
-                serve_apart(
+                serve_each_entity(
                     setups,
                     context,
                     until_idle=until_idle,

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
-from instep.domain.texts import amount, hushed
+from instep.domain.texts import amount, redacted
 from instep.domain.waves import Stage
 from instep.telemetry.context import here
 from instep.telemetry.progress import Silent
@@ -71,7 +71,7 @@ class JsonLogProgress(Silent):
         self._write("done", entity, units=units)
 
     def say(self, entity: str, message: str) -> None:
-        self._write("say", entity, message=hushed(message))
+        self._write("say", entity, message=redacted(message))
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
         place = here()

@@ -58,7 +58,7 @@ _SECRETS = (
 )
 
 
-def hushed(text: str) -> str:
+def redacted(text: str) -> str:
     """A text with everything that looks like a secret starred out."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
@@ -72,7 +72,7 @@ def clause(text: object) -> str:
 
 def cleaned(reason: str) -> str:
     """A reason of at most 300 characters, with white space collapsed and secrets starred out."""
-    text = hushed(" ".join(reason[:4_000].split()))
+    text = redacted(" ".join(reason[:4_000].split()))
     # Lone surrogates are not text, and PostgreSQL stores no NUL.
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return text if len(text) <= REASON else text[: REASON - 1] + "…"

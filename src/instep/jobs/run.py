@@ -19,7 +19,7 @@ from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.prerequisites import Prerequisites
 from instep.jobs.promote import settle
 from instep.jobs.retry import RESUMES
-from instep.jobs.target_order import held_up, in_target_order, reachable_targets_first
+from instep.jobs.target_order import in_target_order, problem_of, reachable_targets_first
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
@@ -202,7 +202,7 @@ class _Run:
         notes = [*plan.found.problems, *plan.found.warnings, *([plan.found.held_back] if plan.found.held_back else [])]
         stopped = None
         if problem is not None:
-            stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
+            stopped = problem_of("is not up to date", plan.ref, problem, else_=RESUMES)
         damage = None if problem or plan.pending else self._damage(plan)
         notes += [damage] if damage else []
         counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)

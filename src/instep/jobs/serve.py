@@ -68,7 +68,7 @@ def serve(
         worker.end()
 
 
-def serve_apart(
+def serve_each_entity(
     setups: Sequence[EntitySetup],
     context: Context,
     *,

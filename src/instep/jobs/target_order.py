@@ -45,7 +45,7 @@ def reachable_targets_first(found: Sequence[Turn]) -> list[Turn]:
     return [turn for _, turn in sorted(asked, key=itemgetter(0))]
 
 
-def held_up(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
+def problem_of(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
     """The error of one partition when others succeeded: `Away` if it may pass, with the hint `else_` if it has none."""
     why, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
     text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"

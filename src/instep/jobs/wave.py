@@ -91,16 +91,16 @@ class WaveRunner:
         failed.
         """
         began = self._clock.monotonic()
-        with traces.span("wave", engine=self._engine.name) as told:
+        with traces.span("wave", engine=self._engine.name) as span:
             with traces.span("claim") as claim:
                 claims = self._claims.claim(open_part, self._pace)
                 if not claims:
                     claim.drop()
             if not claims:
-                told.drop()
+                span.drop()
                 return False
             self._count_step("claim", began)
-            told.tell(slices=len(claims))
+            span.set(slices=len(claims))
             self._run_claimed(claims, open_part, progress)
         self._context.counters.wave(self._part.ref.entity, self._clock.monotonic() - began)
         return True

@@ -37,7 +37,7 @@ _AFTER = select(events).where(events.c.sequence > bindparam("b_after")).order_by
 _SOME = _AFTER.limit(bindparam("b_limit"))
 
 
-def unkept(event: Event | Unreadable) -> Rejected | None:
+def unstorable(event: Event | Unreadable) -> Rejected | None:
     """The reason why an event is refused: it names what not every ledger could find again."""
     for field_name, longest in _NAMES:
         named = getattr(event, field_name, ())
@@ -93,7 +93,7 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
     stored.expect(each.event for each in recorded)
     changes = projections.Changes()
     for each in recorded:
-        applied = unkept(each.event) or apply(stored.state, each)
+        applied = unstorable(each.event) or apply(stored.state, each)
         if isinstance(applied, Rejected):
             return applied
         changes.add(each.sequence, applied)

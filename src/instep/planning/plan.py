@@ -15,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, together
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
-from instep.entities.ownership import demand_ours
+from instep.entities.ownership import demand_ownership
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
@@ -93,7 +93,7 @@ def plan_entity(
         _demand_routes(setup, checkpoint, unfinished)
     current = ledger.instances.canonical(setup.ref, generation)
     if checkpoint is None or unfinished:
-        demand_ours(setup, ledger, generation)
+        demand_ownership(setup, ledger, generation)
     kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
@@ -116,7 +116,7 @@ def plan_entity(
         )
     )
     if found.kind is not Kind.NOTHING:
-        demand_ours(setup, ledger, generation)
+        demand_ownership(setup, ledger, generation)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,

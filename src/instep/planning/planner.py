@@ -44,11 +44,11 @@ class Planner:
         if generation is None:
             generation = generation_of(self.context.ledger, ref, self.options.generation)
         asked_in = here().traceparent
-        with traces.span("plan", ref=str(ref), generation=generation) as told:
+        with traces.span("plan", ref=str(ref), generation=generation) as span:
             plan = self._plan(ref, generation, again=again, indexes=indexes)
             if not plan.pending and not asked_in:
-                told.drop()  # No request and no change: a worker that polls does this every few seconds.
-            told.tell(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
+                span.drop()  # No request and no change: a worker that polls does this every few seconds.
+            span.set(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
             return replace(plan, traceparent=asked_in or here().traceparent)
 
     def _plan(

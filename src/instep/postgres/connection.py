@@ -51,7 +51,7 @@ def _taken(key: tuple[str, int]) -> Connection | None:
             if not waiting:
                 return None
             since, connection = waiting.pop()
-        if time.monotonic() - since < _SECONDS and not _has_word(connection):
+        if time.monotonic() - since < _SECONDS and not _has_pending_message(connection):
             return connection
         connection.close()
 
@@ -65,7 +65,7 @@ def _put_back(key: tuple[str, int], connection: Connection) -> None:
     connection.close()
 
 
-def _has_word(connection: Connection) -> bool:
+def _has_pending_message(connection: Connection) -> bool:
     """Whether a message came while the connection was idle: that the server went down, or the end of the connection."""
     sockets = select.poll()
     sockets.register(connection.pgconn.socket, select.POLLIN)

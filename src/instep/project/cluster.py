@@ -32,7 +32,7 @@ def is_elsewhere(master: str, remote: str | None) -> bool:
     return any(canonical_host(each.rpartition(":")[0] or each) != THIS_HOST for each in hosts)
 
 
-def check_in_sight(
+def check_visible_paths(
     master: str, remote: str | None, entities: Mapping[str, Entity], targets: Mapping[str, Target]
 ) -> None:
     """Refuse a local path that tasks elsewhere would have to read or write."""

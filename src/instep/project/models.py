@@ -23,7 +23,7 @@ from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
 from instep.domain.wants import Retries
 from instep.project.addresses import is_relative, is_url, state_url
-from instep.project.cluster import check_in_sight, fixed_part, local_places
+from instep.project.cluster import check_visible_paths, fixed_part, local_places
 from instep.project.entities import (
     DeclaredEntity,
     Entity,
@@ -297,7 +297,7 @@ class Project(Model):
     @model_validator(mode="after")
     def _executors_see_all(self) -> Self:
         if self.engine != "inline" and not self.spark.shared:
-            check_in_sight(self.spark.master, self.spark.remote, self.entities, self.targets)
+            check_visible_paths(self.spark.master, self.spark.remote, self.entities, self.targets)
         return self
 
     @property

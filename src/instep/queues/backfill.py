@@ -36,12 +36,12 @@ def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts
     remember_filling(store, filling)
     name = store.spec.name
     progress.begin(name, None, "key")
-    told = _Told(progress, name, clock)
+    progress_lines = _ProgressLines(progress, name, clock)
     for stride, part in key_ranges(filling.rest, store.backfill, _keys, parts, clock):
         filling = filling.grown(stride.keys.below, part.keys, part.pending, round(stride.seconds * 1000))
         remember_filling(store, filling)
         progress.advance(name, part.keys)
-        told.now(filling, began_at if began_at is not None else filling.lowest)
+        progress_lines.now(filling, began_at if began_at is not None else filling.lowest)
     progress.end(name)
     return Backfill(filling, began_at)
 
@@ -57,7 +57,7 @@ def _keys(_keys: KeyRange, part: Backfilled) -> int:
     return part.keys
 
 
-class _Told:
+class _ProgressLines:
     """Says now and then how far it is, and how long the rest takes if keys lie as they did so far."""
 
     def __init__(self, progress: Progress, name: str, clock: Clock) -> None:

@@ -144,7 +144,7 @@ def walk(
                         if not (prunes and prunes(relative + "/")) and not _is_loop(entry.path):
                             heappush(links, os.fsencode(entry.path))
                         continue
-                    if is_link and _leads_nowhere(entry):
+                    if is_link and _is_broken_link(entry):
                         if not (unwanted and unwanted(relative)) and not (prunes and prunes(relative + "/")):
                             nowhere(uri + quoted(os.fsencode(name)), shown(os.fsencode(entry.path)))
                         continue
@@ -162,7 +162,7 @@ def _leads_to_folder(entry: os.DirEntry[str], problem: Callable[[str], None]) ->
     return status is not None
 
 
-def _leads_nowhere(link: os.DirEntry[str]) -> bool:
+def _is_broken_link(link: os.DirEntry[str]) -> bool:
     try:
         link.stat()
     except OSError as error:

@@ -44,14 +44,14 @@ class _Ids(RandomIdGenerator):
         return known.span_id if known else super().generate_span_id()
 
 
-class _Told:
-    """Implements `traces.Told`."""
+class _OpenSpan:
+    """Implements `traces.OpenSpan`."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
         self._dropped = False
 
-    def tell(self, **facts: Fact) -> None:
+    def set(self, **facts: Fact) -> None:
         self._span.set_attributes(_attributes(facts))
 
     def drop(self) -> None:
@@ -98,20 +98,20 @@ class Sender:
         enough.cancel()
 
     @contextmanager
-    def span(self, name: str, facts: Mapping[str, Fact]) -> Iterator[_Told]:
+    def span(self, name: str, facts: Mapping[str, Fact]) -> Iterator[_OpenSpan]:
         place = here()
         span = self._tracer.start_span(name, context=_parent(place.traceparent), attributes=_attributes(facts))
-        told = _Told(span)
+        open_span = _OpenSpan(span)
         # Libraries that trace by themselves (a client of HTTP, say) find it as the current one.
         ours = trace.use_span(span, record_exception=False, set_status_on_exception=False)
         try:
             with at(replace(place, traceparent=_traceparent(span))), ours:
-                yield told
+                yield open_span
         except BaseException as error:
             _fail(span, f"{type(error).__name__}: {error}")
             raise
         finally:
-            told.end()
+            open_span.end()
 
     def record(
         self,

@@ -1,8 +1,8 @@
 """Spans, sent where OpenTelemetry's own variables say; they cost nothing while those say nothing.
 
-with traces.span("plan", ref=str(ref)) as told:
+with traces.span("plan", ref=str(ref)) as span:
     plan = ...
-    told.tell(slices=len(plan.slices))
+    span.set(slices=len(plan.slices))
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
-class Told(Protocol):
+class OpenSpan(Protocol):
     """A span under way."""
 
-    def tell(self, **facts: Fact) -> None:
+    def set(self, **facts: Fact) -> None:
         """Add facts that are known by now."""
 
     def drop(self) -> None:
         """Drop the span: nothing was to be done. Spans inside of it must be dropped too."""
 
 
-class _Untold:
-    def tell(self, **facts: Fact) -> None: ...
+class _NoSpan:
+    def set(self, **facts: Fact) -> None: ...
 
     def drop(self) -> None: ...
 
 
-_UNTOLD = _Untold()
+_NO_SPAN = _NoSpan()
 
 
 @cache
@@ -60,13 +60,13 @@ def enabled() -> bool:
 
 
 @contextmanager
-def span(name: str, **facts: Fact) -> Iterator[Told]:
+def span(name: str, **facts: Fact) -> Iterator[OpenSpan]:
     """A step of the work, in the trace of this thread, or a new one. An error that leaves it is told with it."""
     if not enabled():
-        yield _UNTOLD
+        yield _NO_SPAN
         return
-    with _sender().span(name, {**here().facts, **facts}) as told:
-        yield told
+    with _sender().span(name, {**here().facts, **facts}) as open_span:
+        yield open_span
 
 
 def record(

@@ -22,7 +22,7 @@ from instep.domain.status import IndexState
 from instep.domain.wants import Retries, WantState
 from instep.entities.setup import EntitySetup
 from instep.jobs.namespaces import delete_namespace
-from instep.jobs.serve import serve, serve_apart
+from instep.jobs.serve import serve, serve_each_entity
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -58,7 +58,7 @@ def handle(
     """A worker, until nothing is asked for any more. No namespace is declared."""
     quick = replace(context, timing=replace(context.timing, poll=50))
     setups_of = shop.setups_of(container)
-    serve_apart(
+    serve_each_entity(
         setups_of([PartitionRef(name) for name in names if KINDS[name] is Kind.GLOBAL]),
         quick,
         setups_of=setups_of,

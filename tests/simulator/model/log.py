@@ -9,7 +9,7 @@ from instep.domain.fold import apply, replay
 from instep.domain.state import Rejected, State
 from instep.errors import Conflict, UserError
 from instep.ledger import log_start
-from instep.ledger.event_log import LogRow, unkept
+from instep.ledger.event_log import LogRow, unstorable
 from tests.simulator.model.tables import Tables
 
 
@@ -32,7 +32,7 @@ def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejecte
     for sequence, event in enumerate(events, state.sequence + 1):
         row = (sequence, at, event.KIND, event.VERSION, encode(event))
         each = Recorded(sequence, at, decode(event.KIND, event.VERSION, row[-1]))
-        changes = unkept(each.event) or apply(state, each)
+        changes = unstorable(each.event) or apply(state, each)
         if isinstance(changes, Rejected):
             return changes
         rows.append(row)

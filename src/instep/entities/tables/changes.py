@@ -208,7 +208,7 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
         return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)
-    warnings += [*_ahead(setup, request), *_homeless(setup, request, Selection(setup.ref.scope, window))]
+    warnings += [*_ahead(setup, request), *_without_namespace(setup, request, Selection(setup.ref.scope, window))]
     cut_by, cuts = _cut_window(setup, request, window)
     rows = sum(each.rows for each in cuts)
     return Found(
@@ -280,7 +280,7 @@ def _ahead(setup: TableAdapters, request: PlanRequest) -> list[str]:
     ]
 
 
-def _homeless(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
+def _without_namespace(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
     """A warning about rows that are in no indexed namespace. It is found out once, with the first of those declared."""
     name = setup.rows.scope
     if name is None or not setup.declared or setup.ref.scope != min(setup.declared):
@@ -384,7 +384,10 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
         counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
         target=asked - setup.lag if window else None,
-        warnings=[*(_unread(setup, request, selection) if windows else []), *_homeless(setup, request, selection)],
+        warnings=[
+            *(_unread(setup, request, selection) if windows else []),
+            *_without_namespace(setup, request, selection),
+        ],
     )
 
 

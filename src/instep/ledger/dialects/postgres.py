@@ -104,7 +104,7 @@ class Postgres:
         @event.listens_for(engine, "checkout")
         def demand_alive(connection: psycopg.Connection[Any], record: ConnectionPoolEntry, _: object) -> None:
             used = record.info.get("used")  # not yet, when it has just been made
-            if used is not None and (time.monotonic() - used > _SILENT_SECONDS or _has_word(connection)):
+            if used is not None and (time.monotonic() - used > _SILENT_SECONDS or _has_pending_message(connection)):
                 try:
                     engine.dialect.do_ping(cast(DBAPIConnection, connection))
                 except psycopg.Error as error:
@@ -144,7 +144,7 @@ class Postgres:
         """The schema is made in one transaction: it is there or it is not."""
 
 
-def _has_word(connection: psycopg.Connection[Any]) -> bool:
+def _has_pending_message(connection: psycopg.Connection[Any]) -> bool:
     """Whether a message came while the connection was idle: that the server went down, or the connection's end."""
     sockets = select.poll()
     sockets.register(connection.pgconn.socket, select.POLLIN)

@@ -38,7 +38,7 @@ def given(program: DocumentProgram, changes: Sequence[DocumentChange], take: Tak
 
     Without `vectors` nothing is embedded, and they say nothing. Of a document that cannot be read there are no rows.
     """
-    into = cast("DocumentTarget", _Nowhere(take))
+    into = cast("DocumentTarget", _EmptyTarget(take))
     program = replace(program, target=into, base=0)
     if not vectors:
         program = replace(program, embedder=_Unembedded(program.embedder.dimensions), cache=None)
@@ -48,12 +48,12 @@ def given(program: DocumentProgram, changes: Sequence[DocumentChange], take: Tak
 
 
 @dataclass(frozen=True)
-class _Nowhere:
+class _EmptyTarget:
     """A target in which nothing is, and in which nothing stays."""
 
     take: Taken
 
-    def writer(self, physical: str, base: int) -> _Nowhere:
+    def writer(self, physical: str, base: int) -> _EmptyTarget:
         return self
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:

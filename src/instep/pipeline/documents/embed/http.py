@@ -82,7 +82,7 @@ class HttpEmbedder:
     def _batch(self, texts: Sequence[str]) -> Vectors:
         try:
             for attempt in tries(
-                _wait_as_told, attempts=self.attempts, first_wait=self.first_wait, longest_wait=_LONGEST_WAIT
+                _retry_hook, attempts=self.attempts, first_wait=self.first_wait, longest_wait=_LONGEST_WAIT
             ):
                 with attempt:
                     return self._request(texts)
@@ -216,7 +216,7 @@ def _no_request() -> UserError:
     )
 
 
-def _wait_as_told(error: Exception) -> bool | float:
+def _retry_hook(error: Exception) -> bool | float:
     """Stamina's hook: whether to try again, and after how many seconds if the endpoint said so."""
     if not isinstance(error, _Unavailable):
         return False

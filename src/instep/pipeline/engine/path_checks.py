@@ -28,7 +28,7 @@ _HOLD_SECONDS = 0.2
 _MOST_FILES = 1_000
 
 
-class Sight(NamedTuple):
+class PathState(NamedTuple):
     """A file as this process sees it."""
 
     path: str
@@ -36,14 +36,14 @@ class Sight(NamedTuple):
     changed: int
 
 
-def require_in_sight(session: SparkSession, places: Mapping[str, bool]) -> None:
+def require_visible_paths(session: SparkSession, places: Mapping[str, bool]) -> None:
     """Check that tasks see these paths as this process does; True where they write. A Spark of this machine alone is
     not asked. Raises `UserError` with the host and the path of the first that is not so.
     """
     if not places or sparkapi.is_on_this_machine(session):
         return
     with ExitStack() as marks:
-        wanted = [each for place in places.items() if (each := _sight_of(*place, marks))]
+        wanted = [each for place in places.items() if (each := _state_of_path(*place, marks))]
         tasks = sparkapi.slots(session) or _TASKS
         asked = session.range(0, tasks, 1, tasks)
         found = sparkapi.map_in_arrow(asked, _looking(wanted), "host string, path string").toArrow()
@@ -55,7 +55,7 @@ def require_in_sight(session: SparkSession, places: Mapping[str, bool]) -> None:
         )
 
 
-def _sight_of(place: str, written: bool, marks: ExitStack) -> Sight | None:
+def _state_of_path(place: str, written: bool, marks: ExitStack) -> PathState | None:
     """A file to look for: one that is there, or where tasks write, one of our own. None where there is none: then
     nothing can be missed.
     """
@@ -66,19 +66,19 @@ def _sight_of(place: str, written: bool, marks: ExitStack) -> Sight | None:
         with suppress(OSError):  # That it cannot be written is for the target to say.
             mark.touch()
             marks.callback(mark.unlink, missing_ok=True)
-            return _seen(mark)
+            return _state(mark)
     if path.is_file():
-        return _seen(path)
+        return _state(path)
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return next((_seen(file) for file in islice(files, _MOST_FILES) if file.is_file()), None)
+    return next((_state(file) for file in islice(files, _MOST_FILES) if file.is_file()), None)
 
 
-def _seen(path: Path) -> Sight:
+def _state(path: Path) -> PathState:
     found = path.stat()
-    return Sight(str(path), found.st_size, found.st_mtime_ns)
+    return PathState(str(path), found.st_size, found.st_mtime_ns)
 
 
-def _looking(wanted: Sequence[Sight]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _looking(wanted: Sequence[PathState]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task: a row for each path that it does not see like this."""
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,9 +92,9 @@ def _looking(wanted: Sequence[Sight]) -> Callable[[Iterator[pa.RecordBatch]], It
     return look
 
 
-def _same(wanted: Sight) -> bool:
+def _same(wanted: PathState) -> bool:
     """Whether a path is here as it was seen elsewhere."""
     try:
-        return _seen(Path(wanted.path)) == wanted
+        return _state(Path(wanted.path)) == wanted
     except OSError:
         return False

@@ -139,8 +139,8 @@ async def _publish(url: str, headers: dict[str, str]) -> None:
 def test_an_error_is_reported_with_its_span_and_without_secrets(folder: Path, collector: Collector) -> None:
     code = (
         "from instep.telemetry import traces\n"
-        "with traces.span('request') as told:\n"
-        "    told.tell(refs='Document')\n"
+        "with traces.span('request') as span:\n"
+        "    span.set(refs='Document')\n"
         "    with traces.span('plan') as idle:\n"
         "        idle.drop()\n"
         "    raise SystemExit('no access with password=hunter2')"

@@ -51,7 +51,7 @@ def _hear_until(ear: Ear, seq: int) -> None:
 
 
 @pytest.mark.usefixtures("room")
-def test_a_slow_client_is_dropped_and_told_why_while_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_client_is_dropped_with_a_reason_while_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SEND_SECONDS", TIMEOUT_SECONDS)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", TIMEOUT_SECONDS)
     monkeypatch.setattr(connections, "_LINGER_SECONDS", TIMEOUT_SECONDS)

@@ -29,7 +29,7 @@ from instep.telemetry.progress import Silent
 from tests.contracts.bus.fixtures import TIMEOUT_SECONDS
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.told import Told
+from tests.jobs.progress_log import ProgressLog
 from tests.servers.nats import NatsServer
 from tests.waiting import until
 
@@ -201,7 +201,7 @@ def test_a_worker_that_stops_does_not_wait_for_a_bus_that_is_away(server: NatsSe
 
 def test_a_status_key_of_a_bus_that_is_away_delays_no_job(server: NatsServer) -> None:
     bus = open_nats(nats_address(server.url()), outage=3_600.0)
-    told = Told()
+    told = ProgressLog()
     reporter = StatusReporter(lambda: bus.status, told)
     ref = PartitionRef.parse("Issue@1")
     assert reporter.tell(ref, IndexState.INDEXING, epoch=1) is None

@@ -71,7 +71,7 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path: Path, capsys: p
     assert "is a file, not a folder" in capsys.readouterr().err
 
 
-def test_git_is_told_to_ignore_the_state_once(tmp_path: Path) -> None:
+def test_init_makes_git_ignore_the_state_once(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     (tmp_path / ".gitignore").write_bytes(b"*.pyc")
     (tmp_path / "sub").mkdir()

@@ -141,7 +141,7 @@ def test_a_time_without_a_zone_is_local(ledger: Ledger, capsys: pytest.CaptureFi
     assert shown["as_of"] == round(datetime(2026, 7, 1, 10, 30, tzinfo=UTC).timestamp() * 1000)
 
 
-def test_a_job_that_began_too_early_is_told_from_one_that_will_do(
+def test_a_job_that_began_too_early_does_not_satisfy_a_want(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ledgers.begin(ledger)

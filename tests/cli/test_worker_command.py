@@ -158,7 +158,7 @@ def test_a_signal_that_comes_while_an_object_is_finalized_is_not_lost(
     assert "stopped" in capsys.readouterr().err
 
 
-def test_errors_of_the_service_are_told_as_everywhere(
+def test_errors_of_the_service_are_reported_as_everywhere(
     serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def serve(_setups: Sequence[EntitySetup], _context: Context, _until_idle: bool) -> None:

@@ -276,7 +276,7 @@ class EngineContract:
         assert sum(told) == 40
         assert all(units > 0 for units in told)
 
-    def test_progress_is_told_before_the_only_task_has_ended(self, engine: Engine, tmp_path: Path) -> None:
+    def test_progress_is_reported_before_the_only_task_has_ended(self, engine: Engine, tmp_path: Path) -> None:
         heard = tmp_path / "heard"
         engine.run(a_wave(tasks=1), WaitsToBeHeard(tmp_path), lambda _: heard.touch())
         assert heard.exists()

@@ -276,7 +276,7 @@ def test_an_outage_of_the_endpoint_stops_the_job_and_the_next_run_resumes_it(
     assert embedded.wrong() == ""
 
 
-def test_an_endpoint_that_says_nothing_is_told_and_ends_the_run_before_there_is_a_job(
+def test_a_silent_endpoint_is_reported_and_ends_the_run_before_there_is_a_job(
     embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("instep.entities.documents.wiring._ANSWER_SECONDS", 0.5)

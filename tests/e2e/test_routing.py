@@ -170,7 +170,7 @@ def test_lines_that_are_delivered_again_change_nothing(feed: Feed) -> None:
     assert feed.wrong() == ""
 
 
-def test_secrets_in_addresses_of_documents_are_kept_nowhere(feed: Feed, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_in_addresses_of_documents_are_never_stored(feed: Feed, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither of what is indexed, nor of what failed, nor of a line that is refused."""
     signed = "https://ann:hunter2@host/{}?signature=hunter2#hunter2"
     lines = [

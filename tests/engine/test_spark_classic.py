@@ -118,7 +118,7 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         engine.close()
         assert session.range(3).count() == 3
 
-    def test_stages_are_told_with_their_tasks(self, spark: LazySpark, tmp_path: Path) -> None:
+    def test_stages_are_reported_with_their_tasks(self, spark: LazySpark, tmp_path: Path) -> None:
         told: list[Stage] = []
         SparkEngine(spark).run(a_wave(), RowFiles(tmp_path), stages=told.append)
         assert {each.tasks for each in told} == {4}

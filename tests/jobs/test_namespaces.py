@@ -33,7 +33,7 @@ from instep.planning.context import Context
 from instep.targets.table_target import TableTarget
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.told import Told, context
+from tests.jobs.progress_log import ProgressLog, context
 
 SCOPE = Scope.parse("42")
 INSIDE, BESIDE, SAME_DIGITS = "Issue@42/9970", "Issue@7", "Issue@421"
@@ -128,8 +128,10 @@ class World:
         return stepped
 
     def context(self, ledger: Ledger) -> Context:
-        status_reporter = StatusReporter(lambda: self.bus.status, Told())
-        return context(Told(), clock=self.clock, background=self.clock, ledger=ledger, status_reporter=status_reporter)
+        status_reporter = StatusReporter(lambda: self.bus.status, ProgressLog())
+        return context(
+            ProgressLog(), clock=self.clock, background=self.clock, ledger=ledger, status_reporter=status_reporter
+        )
 
     def left(self) -> dict[str, Any]:
         refs = {each.ref for entity in self.targets for each in self.ledger.checkpoints.of_entity(entity)}

@@ -10,7 +10,7 @@ from instep.jobs.stalled_workers import StalledWorkers
 from instep.ledger.ledger import Ledger
 from instep.planning.upstream import Waiting
 from tests.doubles.clock import VirtualClock
-from tests.jobs.told import Told, context
+from tests.jobs.progress_log import ProgressLog, context
 
 REF = PartitionRef.parse("Document")
 PART = JobPart(REF, "instance", "index", {}, 1, 1, 0, True)
@@ -25,7 +25,7 @@ class Watched:
 
     def __init__(self, *, alone: bool = False) -> None:
         self.clock = VirtualClock()
-        site = context(Told(), clock=self.clock)
+        site = context(ProgressLog(), clock=self.clock)
         self.ledger: Ledger = site.ledger
         self.ledger.workers.register("ours", kind="run", host="alpha", pid=1)
         self.ledger.jobs.begin("job", "ours", {})

@@ -17,9 +17,9 @@ from instep.errors import Conflict, InstepError, Transient, Unknown
 from instep.jobs.missing_status import MissingStatus
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
+from tests.jobs.progress_log import ProgressLog
 from tests.jobs.quiet import REF as REF_OF_WORLD
 from tests.jobs.quiet import Quiet
-from tests.jobs.told import Told
 
 REF = PartitionRef.parse("MergeRequest@42/9970")
 KEY = "status.42.9970.MergeRequest"
@@ -59,7 +59,7 @@ def keys() -> Keys:
 
 @pytest.fixture
 def status_reporter(keys: Keys) -> StatusReporter:
-    return StatusReporter(lambda: keys, Told())
+    return StatusReporter(lambda: keys, ProgressLog())
 
 
 def test_a_status_is_stored_without_secrets_and_unknown_values(keys: Keys, status_reporter: StatusReporter) -> None:
@@ -117,7 +117,7 @@ def test_a_failure_to_write_is_a_note(keys: Keys, error: InstepError) -> None:
     def fail() -> None:
         raise error
 
-    keys.before_put, progress = [fail] * 5, Told()
+    keys.before_put, progress = [fail] * 5, ProgressLog()
     note = StatusReporter(lambda: keys, progress).tell(REF, IndexState.INDEXED, epoch=1)
     assert note is not None
     assert note.startswith(f"{KEY} could not be written: ")

@@ -21,8 +21,8 @@ from instep.ledger.open import open_ledger
 from instep.planning.planner import Planner
 from instep.requests.wants import fail_undeclared
 from tests.doubles.clock import VirtualClock
+from tests.jobs.progress_log import ProgressLog, context
 from tests.jobs.quiet import Quiet
-from tests.jobs.told import Told, context
 
 ISSUE = PartitionRef.parse("Issue@42/9970")
 
@@ -41,7 +41,7 @@ def ledger(tmp_path: Path, clock: VirtualClock) -> Iterator[Ledger]:
 @pytest.fixture
 def refuse(ledger: Ledger, clock: VirtualClock) -> Callable[[InstepError], None]:
     """A worker could not plan the partition because of an error."""
-    told = context(Told(), ledger=ledger, clock=clock)
+    told = context(ProgressLog(), ledger=ledger, clock=clock)
     scheduler = WantScheduler(Planner({}, told, PlanOptions(), {}))
     return lambda error: scheduler._refused(ISSUE, "", error)
 

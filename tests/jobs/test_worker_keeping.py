@@ -12,7 +12,7 @@ from instep.entities.setup import EntitySetup
 from instep.jobs.worker import Worker
 from instep.system import SystemClock
 from tests.doubles.ledger import MemoryLedger
-from tests.jobs.told import Told, context
+from tests.jobs.progress_log import ProgressLog, context
 
 NOTHING: Mapping[PartitionRef, EntitySetup] = {}
 
@@ -20,7 +20,7 @@ NOTHING: Mapping[PartitionRef, EntitySetup] = {}
 def test_a_worker_leaves_only_jobs_that_it_takes_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
     ledger = MemoryLedger(clock)
-    worker = Worker(NOTHING, context(Told(), clock=clock, ledger=ledger), "worker")
+    worker = Worker(NOTHING, context(ProgressLog(), clock=clock, ledger=ledger), "worker")
     for number in range(20):
         ledger.jobs.begin(str(number), worker.id, {})
         worker.membership._jobs.add(str(number))

@@ -179,7 +179,9 @@ class ServerOpening(ServerFixtures):
     def test_an_unknown_option_is_named(self, database: LedgerDatabase) -> None:
         assert "colour" in self._refusal(f"{database.url}?colour=s3cret")
 
-    def test_a_user_without_rights_is_told_so(self, database: LedgerDatabase, fresh: Callable[[], str]) -> None:
+    def test_a_user_without_rights_is_refused_with_the_reason(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
         name = fresh()
         for statement in self.make_guest:
             database.server.execute(statement)

@@ -188,7 +188,9 @@ def test_an_id_that_is_no_hash_keeps_documents_out_of_a_base(place: Place) -> No
 
 
 @pytest.mark.parametrize("harm", ["lost", "torn", "empty", "folder", "value", "zeros"])
-def test_a_base_that_cannot_be_read_is_told_and_none(place: Place, harm: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_base_that_cannot_be_read_is_reported_and_counts_as_none(
+    place: Place, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(6)))
     ledger.documents.compact("one")

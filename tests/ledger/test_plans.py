@@ -91,7 +91,7 @@ def test_a_small_plan_and_one_of_a_ledger_without_a_folder_have_no_file(place: P
 
 
 @pytest.mark.parametrize("harm", ["lost", "torn", "value"])
-def test_a_lost_or_damaged_plan_is_told(place: Place, harm: str) -> None:
+def test_a_lost_or_damaged_plan_is_reported(place: Place, harm: str) -> None:
     ledger = place.open()
     running(ledger, slices := large())
     (file,) = place.names()
@@ -182,7 +182,7 @@ def _refused(*_: object, **__: object) -> None:
     raise Conflict("what was planned has changed")
 
 
-def test_a_plan_that_cannot_be_written_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_written_is_reported_with_its_place(tmp_path: Path) -> None:
     place = FolderPlace(tmp_path)
     ledger = place.open()
     part = new_part(ledger, lease_of(ledger, "ann"))

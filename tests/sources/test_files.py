@@ -243,7 +243,7 @@ class TestLinks:
         for document in listing.documents[1:]:
             assert source.read(document.uri, max_bytes=BIG).data == b"b"
 
-    def test_a_link_that_leads_nowhere_is_a_problem_where_something_was_found_through_it(self, tmp_path: Path) -> None:
+    def test_a_broken_link_is_a_problem_where_something_was_found_through_it(self, tmp_path: Path) -> None:
         put(tmp_path / "root/a.md", "a")
         put(tmp_path / "away/b.md", "b")
         put(tmp_path / "away/deep/c.md", "c")

@@ -321,7 +321,7 @@ class Claims(Fixtures):
 
     # How far a wave is.
 
-    def test_units_told_of_a_wave_count_until_its_slices_are_done(self, ledger: Ledger) -> None:
+    def test_units_reported_by_a_wave_count_until_its_slices_are_done(self, ledger: Ledger) -> None:
         part = running(ledger, [plan(0, [0, 1]), plan(1, [2])])
         claims = claim_all(ledger)
         for units in (1, 3):
@@ -335,7 +335,7 @@ class Claims(Fixtures):
         assert (status.underway, status.done) == (0, status.counts.read)
         assert status.done == 3
 
-    def test_units_told_of_slices_that_were_given_back_count_no_more(self, ledger: Ledger) -> None:
+    def test_units_reported_for_slices_that_were_given_back_count_no_more(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, [0, 1])])
         joined(ledger, "bob")
         (claim,) = claim_all(ledger)

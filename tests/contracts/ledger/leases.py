@@ -42,7 +42,7 @@ def _acquire(ledger: Ledger, worker: str, ref: PartitionRef = REF) -> Lease | Ho
 
 
 class Leases(Fixtures):
-    def test_a_free_lease_is_had_and_a_held_one_names_its_job_and_workers(
+    def test_a_free_lease_is_acquired_and_a_held_one_names_its_job_and_workers(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:
         lease = lease_of(ledger, "ann")

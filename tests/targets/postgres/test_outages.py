@@ -162,7 +162,7 @@ def _dies(server: PostgresServer, *, commits: bool) -> Callable[[Session], None]
 # -- what is said ------------------------------------------------------------------------------
 
 
-def test_the_password_is_shown_nowhere(server: PostgresServer, target: PostgresTarget, index: str) -> None:
+def test_the_password_is_never_shown(server: PostgresServer, target: PostgresTarget, index: str) -> None:
     writer = target.writer(index, 1)
     for each in (target, target.place, writer, target.place.address):
         assert server.password not in repr(each) + str(each)

@@ -1,4 +1,4 @@
-"""A context of real time and threads, without anything to index with, and what is said in it."""
+"""A context of real time and threads, without anything to index with, and a log of the progress reported in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from instep.system import RandomIds, SystemClock, Threads
 from tests.doubles.ledger import MemoryLedger
 
 
-class Told:
+class ProgressLog:
     """Implements `telemetry.progress.Progress`: what was said, by entity."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Told:
     def end(self, entity: str, *, well: bool = True) -> None: ...
 
 
-def context(told: Told, *, timing: Timing = TIMING, clock: Clock | None = None, **more: Any) -> Context:
+def context(told: ProgressLog, *, timing: Timing = TIMING, clock: Clock | None = None, **more: Any) -> Context:
     """Of real time and threads; there is nothing to index with."""
     clock = clock or SystemClock()
     parts: dict[str, Any] = {

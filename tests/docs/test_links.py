@@ -26,3 +26,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert there.exists(), target
         if anchor:
             assert anchor in headings(there), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_modules_that_are_named_exist(page: Path) -> None:
+    """`jobs/wave.py` is one of Instep's, `tests/proof.py` one of the repository."""
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8")):
+        assert any((root / name).exists() for root in (ROOT, ROOT / "src" / "instep", page.parent)), name

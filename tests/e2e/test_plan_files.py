@@ -1,4 +1,4 @@
-"""Large plans are files: one that is lost is planned anew, and said so; a process that is killed leaves none behind."""
+"""Large plans are files: one that is lost is planned again, and reported; a killed process leaves none behind."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class OwnWorker:
             if call is not None and not self._ended:
                 try:
                     self._begin(command, call)
-                except OSError as error:  # No process, or no memory, was to be had.
+                except OSError as error:  # There is no process or no memory left.
                     _log.warning("no worker could be started: %s", error.strerror)
 
     def _end(self) -> None:

@@ -1,6 +1,6 @@
 """Pieces of a record: files of its documents in the order of their ids, which tasks read one by one.
 
-A piece is called after the digest of its bytes, so whoever reads it sees whether it is as it was written.
+The name of a piece is the digest of its bytes, so a reader sees whether it is as it was written.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class GraphTable:
 
     def deleted(self, row: Mapping[str, Any], *, deleted: bool) -> bool:
         """Whether a row (of this table's columns) is written as deleted: because the source's is, or because the edge
-        leads nowhere. As in SQL, one null makes a key of several columns lead nowhere.
+        has no end. As in SQL, one null is enough in a key of several columns.
         """
         return deleted or any(row[column] is None for column in (*self.start, *self.end))
 

@@ -103,7 +103,7 @@ def pause(attempts: int) -> int:
 
 def lease(hold: KeyLease | None, terms: Terms, *, retries: bool) -> KeyLease | None:
     """The key as one that has never failed; or, with `retries`, one whose pause is over or whose lease ran out, which
-    may park it. None when it is not to be had so.
+    may park it. None when it cannot be leased.
 
     A lease may run out once without making the key a retry: a consumer that died says little about its keys.
     """

@@ -239,7 +239,7 @@ def abandon(
     setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, why: str
 ) -> None:
     """End a part with open slices that this worker has begun and no worker can continue: its plan is lost, for example.
-    What is left is planned anew.
+    The rest is planned again.
     """
     _, part = _seal(setup, lease, context, heartbeat)
     give_up(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, why=why)

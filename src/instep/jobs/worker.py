@@ -307,7 +307,7 @@ class Worker:
         return True
 
     def _abandon(self, each: OpenPart, part_context: PartContext, error: PlanLost) -> None:
-        """End a part whose plan is lost. What is left to do is planned anew: by the run, or for its want."""
+        """End a part whose plan is lost. The rest is planned again: by the run, or for its want."""
         ref = each.part.ref
         abandon(
             part_context.setup,

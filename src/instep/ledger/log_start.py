@@ -141,7 +141,7 @@ def _made(connection: Connection, start: Start) -> _Made:
 
 
 def _keep(connection: Connection, made: _Made) -> None:
-    """Write it, unless another worker was first; those before it, and snapshots before it, lead nowhere any more."""
+    """Write it, unless another worker was first; those before it, and snapshots before it, are of no use any more."""
     event_log.lock(connection)
     start, body = made
     if of(connection).sequence >= start.sequence:

@@ -44,7 +44,7 @@ class StateFiles(ABC):
 
     @abstractmethod
     def whole(self, name: str) -> AbstractContextManager[Path]:
-        """A file that can be mapped into memory; what is mapped stays so. An error means that it is not what it was."""
+        """A file that can be mapped into memory; what is mapped stays readable. An error means that it has changed."""
 
     @abstractmethod
     def part(self, name: str, at: int, length: int) -> bytes:

@@ -24,7 +24,7 @@ class Trouble(Enum):
 _POSTGRES: Final = {
     "40001": Trouble.COLLISION,  # serialization failure
     "40P01": Trouble.COLLISION,  # deadlock
-    "55P03": Trouble.BUSY,  # a lock was not to be had in time
+    "55P03": Trouble.BUSY,  # a lock was not free in time
     "57014": Trouble.BUSY,  # the statement took too long
     "25006": Trouble.BUSY,  # read only: a standby, in the middle of a failover perhaps
     "53200": Trouble.BUSY,  # out of memory

@@ -45,7 +45,7 @@ class Listing:
         for uri in indexed:
             lost.update(link for link in self.nowhere if uri == link or uri.startswith(f"{link}/"))
         said = [
-            f"{self.nowhere[link]}: a link that leads nowhere, through which {amount(number, 'document')} "
+            f"{self.nowhere[link]}: a broken link, through which {amount(number, 'document')} "
             f"{'was' if number == 1 else 'were'} found; bring back what it leads to, or remove it"
             for link, number in sorted(lost.items())
         ]

@@ -150,7 +150,7 @@ class Milvus:
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        """It holds the file for itself until it is let go of."""
+        """It holds the file for itself until it is closed."""
         from milvus_lite.server_manager import server_manager_instance
         from pymilvus import MilvusClient
 

@@ -38,7 +38,7 @@ class OnMilvusLite(OnOneIndex):
 
 class TestMilvusLiteInShort(OnMilvusLite, ShortContract):
     def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
-        """A file is for one process at a time, and another one is told so."""
+        """A file is for one process at a time, and another one is refused."""
         assert isinstance(target, MilvusTarget)
         command = [sys.executable, "-c", ANOTHER_PROCESS, target.uri]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

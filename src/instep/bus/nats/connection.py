@@ -58,7 +58,7 @@ Take = Callable[[str, str, bytes, bool], None]
 
 class _Client(Client):
     """Hands a subscription's messages over as they are read, without a queue and a coroutine for each: so thousands
-    take a third of the time. Leaves no connection behind that led nowhere, as the library does when it connects again,
+    take a third of the time. Leaves no connection behind that failed, as the library does when it connects again,
     or is stopped while it closes. Continues reading after invalid headers, which any client may have published.
     All are a look behind the library's doors. Should they be elsewhere one day, nothing is taken, closed or passed over
     here, and all goes the usual way.

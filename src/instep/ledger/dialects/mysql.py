@@ -344,7 +344,7 @@ ON DUPLICATE KEY UPDATE {", ".join(f"{each} = VALUES({each})" for each in _COLUM
 _TROUBLES: Final = {
     1213: Trouble.COLLISION,  # deadlock
     1020: Trouble.COLLISION,  # the row has changed since it was read
-    1205: Trouble.BUSY,  # a lock was not to be had in time
+    1205: Trouble.BUSY,  # a lock was not free in time
     1969: Trouble.BUSY,  # the statement took too long (MariaDB)
     3024: Trouble.BUSY,  # the same (MySQL)
     1317: Trouble.BUSY,  # interrupted

@@ -45,7 +45,7 @@ _LOCK: Final = 0x696E73746570
 _SILENT_SECONDS: Final = 30.0
 
 _SESSION: Final = {
-    # Every statement is made for the plan that it shall have. Planned again for the values of each call, a claim
+    # Every statement is made for the plan that it should have. Planned again for the values of each call, a claim
     # takes five to ten times as long.
     "plan_cache_mode": "force_generic_plan",
     "lock_timeout": f"{LOCK_SECONDS}s",

@@ -81,7 +81,7 @@ _SCANS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # What has no zone is read as UTC, wherever the machine stands.
     "spark.sql.session.timeZone": "UTC",
-    # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays so until its task ends, so
+    # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays taken until its task ends, so
     # tasks are short, half a million rows or so; with many of them the cores also end at about the same time.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.files.maxPartitionBytes": "16m",

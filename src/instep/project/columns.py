@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -18,9 +18,6 @@ from instep.domain.document_columns import (
 )
 from instep.project.fields import Model, Text, problem
 from instep.project.sources import FeedSource, FilesSource
-
-if TYPE_CHECKING:
-    from instep.project.documents import DocumentEntity
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _MOST: Final = 50
@@ -89,7 +86,18 @@ _Declared: TypeAlias = Annotated[
 DeclaredColumns: TypeAlias = dict[str, _Declared]
 
 
-def check_columns(entity: DocumentEntity) -> None:
+class WithColumns(Protocol):
+    """An entity of documents, as far as its columns depend on it."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]: ...
+    @property
+    def source(self) -> object: ...
+    @property
+    def transform(self) -> str | None: ...
+
+
+def check_columns(entity: WithColumns) -> None:
     """Check names and origins. Raises a validation error."""
     seen: dict[str, str] = {}
     if len(entity.columns) > _MOST_COLUMNS:
@@ -107,7 +115,7 @@ def check_columns(entity: DocumentEntity) -> None:
         _origin(entity, name, column)
 
 
-def declared_columns(entity: DocumentEntity) -> Sequence[DeclaredColumn]:
+def declared_columns(entity: WithColumns) -> Sequence[DeclaredColumn]:
     """In one order, however they are declared."""
     return [
         DeclaredColumn(
@@ -117,7 +125,7 @@ def declared_columns(entity: DocumentEntity) -> Sequence[DeclaredColumn]:
     ]
 
 
-def _origin(entity: DocumentEntity, name: str, column: Column) -> tuple[Origin, str]:
+def _origin(entity: WithColumns, name: str, column: Column) -> tuple[Origin, str]:
     said = column.from_
     if said is None:
         return _default(entity), name
@@ -153,7 +161,7 @@ _FORMS: Final[Mapping[str, str]] = {
 }
 
 
-def _origins(entity: DocumentEntity) -> list[str]:
+def _origins(entity: WithColumns) -> list[str]:
     if isinstance(entity.source, FilesSource):
         own = ["front_matter", "path", "file"]
     elif isinstance(entity.source, FeedSource):
@@ -163,7 +171,7 @@ def _origins(entity: DocumentEntity) -> list[str]:
     return [*own, *(["transform"] if entity.transform else [])]
 
 
-def _default(entity: DocumentEntity) -> Origin:
+def _default(entity: WithColumns) -> Origin:
     if not isinstance(entity.source, FilesSource):
         return Origin.SOURCE
     return Origin.TRANSFORM if entity.transform else Origin.FRONT_MATTER

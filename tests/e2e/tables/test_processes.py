@@ -18,19 +18,31 @@ from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import PlanOptions
 from instep.jobs.run import EntityResult, run_entities
+from instep.ledger.jobs import Jobs
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.sources.tables.sessions import session
 
 from .shop import Shop
 
-#: Small waves, so that there is something between two commits to be killed in.
+#: Small waves, so that there is something between two commits to be killed in. One stands still before its second
+#: commit for as long as it is held.
 RUN = """
-import sys
+import sys, time
+from pathlib import Path
 from instep.entities.tables import changes
 from instep.entities.tables.setup import TableSetup
 TableSetup.most_claims = 2
 changes._SLICES_OF_A_WINDOW = 1
+from instep.targets.lance.tables import LanceTableTarget
+waves, commit = 0, LanceTableTarget.commit
+def held(*args, **kwargs):
+    global waves
+    waves += 1
+    while waves > 1 and Path("hold").exists():
+        time.sleep(0.01)
+    return commit(*args, **kwargs)
+LanceTableTarget.commit = held
 from instep.__main__ import main
 sys.argv = ["instep", "run", *sys.argv[1:]]
 sys.exit(main())
@@ -51,9 +63,15 @@ def shop(tmp_path: Path) -> Shop:
     return made
 
 
-def start(shop: Shop, *names: str) -> subprocess.Popen[bytes]:
+def start_held(shop: Shop, *names: str) -> subprocess.Popen[bytes]:
+    """It does one wave, and another one is in work until it is killed, or until `release`."""
+    (shop.root / "hold").touch()
     with (shop.root / "run.log").open("ab") as log:
         return subprocess.Popen([sys.executable, "-c", RUN, *names], cwd=shop.root, stdout=log, stderr=log)
+
+
+def release(shop: Shop) -> None:
+    (shop.root / "hold").unlink(missing_ok=True)
 
 
 def run(shop: Shop, *names: str) -> dict[str, EntityResult]:
@@ -94,16 +112,17 @@ def done(shop: Shop) -> dict[str, tuple[str, int, int | None]]:
 def test_runs_that_are_killed_or_stopped_in_a_wave_are_resumed_and_nothing_that_was_done_is_done_again(
     shop: Shop, stopped: bool
 ) -> None:
-    process = start(shop, "Ticket@1/2")
+    process = start_held(shop, "Ticket@1/2")
     wait_for_mid_wave(shop, process)
     process.kill()
     process.wait()
     before_the_kill = done(shop)
     before_the_stop = before_the_kill
     if stopped:
-        process = start(shop, "Ticket@1/2")
+        process = start_held(shop, "Ticket@1/2")
         wait_for_mid_wave(shop, process, after=len(before_the_kill))
         process.send_signal(signal.SIGINT)
+        release(shop)
         assert process.wait(TIMEOUT_SECONDS) == 130
         before_the_stop = done(shop)
     result = run(shop, "Ticket")["Ticket@1/2"]
@@ -125,7 +144,7 @@ def test_a_window_that_is_killed_in_a_wave_is_resumed_with_the_rest_of_it(shop: 
     for number in range(12_000):
         shop.put("tickets", id=number, title="changed", gone=number % 100 == 1, at=changed)
     shop.save()
-    process = start(shop, "Ticket@1/2")
+    process = start_held(shop, "Ticket@1/2")
     wait_for_mid_wave(shop, process, after=len(built))
     process.kill()
     process.wait()
@@ -141,9 +160,18 @@ def test_a_window_that_is_killed_in_a_wave_is_resumed_with_the_rest_of_it(shop: 
 
 
 @pytest.mark.long
-def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(shop: Shop) -> None:
-    process = start(shop, "Ticket@1/2")
+def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = Jobs.join
+
+    def joined(self: Jobs, job_id: str, worker_id: str) -> None:
+        join(self, job_id, worker_id)
+        release(shop)
+
+    process = start_held(shop, "Ticket@1/2")
     wait_for_mid_wave(shop, process)
+    monkeypatch.setattr(Jobs, "join", joined)
     results = run(shop, "Ticket")
     assert process.wait(TIMEOUT_SECONDS) == 0, (shop.root / "run.log").read_text()
     assert {each.state for each in results.values()} == {JobState.COMPLETED}

@@ -37,6 +37,7 @@ from instep.telemetry.progress import Counters, Progress, Uncounted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.answers.cluster import ClusterState
     from instep.answers.doctor import Finding
     from instep.bus.bus import Bus, StatusKeys
     from instep.domain.clock import Clock, Ids
@@ -303,6 +304,17 @@ class Container:
                 queues=queue_checks(self.project),
             )
         )
+
+    def check_cluster(self) -> ClusterState:
+        from instep.answers.cluster import examine
+
+        if self._owner is None:
+            try:
+                self.ledger(read_only=True).close()
+            except InstepError:
+                self._owner = NO_OWNER  # Before its first run a project has none.
+        types = {name: each.type for name, each in self.project.targets.items()}
+        return examine(self.setups_of(all_refs(self.project)), types, self.spark, self._spark_settings().shown)
 
     def _cores(self) -> int:
         """Those of a session that is given, as far as it says; else of the declared one."""

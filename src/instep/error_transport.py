@@ -14,9 +14,11 @@ import base64
 import errno
 import json
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from instep import errors
@@ -87,6 +89,8 @@ _KINDS: dict[str, type[errors.InstepError]] = {
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE}
 
 _LOST_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)")
+#: The host of an executor, as Spark knows it. A driver that runs its tasks itself is called `driver`.
+_TASK_HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor (?!driver\b)")
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z][\w$]*(?:Exception|Error)\b)")
 _NO_NEWS = re.compile(r"^(?:An error occurred while calling .*|: |.*\b\w+Exception: ?)$")
@@ -124,9 +128,17 @@ _WORKERS = [
     ),
     (re.compile(r"Error from python worker:\s*(.+)"), "all", "Spark's Python workers do not start: {}"),
     (re.compile(r'Cannot run program "([^"]+)": error='), "all", "Spark cannot run '{}'"),
-    (re.compile("PYTHON_VERSION_MISMATCH"), "all", "Spark's Python workers have another version of Python: {}"),
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH(?:.*?different version: ([\d.]+) )?"),
+        "all",
+        f"Spark's Python workers have another version of Python than this one, {sys.version_info[0]}."
+        f"{sys.version_info[1]}: {{}}",
+    ),
 ]
-_WORKERS_HINT = "Set PYSPARK_PYTHON to a Python that has this version of Instep installed, on every machine."
+_WORKERS_HINT = (
+    "Name a Python that all executors have, with what Instep needs: PYSPARK_PYTHON, or `spark.pyspark.python` under "
+    "`spark: {config: …}`."
+)
 _JAVAS = [
     (
         "UnsupportedClassVersionError",
@@ -193,7 +205,7 @@ def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def pack(error: BaseException) -> str:
     kind = next((kind.__name__ for kind in type(error).__mro__ if _KINDS.get(kind.__name__) is kind), None)
-    value: dict[str, object] = {"kind": kind, "type": type(error).__name__}
+    value: dict[str, object] = {"kind": kind, "type": type(error).__name__, "host": gethostname()}
     if isinstance(error, errors.UserError):
         value |= {"text": error.what[:_MESSAGE_LIMIT], "where": error.where, "hint": error.hint}
     else:
@@ -201,8 +213,8 @@ def pack(error: BaseException) -> str:
     return f"<instep:{base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()}>"
 
 
-def unpacked(text: str) -> Exception:
-    """The error behind what Spark says of a failed job."""
+def unpacked(text: str, *, placed: bool = True) -> Exception:
+    """The error behind what Spark says of a failed job; `placed`: with the host of the executor, if that is another."""
     found = _MARK.search(text)
     if found is None:
         return _of_machine(text) or TaskFailed(_in_a_line(text))
@@ -210,9 +222,11 @@ def unpacked(text: str) -> Exception:
     kind = _KINDS.get(value["kind"])
     if kind is None:
         return TaskFailed(f"{value['type']}: {value['text']}")
+    place = f"the executor on {value['host']}" if placed and value["host"] != gethostname() else None
     if issubclass(kind, errors.UserError):
-        return kind(value["text"], where=value["where"], hint=value["hint"])
-    return kind(value["text"])
+        where = ": ".join(filter(None, [place, value["where"]])) or None
+        return kind(value["text"], where=where, hint=value["hint"])
+    return kind(f"{value['text']} ({place})" if place and kind is errors.Transient else value["text"])
 
 
 def _is_sparks(error: Exception) -> bool:
@@ -251,7 +265,9 @@ def _of_machine(text: str) -> errors.UserError | None:
     for pattern, of, what in _WORKERS:
         if found := pattern.search(said if of == "task" else text):
             named = next((each for each in found.groups() if each), "").strip()[:300]
-            return errors.UserError(what.format(named or said), hint=_WORKERS_HINT)
+            host = _TASK_HOST.search(text)
+            place = f"the executor on {host[1]}" if host else None
+            return errors.UserError(what.format(named or said), where=place, hint=_WORKERS_HINT)
     if "java.lang.OutOfMemoryError" in text:
         return out_of_memory()
     return next((errors.UserError(what, hint=hint) for mark, what, hint in _JAVAS if mark in text), None)

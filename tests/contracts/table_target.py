@@ -16,6 +16,7 @@ import pytest
 from instep.domain.columns import FLOAT64, INT64, STRING, Column
 from instep.errors import InstepError, UserError
 from instep.targets.table_target import OWN, TableChange, TableSpec, TableTarget
+from instep.targets.trial import ALIAS, trial_of_tables
 from tests.contracts.streamed import as_streamed
 from tests.contracts.table_merging import MergingContract
 from tests.contracts.table_rows import (
@@ -53,6 +54,23 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
     def test_check_passes_on_a_good_place(self, target: TableTarget) -> None:
         target.check()
         target.check()
+
+    def test_a_trial_counts_a_row_of_each_host_and_leaves_nothing(
+        self, target: TableTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trial = trial_of_tables(target)
+        try:
+            begun = trial.begun()
+            staged = []
+            for host in ("one", "two"):
+                monkeypatch.setattr("instep.targets.trial.gethostname", lambda host=host: host)
+                staged.append(pickle.loads(pickle.dumps(begun)).stage())
+            begun.commit(staged)
+            assert pickle.loads(pickle.dumps(begun)).rows() == 2
+        finally:
+            trial.end()
+        assert not target.exists(trial.physical)
+        assert target.leftovers(ALIAS, idle_seconds=0) == []
 
     def test_creating_twice_keeps_the_rows(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "one", 1), epoch=1, attempt="1")

@@ -25,6 +25,7 @@ from instep.targets.document_target import (
     existing_schema,
     written_schema,
 )
+from instep.targets.trial import ALIAS, trial_of_documents
 from tests.contracts.target_columns import ColumnsContract
 from tests.contracts.target_filters import FiltersContract
 from tests.contracts.target_rows import (
@@ -134,6 +135,23 @@ class TargetContract(WritersContract, ServingContract, SearchingContract, Column
     def test_travels_pickled(self, target: DocumentTarget, index: str) -> None:
         put(pickle.loads(pickle.dumps(target)), index, {"a": ["one"]}, epoch=1, attempt="1")
         assert self.content(target, index) == expected({"a": ["one"]})
+
+    def test_a_trial_counts_a_row_of_each_host_and_leaves_nothing(
+        self, target: DocumentTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trial = trial_of_documents(target, DIMENSIONS)
+        try:
+            begun = trial.begun()
+            staged = []
+            for host in ("one", "two"):
+                monkeypatch.setattr("instep.targets.trial.gethostname", lambda host=host: host)
+                staged.append(pickle.loads(pickle.dumps(begun)).stage())
+            begun.commit(staged)
+            assert pickle.loads(pickle.dumps(begun)).rows() == 2
+        finally:
+            trial.end()
+        assert not target.exists(trial.physical)
+        assert target.leftovers(ALIAS, idle_seconds=0) == []
 
     def test_check_passes_on_a_good_place(self, target: DocumentTarget) -> None:
         target.check()

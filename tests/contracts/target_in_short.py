@@ -46,6 +46,7 @@ class ShortContract(OnOneIndex):
     stored = ColumnsContract.stored
     test_rows_that_are_told_anew = ColumnsContract.test_rows_that_are_told_anew_keep_their_vectors
     test_values_of_columns_are_read_back = ColumnsContract.test_values_of_columns_are_read_back
+    test_a_trial_of_hosts = TargetContract.test_a_trial_counts_a_row_of_each_host_and_leaves_nothing
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest
     test_typed_queries_are_data = SearchingContract.test_typed_queries_are_data
     test_promote_is_idempotent_and_moves = ServingContract.test_promote_is_idempotent_and_moves
@@ -59,6 +60,7 @@ class ShortTableContract(OnTables):
     builds = TableServingContract.builds
     test_any_type_and_any_name = TableTargetContract.test_every_type_and_every_name_comes_back_as_it_was
     test_travels_pickled = TableTargetContract.test_travels_pickled
+    test_a_trial_of_hosts = TableTargetContract.test_a_trial_counts_a_row_of_each_host_and_leaves_nothing
     test_random_histories = MergingContract.test_random_histories_end_as_the_model_says
     test_large_outcomes = TableWritersContract.test_many_slices_and_large_outcomes
     test_a_zombie_of_an_older_epoch = TableWritersContract.test_a_zombie_of_an_older_epoch_is_refused_and_not_visible

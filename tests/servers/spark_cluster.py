@@ -1,7 +1,7 @@
 """A standalone Spark cluster of PySpark's own programs: a master, and workers that do not see all of this machine.
 
-Each worker has a mount namespace of its own. The sources of Instep and the folders that are named are empty there, so
-that nothing is found on an executor that was not sent to it, or lies where all hosts look.
+Each worker has a host name and a mount namespace of its own. The sources of Instep and the folders that are named are
+empty there, so that nothing is found on an executor that was not sent to it, or lies where all hosts look.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import shlex
 import signal
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -29,16 +29,32 @@ class SparkCluster(Server):
     kind = "spark"
     farewell = signal.SIGKILL
 
-    def __init__(self, hidden: Iterable[Path], *, workers: int = 2) -> None:
-        """With so many workers of one core each, to whom the `hidden` folders are empty."""
+    def __init__(
+        self,
+        hidden: Iterable[Path],
+        *,
+        workers: int = 2,
+        hidden_from_last: Iterable[Path] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """With so many workers of one core each, to whom the `hidden` folders are empty. They are called `worker-0`, …;
+        the last one sees even less. `options` are Spark's own, of master and workers.
+        """
         super().__init__()
         self._hidden = [Path(instep.__file__).parents[1], *hidden]
+        self._hidden_from_last = list(hidden_from_last)
         self._workers = workers
+        self._options = options or {}
         self._page = 0
 
     @property
     def master(self) -> str:
         return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def page(self) -> str:
+        """The page of the master."""
+        return f"http://127.0.0.1:{self._page}"
 
     @property
     def executors(self) -> list[psutil.Process]:
@@ -56,22 +72,25 @@ class SparkCluster(Server):
 
     def _command(self) -> Sequence[str | Path]:
         self._page = free_port()
-        java = f"exec {_JAVA} -cp {shlex.quote(str(_SPARK / 'jars'))}/'*' {_DEPLOY}"
-        hide = "".join(f"mount -t tmpfs none {shlex.quote(str(each))} && " for each in self._hidden)
-        work = shlex.quote(str(self.folder / "work"))
-        worker = (
-            f"{hide}{java}.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 1 --memory 1g -d {work} {self.master}"
-        )
+        options = " ".join(shlex.quote(f"-D{key}={value}") for key, value in self._options.items())
+        java = f"exec {_JAVA} {options} -cp {shlex.quote(str(_SPARK / 'jars'))}/'*' {_DEPLOY}"
         lines = [
             f"export SPARK_HOME={shlex.quote(str(_SPARK))} SPARK_LOCAL_IP=127.0.0.1 SPARK_SCALA_VERSION=2.13",
             f"({java}.master.Master --host 127.0.0.1 --port {self.port} --webui-port {self._page}) &",
-            *[f"unshare --mount sh -c {shlex.quote(worker)} &"] * self._workers,
+            *[f"unshare --mount --uts sh -c {shlex.quote(self._worker(java, at))} &" for at in range(self._workers)],
             "wait",
         ]
         return ["bash", "-c", "\n".join(lines)]
 
+    def _worker(self, java: str, at: int) -> str:
+        hidden = self._hidden + (self._hidden_from_last if at == self._workers - 1 else [])
+        hide = "".join(f"mount -t tmpfs none {shlex.quote(str(each))} && " for each in hidden)
+        work = shlex.quote(str(self.folder / "work"))
+        run = f"{java}.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 1 --memory 1g -d {work} {self.master}"
+        return f"hostname worker-{at} && {hide}{run}"
+
     def _greet(self) -> None:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
             assert json.load(answer)["aliveworkers"] == self._workers
 
 

@@ -71,12 +71,17 @@ def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PR
         return Finding(subject=subject, health=Health.OK, detail=question())
     except Exception as raised:
         error = explained(raised)
-        if isinstance(error, UserError):
-            what = f"{error.where}: {error.what}" if error.where else error.what
-            return Finding(subject=subject, health=else_, detail=what, hint=error.hint, away=isinstance(error, Away))
-        if isinstance(error, InstepError):
-            return Finding(subject=subject, health=else_, detail=str(error), away=isinstance(error, Transient))
-        raise
+        if not isinstance(error, InstepError):
+            raise
+        return problem(subject, error, else_)
+
+
+def problem(subject: str, error: InstepError, health: Health = Health.PROBLEM) -> Finding:
+    """The finding that an error is."""
+    if isinstance(error, UserError):
+        what = f"{error.where}: {error.what}" if error.where else error.what
+        return Finding(subject=subject, health=health, detail=what, hint=error.hint, away=isinstance(error, Away))
+    return Finding(subject=subject, health=health, detail=str(error), away=isinstance(error, Transient))
 
 
 def _foreign(setup: EntitySetup) -> Iterator[Finding]:

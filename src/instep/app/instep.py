@@ -38,6 +38,7 @@ from instep.telemetry.prometheus import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.answers.cluster import ClusterState
     from instep.answers.doctor import Finding
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
@@ -401,6 +402,14 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         container = Container(self.project, spark=self._spark)
         try:
             return container.check()
+        finally:
+            container.close()
+
+    def check_cluster(self) -> ClusterState:
+        """Ask every executor of Spark whether it has what tasks need."""
+        container = Container(self.project, spark=self._spark)
+        try:
+            return container.check_cluster()
         finally:
             container.close()
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
+from instep.cli.texts import bytes_text
 from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.answers.doctor import Finding
+    from instep.app import Instep
 
 FILE_NAME = "instep.yaml"
 STATE = ".instep/"
@@ -105,34 +111,91 @@ def _ignores(file: Path) -> bool:
     return any(line.strip() in (STATE, STATE.rstrip("/")) for line in lines)
 
 
-def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+def check(
+    project: ProjectOption = None,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Ask each executor of Spark what it has and reaches.", show_default=False),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Validate the project and what a run needs: Java, Spark, ledger, targets, sources, queues.
 
     It starts Spark and runs a job on it (not for a project of queues alone). The first time it leaves an archive of
     Spark's classes in the user's cache (150 MB), which makes later starts twice as fast. Exits with 1 when
     something is missing, and with 75 when something is only out of reach for now.
 
+    With --cluster a task on each executor of Spark says which versions it has and how much memory, reads one document
+    of each source, and adds a row to an index in each target that is made for that and dropped in the end.
+
     \b
     Examples:
       instep check
+      instep check --cluster
       instep check --project docs --json
     """
     from instep.app import load
 
     out = Output(as_json=as_json, quiet=as_json)
     opened = load(project)
+    if cluster:
+        _check_cluster(opened, out)
+        return
     if opened.project.entities:
         out.note("Starting Spark to see that it works (up to a minute the first time, seconds later) …")
     findings = opened.check()
 
-    def show() -> None:
-        marks = {"ok": "✓", "warning": "!", "problem": "✗"}
-        for each in findings:
-            out.line(f"{marks[each.health]} {each.subject}: {each.detail}")
-            if each.hint:
-                out.line(f"    {each.hint}")
+    out.result(findings, lambda: _show(findings, out))
+    _exit(findings)
 
-    out.result(findings, show)
+
+def _check_cluster(opened: Instep, out: Output) -> None:
+    out.note("Asking the executors of Spark, which may have to start first …")
+    state = opened.check_cluster()
+
+    def show() -> None:
+        out.table(
+            f"Executors of {state.spark}",
+            ["host", "process", "python", "libraries", "memory", "free", "sources", "targets"],
+            [
+                [
+                    each.host,
+                    str(each.process),
+                    each.python,
+                    _libraries(each.versions),
+                    bytes_text(each.memory) if each.memory else None,
+                    bytes_text(each.free) if each.free else None,
+                    ", ".join(f"{name} {word}" for name, word in each.sources.items()),
+                    ", ".join(f"{name} {word}" for name, word in each.targets.items()),
+                ]
+                for each in state.executors
+            ],
+        )
+        _show(state.findings, out)
+        if not state.findings:
+            out.line(f"{len(state.executors)} executors have all that tasks need")
+
+    out.result(state, show)
+    _exit(state.findings)
+
+
+def _libraries(versions: Mapping[str, str | None]) -> str:
+    """Those that matter most, which come first, and those that are missing."""
+    last = list(versions).index("pyarrow")
+    shown = (f"{name} {version}" for at, (name, version) in enumerate(versions.items()) if version and at <= last)
+    return ", ".join([*shown, *(f"{name} missing" for name, version in versions.items() if version is None)])
+
+
+def _show(findings: Sequence[Finding], out: Output) -> None:
+    marks = {"ok": "✓", "warning": "!", "problem": "✗"}
+    for each in findings:
+        out.line(f"{marks[each.health]} {each.subject}: {each.detail}")
+        if each.hint:
+            out.line(f"    {each.hint}")
+
+
+def _exit(findings: Sequence[Finding]) -> None:
+    """End with the code for what was found."""
     problems = [each for each in findings if each.health == "problem"]
     if problems:
         raise typer.Exit(ExitCode.BUSY if all(each.away for each in problems) else ExitCode.ERROR)

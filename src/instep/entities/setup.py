@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import TARGET, changed_parts, digest
@@ -24,8 +24,13 @@ from instep.errors import InstepError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
+from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import Bounded, IndexTarget
 from instep.targets.ownership import Owner
+from instep.targets.trial import Trial
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -358,6 +363,20 @@ class EntitySetup(ABC):
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """Notes for the user about a part's result, besides its counts."""
         return []
+
+    @abstractmethod
+    def target_trial(self) -> Trial:
+        """A trial of its target, which executors take part in."""
+
+    def reading(self) -> Callable[[], None] | None:
+        """A picklable function with which a task reads one piece of the source; None where Spark reads it. Raises an
+        `InstepError` when there is none to be read.
+        """
+        return None
+
+    def frame(self, spark: Sessions) -> DataFrame | None:
+        """The source as Spark reads it; None where tasks read it themselves."""
+        return None
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:

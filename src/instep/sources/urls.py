@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 from instep.domain.identity import canonical_uri
 from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
-from instep.errors import UserError
-from instep.sources.document_source import Content, Unread, Vanished
+from instep.errors import InstepError, Transient, UserError
+from instep.sources.document_source import Content, Unread, Unreadable, Vanished
 from instep.sources.local import READS, Globs, check_size, reason
 
 #: Where a listing says which version of a file it saw, best first.
@@ -81,20 +81,20 @@ class UrlRoot:
     def open(self, uri: str) -> IO[bytes]:
         """Open a document. Raises `Vanished` or `Unread`; reading it then raises `OSError`."""
         fs, path = self._path(uri)
-        with _answered():
+        with self._answered():
             fs.invalidate_cache()
             return io.BufferedReader(fs.open(path, "rb"), _BUFFER)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
         """Read some bytes. Raises `Vanished` or `Unread`."""
         fs, path = self._path(uri)
-        with _answered():
+        with self._answered():
             data: bytes = fs.cat_file(path, start=start, end=start + length)
             return data
 
     def read(self, uri: str, *, max_bytes: int) -> Content:
         fs, path = self._path(uri)
-        with _answered():
+        with self._answered():
             for _ in range(READS):
                 fs.invalidate_cache()
                 before = fs.info(path)
@@ -108,6 +108,33 @@ class UrlRoot:
                 if version == file_version(fs, path, after) and before.get("size") in (None, len(data)):
                     return Content(data, _size(before), version)
         raise Unread("changes while it is being read")
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Stores are not ours: whatever they raise says that a document cannot be read, if they answer otherwise. One
+        that does not is away, which is no document's fault.
+        """
+        try:
+            yield
+        except (FileNotFoundError, KeyError):
+            raise Vanished from None
+        except (Vanished, Unreadable, InstepError, ImportError):
+            raise
+        except Exception as error:
+            if not isinstance(error, PermissionError) and not self._answers():
+                raise Transient(f"{self.base} does not answer: {_reason(error)}") from error
+            raise Unread(_reason(error)) from None
+
+    def _answers(self) -> bool:
+        fs, root = self._open()
+        try:
+            fs.invalidate_cache()
+            fs.info(root)
+        except (FileNotFoundError, PermissionError, NotImplementedError, ValueError):
+            return True
+        except Exception:
+            return False
+        return True
 
     def _path(self, uri: str) -> tuple[Any, str]:
         fs, root = self._open()
@@ -174,16 +201,6 @@ def _finds_at_once(fs: Any) -> bool:
     # Of a store that is asynchronous, `find` is a wrapper around `_find`.
     found = getattr(fs.find, "__wrapped__", fs.find)
     return getattr(found, "__func__", found) not in (AbstractFileSystem.find, AsyncFileSystem._find)
-
-
-@contextmanager
-def _answered() -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, KeyError):
-        raise Vanished from None
-    except (OSError, ValueError) as error:
-        raise Unread(_reason(error)) from None
 
 
 def base_uri(url: str) -> str:

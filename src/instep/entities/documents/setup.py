@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry, SourceDocument
@@ -21,7 +22,13 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
-from instep.sources.document_source import Vanished
+from instep.sources.document_source import DocumentSource, Unreadable, Vanished
+from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
+from instep.sources.tables.table_source import Sessions
+from instep.targets.trial import Trial, trial_of_documents
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: Waves of a first build over a table, about: each of them looks through all of its rows.
 _SCANS: Final = 32
@@ -140,6 +147,23 @@ class DocumentSetup(DocumentAdapters):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.DocumentProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
+    def target_trial(self) -> Trial:
+        return trial_of_documents(self.target, self.dimensions)
+
+    def reading(self) -> Callable[[], None] | None:
+        if isinstance(self.source, RowDocuments):
+            return None
+        listed = (each for each in self.source.list().documents if each.size <= self.limits.ceiling)
+        first = next(listed, None)
+        if first is None:
+            raise UserError(f"no document to be read is in {self.source_text}")
+        return partial(_read, self.source, first, self.limits.ceiling)
+
+    def frame(self, spark: Sessions) -> DataFrame | None:
+        if not isinstance(self.source, RowDocuments):
+            return None
+        return self.source.frames.frame(spark, row_columns(self.source.columns), selection())
+
     def checks(self) -> Mapping[str, Callable[[], str]]:
         found = {"source": self._check_source, "embedder": self._check_embedder}
         return found if self.rehearsal is None else {**found, "transform": self.rehearsal}
@@ -161,3 +185,12 @@ class DocumentSetup(DocumentAdapters):
     def _check_embedder(self) -> str:
         probe(self.embedder())
         return f"{self.dimensions} dimensions"
+
+
+def _read(source: DocumentSource, document: SourceDocument, max_bytes: int) -> None:
+    """A task's try to read a document of the listing."""
+    (answer,) = source.contents([document], max_bytes=max_bytes)
+    if isinstance(answer, Vanished):
+        raise UserError(f"does not find {document.uri}, which is there")
+    if isinstance(answer, Unreadable):
+        raise UserError(f"cannot read {document.uri}: {answer}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
@@ -26,7 +27,12 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.values import id_of
 from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
+from instep.sources.tables.table_source import Sessions
 from instep.targets.table_target import Mappable
+from instep.targets.trial import Trial, trial_of_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +173,12 @@ class TableSetup(TableAdapters):
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         return changes.notes(self.queue, part, ledger) if self.queue else []
+
+    def target_trial(self) -> Trial:
+        return trial_of_tables(self.target)
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        return self.source.frame(spark, self.rows, Selection(self.ref.scope))
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         found = {"source": self._check_source, "tables": self._check_tables}

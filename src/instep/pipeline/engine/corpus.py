@@ -33,7 +33,7 @@ from instep.errors import InstepError, UserError
 from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, Comparison, Cutting, PartFile, counts_of
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.answers import answer
-from instep.pipeline.engine.path_checks import require_visible_paths
+from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.tasks import ddl, settled
 from instep.sources.tables.row_documents import PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
@@ -104,14 +104,14 @@ class SparkCorpus:
     def unseen(self, places: Mapping[str, bool]) -> UserError | None:
         """The error if tasks on other machines do not see the folder or one of these places."""
         try:
-            require_visible_paths(self.spark(), {**places, str(self.folder): True})
+            require_able_executors(self.spark(), {**places, str(self.folder): True})
         except UserError as error:
             return error
         return None
 
     def _sees(self, folder: Path) -> bool:
         try:
-            require_visible_paths(self.spark(), {str(folder): False})
+            require_able_executors(self.spark(), {str(folder): False})
         except UserError:
             return False
         return True

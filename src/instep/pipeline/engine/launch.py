@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: How long a standalone master may take to admit the application, and another cluster, where that may be a queue.
-_REGISTER_SECONDS = 60.0
+_REGISTER_SECONDS = 120.0
 _ADMIT_SECONDS = 300.0
+
+#: Names of settings that Spark itself does not show (`spark.redaction.regex`).
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
 def new_session(settings: SparkSettings, *, archive_to: Path | None = None) -> SparkSession:
@@ -80,8 +84,12 @@ def _local(settings: SparkSettings, archive_to: Path | None) -> SparkSession:
 
 
 def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str, str]) -> SparkSession:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
+
+    # The JVM is started with them on its command line, which all users of the machine can read; secrets are told it
+    # afterwards. (None of them is needed to start it.)
+    shown = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if not _SECRET.search(each[0])])
 
     log = settings.log or Path(tempfile.gettempdir()) / f"instep-spark-{os.getpid()}.log"
     hint = f"All it said: {log}"
@@ -90,7 +98,7 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
             # The JVM's own words (warnings about incubator modules, first of all) go to the log. Its Python workers
             # import nothing from the folder that this process happens to stand in.
             with _environment(**environment, PYTHONSAFEPATH="1"):
-                sparkapi.launch_jvm(conf, stream)
+                sparkapi.launch_jvm(shown, stream)
         except TimeoutError as error:
             why = f"{find_java()} does not come up within {sparkapi.LAUNCH_SECONDS:.0f} s"
             raise UserError(f"Spark did not start: {why}", hint=hint) from error

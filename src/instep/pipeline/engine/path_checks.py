@@ -1,29 +1,25 @@
-"""Check that executors see the paths of this machine that tasks read and write."""
+"""Check, before the first job, that executors have what all tasks import and see the paths that tasks need."""
 
 from __future__ import annotations
 
 import os
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
 from instep.errors import UserError
 from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.executors import ask
+from instep.pipeline.engine.host import LIBRARIES, question
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Tasks that look, where Spark does not say how many run at once.
-_TASKS = 8
-#: How long each of them holds its core, so that others go to other executors.
-_HOLD_SECONDS = 0.2
 #: Files of a folder that are looked at, to find one that can be asked for.
 _MOST_FILES = 1_000
 
@@ -36,23 +32,28 @@ class PathState(NamedTuple):
     changed: int
 
 
-def require_visible_paths(session: SparkSession, places: Mapping[str, bool]) -> None:
-    """Check that tasks see these paths as this process does; True where they write. A Spark of this machine alone is
-    not asked. Raises `UserError` with the host and the path of the first that is not so.
+def require_able_executors(session: SparkSession, places: Mapping[str, bool]) -> None:
+    """Check that executors have what all tasks import, and see these paths as this process does; True where they write.
+    A Spark of this machine alone is not asked. Raises `UserError` with the hosts and what is missing.
     """
-    if not places or sparkapi.is_on_this_machine(session):
+    if sparkapi.is_on_this_machine(session):
         return
     with ExitStack() as marks:
         wanted = [each for place in places.items() if (each := _state_of_path(*place, marks))]
-        tasks = sparkapi.slots(session) or _TASKS
-        asked = session.range(0, tasks, 1, tasks)
-        found = sparkapi.map_in_arrow(asked, _looking(wanted), "host string, path string").toArrow()
-    for host, path in zip(*(column.to_pylist() for column in found.columns), strict=True):
-        raise UserError(
-            f"the executor on {host} does not see {path} as {gethostname()} does",
-            where=path,
-            hint="Name an object store or a server that all hosts reach, or mount this path on every one of them.",
-        )
+        answers = ask(session, question(LIBRARIES, {"unseen": partial(_unseen, wanted)}))
+    for executor, said in answers.items():
+        if missing := [name for name, version in said["versions"].items() if version is None]:
+            raise UserError(
+                f"the executor on {executor.host} has no {', '.join(missing)}",
+                hint="Install it in the Python of executors, or bring one along with `spark.archives`; "
+                "instep check --cluster says what else is missing.",
+            )
+        for path in said["tries"]["unseen"]["said"]:
+            raise UserError(
+                f"the executor on {executor.host} does not see {path} as {gethostname()} does",
+                where=path,
+                hint="Name an object store or a server that all hosts reach, or mount this path on every one of them.",
+            )
 
 
 def _state_of_path(place: str, written: bool, marks: ExitStack) -> PathState | None:
@@ -78,18 +79,9 @@ def _state(path: Path) -> PathState:
     return PathState(str(path), found.st_size, found.st_mtime_ns)
 
 
-def _looking(wanted: Sequence[PathState]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A task: a row for each path that it does not see like this."""
-
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            time.sleep(_HOLD_SECONDS * batch.num_rows)
-            unseen = [each.path for each in wanted if not _same(each)]
-            yield pa.RecordBatch.from_pydict(
-                {"host": pa.array([gethostname()] * len(unseen), pa.string()), "path": pa.array(unseen, pa.string())}
-            )
-
-    return look
+def _unseen(wanted: Sequence[PathState]) -> list[str]:
+    """A task's part: the paths that it does not see like this."""
+    return [each.path for each in wanted if not _same(each)]
 
 
 def _same(wanted: PathState) -> bool:

@@ -18,7 +18,7 @@ from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import ChunkProgram, RowProgram, TableProgram, WaveProgram
-from instep.pipeline.engine.path_checks import require_visible_paths
+from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.tasks import pipelined
 from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
@@ -63,7 +63,7 @@ class SparkEngine:
         except Away as error:  # It was there when the wave was planned.
             raise Transient(f"{error.where}: {error.what}" if error.where else error.what) from error
         try:
-            self._require_visible_paths(session)
+            self._require_able_executors(session)
             if isinstance(program, TableProgram):
                 tell = _Progress(program.units, progress, stages)
                 return merged_outcomes(_of_table(session, wave, program, tell), wave)
@@ -83,15 +83,15 @@ class SparkEngine:
         """Waits for the session to start; executors on other machines are asked whether they see what tasks need."""
         session = self._spark.get()
         try:
-            self._require_visible_paths(session)
+            self._require_able_executors(session)
         except Exception as error:
             found = self._spark.explained(session, error)
             if not isinstance(found, Transient):  # The first wave asks again, and is itself tried again.
                 raise found from error
 
-    def _require_visible_paths(self, session: SparkSession) -> None:
+    def _require_able_executors(self, session: SparkSession) -> None:
         if not self._seen:
-            require_visible_paths(session, self._places)
+            require_able_executors(session, self._places)
             self._seen = True
 
     def close(self) -> None:

@@ -282,6 +282,16 @@ def slots(session: SparkSession) -> int | None:
     return None if is_connect(session) else int(session.sparkContext.defaultParallelism)
 
 
+def executors(session: SparkSession) -> int | None:
+    """The number of executors that have registered, as far as Spark says (Connect does not). A driver that runs its
+    tasks itself is one.
+    """
+    if is_connect(session):
+        return None
+    anything: Any = session.sparkContext
+    return max(1, int(anything._jsc.sc().getExecutorMemoryStatus().size()) - 1)
+
+
 def cancel_group(session: SparkSession, group: str) -> bool:
     """Stop what runs in `group`; whether Spark could still be told. Called from another thread than the one that
     waits.

@@ -173,7 +173,8 @@ def _check_cluster(opened: Instep, out: Output) -> None:
         )
         _show(state.findings, out)
         if not state.findings:
-            out.line(f"{len(state.executors)} executors have all that tasks need")
+            number = len(state.executors)
+            out.line(f"{number} executor{'s have' if number > 1 else ' has'} all that tasks need")
 
     out.result(state, show)
     _exit(state.findings)

@@ -53,11 +53,20 @@ class HeldRun:
             self.process = subprocess.Popen(
                 command(self.folder, "run"), cwd="/", env=environment(), stdout=log, stderr=log, start_new_session=True
             )
-        self.until(lambda: len(self.tasks()) >= 2, "two tasks run")
 
     def tasks(self) -> set[int]:
         """Processes of Python that have run a task of this run."""
         return {int(each.name.partition("-")[2]) for each in self.gate.glob("task-*")}
+
+    def running(self) -> psutil.Process:
+        """The one that runs a task now."""
+        self.until(lambda: any(map(_runs, self.tasks())), "a task runs")
+        return psutil.Process(next(filter(_runs, self.tasks())))
+
+    def executor(self) -> psutil.Process:
+        """The executor that runs it."""
+        executors = set(self.hosts.cluster.executors)
+        return next(each for each in self.running().parents() if each in executors)
 
     def release(self) -> None:
         (self.gate / "hold").unlink(missing_ok=True)
@@ -108,14 +117,14 @@ def test_lost_executors_killed_tasks_and_a_restarted_ledger_lose_nothing(hosts: 
     config = {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.25"}
     run = HeldRun(hosts, "faults", extra=f"ledger: {ledger.url('faults')}", config=config)
     try:
-        first = run.tasks()
-        psutil.Process(min(first)).kill()  # A task: it is tried again.
-        run.until(lambda: len(run.tasks()) > len(first), "the task is tried again")
-        second = run.tasks()
-        hosts.cluster.executors[0].kill()
-        run.until(lambda: len(run.tasks()) > len(second), "the tasks of the executor are tried again")
+        task = run.running()
+        task.kill()  # It is tried again, by another process.
+        run.until(lambda: run.tasks() > {task.pid}, "the task is tried again")
+        run.executor().kill()
+        before = run.tasks()
+        run.until(lambda: run.tasks() > before, "the task of the lost executor is tried again")
         ledger.restart()
-        slow = hosts.cluster.executors[0]
+        slow = run.executor()
         slow.suspend()
         time.sleep(1.0)
         slow.resume()
@@ -129,6 +138,7 @@ def test_lost_executors_killed_tasks_and_a_restarted_ledger_lose_nothing(hosts: 
 def test_the_tasks_of_a_driver_that_is_killed_end_and_the_next_run_completes(hosts: Hosts) -> None:
     run = HeldRun(hosts, "orphaned")
     try:
+        run.running()
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
         run.demand_tasks_end()
@@ -143,6 +153,7 @@ def test_the_tasks_of_a_driver_that_is_killed_end_and_the_next_run_completes(hos
 def test_ctrl_c_ends_the_tasks_and_the_next_run_completes(hosts: Hosts) -> None:
     run = HeldRun(hosts, "interrupted")
     try:
+        run.running()
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(TIMEOUT_SECONDS) == 130, run.log.read_text()
         run.demand_tasks_end()

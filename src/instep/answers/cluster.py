@@ -34,7 +34,7 @@ _NOT_ASKED: Final = "not asked"
 
 
 class ExecutorState(Answer):
-    """What one executor has. `process` is that of its Python. Memory is its host's, in bytes. Sources are by entity,
+    """The equipment of one executor. `process` is that of its Python. Memory is its host's, in bytes. Sources are by entity,
     targets by name: `ok`, what is wrong, or `not asked`.
     """
 
@@ -234,7 +234,7 @@ class _Survey:
         )
 
     def _word(self, subject: str, executor: Executor, said: Mapping[str, Any], expected: int | None = None) -> str:
-        """What an executor said of a source or a target, in short; a finding if it is an error."""
+        """The answer of an executor about a source or a target, in short; a finding if it is an error."""
         if subject not in said["tries"]:
             return _NOT_ASKED
         told = said["tries"][subject]

@@ -34,7 +34,7 @@ _NOT_ASKED: Final = "not asked"
 
 
 class ExecutorState(Answer):
-    """The equipment of one executor. `process` is that of its Python. Memory is its host's, in bytes. Sources are by entity,
+    """State of one executor. `process` is that of its Python. Memory is its host's, in bytes. Sources are by entity,
     targets by name: `ok`, what is wrong, or `not asked`.
     """
 

@@ -24,12 +24,16 @@ class Failed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall seconds from start to exit, CPU seconds of the tree, and its highest sampled RSS in bytes."""
+    """Wall seconds from start to exit, CPU seconds of the tree, and its highest sampled RSS in bytes: of all, of the
+    process itself, and of the JVMs that it started.
+    """
 
     seconds: float
     cpu: float
     peak_rss: int
     output: str
+    own_rss: int = 0
+    jvm_rss: int = 0
 
 
 def run(command: Sequence[str | Path], *, folder: Path) -> Measured:
@@ -49,7 +53,7 @@ def run(command: Sequence[str | Path], *, folder: Path) -> Measured:
         text = output.read().decode(errors="replace")
     if code != 0:
         raise Failed(f"{' '.join(map(str, command))} (in {folder}) exited with {code}:\n{text[-3000:]}")
-    return Measured(seconds, cpu, watch.peak, text)
+    return Measured(seconds, max(cpu, watch.cpu), watch.peak, text, watch.own, watch.jvm)
 
 
 def _children_cpu() -> float:
@@ -68,23 +72,41 @@ class _TreeMemory(threading.Thread):
         super().__init__(daemon=True)
         self._root = psutil.Process(pid)
         self._ended = threading.Event()
-        self.peak = 0
+        self.peak = self.own = self.jvm = 0
+        self._cpu: dict[int, float] = {}
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds by what was seen: a JVM that is left to end by itself is waited for by nobody."""
+        return sum(self._cpu.values())
 
     def run(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
             try:
                 tree = [self._root, *self._root.children(recursive=True)]
-                self.peak = max(self.peak, sum(map(_rss, tree)))
             except psutil.NoSuchProcess:
                 return
+            rss = {each: self._looked_at(each) for each in tree}
+            self.peak = max(self.peak, sum(rss.values()))
+            self.own = max(self.own, rss[self._root])
+            self.jvm = max(self.jvm, sum(bytes for each, bytes in rss.items() if _is_jvm(each)))
+
+    def _looked_at(self, process: psutil.Process) -> int:
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                self._cpu[process.pid] = times.user + times.system
+                return int(process.memory_info().rss)
+        except psutil.NoSuchProcess:
+            return 0
 
     def stop(self) -> None:
         self._ended.set()
         self.join()
 
 
-def _rss(process: psutil.Process) -> int:
+def _is_jvm(process: psutil.Process) -> bool:
     try:
-        return int(process.memory_info().rss)
+        return str(process.name()) == "java"
     except psutil.NoSuchProcess:
-        return 0
+        return False

@@ -20,14 +20,16 @@ from hypothesis import strategies as st
 from instep.document_state.columns import ChangeColumns
 from instep.document_state.cuts import cut_columns
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
+from instep.document_state.losses import failing, tally
 from instep.document_state.parts import bounds, part_numbers, parts_for
 from instep.document_state.pieces import PIECE, PieceFiles, Recorded, StateLost, piece_schema, write_pieces
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.manifest import Action
 from instep.domain.planning import SliceSizing
+from instep.domain.promotion_rules import Tally
 from instep.domain.rows import DocumentColumns
 from instep.error_transport import explained
-from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, Comparison, Cutting, PartFile, counts_of
+from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, Comparison, Cutting, PartFile, counts_of
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 
 SIZING = SliceSizing(row_bytes=1, asked=4)
@@ -82,7 +84,15 @@ def all_at_once(
     return difference(listed_all, record, failed, complete=True, buckets=3, retry_failures=retry)
 
 
-def by_parts(comparison: Comparison, listed: Sequence[tuple[int | None, str, int]]) -> pa.Table:
+def all_tallied(listed: Sequence[tuple[int | None, str, int]], known: pa.Table, failed: Mapping[str, str]) -> Tally:
+    rows = pa.Table.from_batches([source().named(each) for each in Some(listed).listed()], named_schema())
+    listing = source().documents(rows.sort_by("uri")).table
+    return tally(known, listing, failing(listing, failed))
+
+
+def by_parts(
+    comparison: Comparison, listed: Sequence[tuple[int | None, str, int]], *, tallied: bool = False
+) -> pa.Table:
     """What tasks find: some list, and each part goes to one that compares it, also one that nothing is listed of."""
     portions = [Some(listed[start : start + 7]) for start in range(0, len(listed), 7)]
     found = [batch for each in portions for batch in pickle.loads(pickle.dumps(comparison)).listed(each.listed())]
@@ -94,8 +104,9 @@ def by_parts(comparison: Comparison, listed: Sequence[tuple[int | None, str, int
     parts = [rows.filter(pc.equal(rows["part"], pa.scalar(part, pa.int32()))) for part in range(comparison.parts)]
     # A task may be given two parts.
     shares = [pa.concat_tables(parts[at : at + 2]) for at in range(0, len(parts), 2)]
-    answers = [batch for share in shares for batch in comparison.compared(share.to_batches())]
-    return pa.Table.from_batches(answers, FOUND)
+    of_parts = comparison.tallied if tallied else comparison.compared
+    answers = [batch for share in shares for batch in of_parts(share.to_batches())]
+    return pa.Table.from_batches(answers, TALLIED if tallied else FOUND)
 
 
 @given(listings, records, failures, st.booleans(), st.integers(1, 15), st.sampled_from([1, 2, 8]))
@@ -127,6 +138,8 @@ def test_parts_make_the_plan_of_the_whole(
         comparison = Comparison(source(), state, by_part, parts, 3, retry, folder)
         found = by_parts(comparison, listed)
         assert found.num_rows == parts
+        counted = by_parts(comparison, listed, tallied=True)
+        assert Tally(*(pc.sum(column).as_py() for column in counted.columns)) == all_tallied(listed, known, by_uri)
         assert {each: counts_of(found)[each] for each in SUMS} == {each: getattr(whole, each) for each in SUMS}
         actions = whole.changes.counts("action")
         assert [counts_of(found)[each] for each in Action] == [actions[each] for each in Action]

@@ -137,6 +137,42 @@ def test_rows_are_followed_with_plans_that_spark_makes(tmp_path: Path, version: 
     assert not list((desk.root / ".instep").rglob("*.plan"))
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("on_spark")
+@pytest.mark.parametrize("version", [True, pytest.param(False, marks=pytest.mark.proof)])
+def test_tables_that_only_spark_reads_are_listed_in_tasks(
+    tmp_path: Path, version: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path / "desk", "parquet", version=version, spark=session(), entity="depends_on: []")
+    desk.declare()
+    config = desk.root / "instep.yaml"
+    config.write_text(config.read_text().replace("path: tickets", "path: tickets, sql: SELECT * FROM source"))
+    desk.fill(40)
+    desk.run()
+    assert desk.wrong() == ""
+    desk.change(7, body="Said again.")
+    desk.remove(3, 9)
+    desk.save()
+    project = instep.load(desk.root).project
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("instep.sources.tables.spark_rows.SparkRows.listed", not_here)
+        (there,) = instep.Instep(project, spark=desk.spark).plan(explain=True)
+    monkeypatch.setattr("instep.pipeline.engine.choice.SPARK_PLANS", 1_000)
+    (here,) = instep.Instep(project, spark=desk.spark).plan(explain=True)
+    assert (there.compared or "").startswith("compared on Spark: about ")
+    assert (there.documents, there.slices, there.work) == (here.documents, here.slices, here.work)
+    assert sorted(map(str, there.changes or ())) == sorted(map(str, here.changes or ()))
+    assert there.documents is not None
+    assert there.documents["changed"] == 1
+    assert there.documents["deleted"] == 2
+    desk.run()
+    assert desk.wrong() == ""
+
+
+def not_here(table: object, columns: object) -> None:
+    raise AssertionError("listed in this process")
+
+
 def same_plans(desk: Desk, *warnings: str) -> None:
     """What is planned on Spark is what this process plans."""
     project = instep.load(desk.root).project

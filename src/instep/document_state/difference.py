@@ -80,17 +80,19 @@ class Record:
 
     def named_as(self, listed: ListedColumns) -> Record:
         """As `identity.as_named_now` has it. Entries have the names that they had."""
-        mine: Column = self.columns["uri"]
-        theirs: Column = listed.table["uri"]
-        went = mine.filter(pc.invert(pc.is_in(mine, value_set=theirs)))
-        came = theirs.filter(pc.invert(pc.is_in(theirs, value_set=mine)))
-        if not (len(went) and pc.any(pc.match_substring_regex(came, "^(file|project):///")).as_py()):
-            return self
-        names = renamed(went.to_pylist(), came.to_pylist())
-        if not names:
-            return self
-        uris = pa.array([names.get(uri, uri) for uri in mine.to_pylist()], pa.string())
-        return Record(self.columns.set_column(0, "uri", uris), self.entries)
+        mine = self.columns["uri"]
+        uris = named_now(mine, listed.table["uri"])
+        return self if uris is mine else Record(self.columns.set_column(0, "uri", uris), self.entries)
+
+
+def named_now(mine: Column, theirs: Column) -> Column:
+    """The URIs of documents as others name them: see `identity.renamed`. The very same column if none has another."""
+    went = mine.filter(pc.invert(pc.is_in(mine, value_set=theirs)))
+    came = theirs.filter(pc.invert(pc.is_in(theirs, value_set=mine)))
+    if not (len(went) and pc.any(pc.match_substring_regex(came, "^(file|project):///")).as_py()):
+        return mine
+    names = renamed(went.to_pylist(), came.to_pylist())
+    return pa.array([names.get(uri, uri) for uri in mine.to_pylist()], pa.string()) if names else mine
 
 
 def difference(
@@ -108,7 +110,7 @@ def difference(
     aligned = table["uri"].equals(known["uri"])
     if aligned and not (failed or deleted) and _as_recorded(table, known):
         return Difference(ChangeColumns(CHANGES.empty_table()), len(known), 0, len(known), 0, 0)
-    entry = np.arange(len(known)) if aligned else _places(table["uri"], known["uri"])
+    entry = np.arange(len(known)) if aligned else places(table["uri"], known["uri"])
     there, sizes = entry >= 0, _numbers(table["size"])
     of_entry = np.where(there, entry, 0)
 
@@ -126,7 +128,7 @@ def difference(
     emptied = there & (recorded_as("chunks") > 0) & (sizes == 0) & ~same_version
 
     failures = _Failed(failed)
-    failure = _places(table["uri"], failures.uris)
+    failure = places(table["uri"], failures.uris)
     has_failed = failure >= 0
     same_failure = _equal(table["version"], failures.versions, failure)
     waiting = has_failed & same_failure & (not retry_failures)
@@ -146,14 +148,14 @@ def difference(
     failure_seen[failure[has_failed]] = True
     removed = _Removed(known, failures)
     told: Column = pc.unique(pa.array(deleted, pa.string()))
-    told = told.filter(pa.array(_places(told, table["uri"]) < 0))
-    removed.add(_places(told, known["uri"]), _places(told, failures.uris), *_DELETED[:2])
+    told = told.filter(pa.array(places(told, table["uri"]) < 0))
+    removed.add(places(told, known["uri"]), places(told, failures.uris), *_DELETED[:2])
     gone = lost = 0
     if complete:
         seen[removed.entries()] = True
         failure_seen[removed.failures()] = True
         missing = np.flatnonzero(~seen)
-        only_failed = np.flatnonzero(~failure_seen & (_places(failures.uris, known["uri"]) < 0))
+        only_failed = np.flatnonzero(~failure_seen & (places(failures.uris, known["uri"]) < 0))
         removed.add(missing, np.full(len(missing), -1), *_DELETED[2:])
         removed.add(np.full(len(only_failed), -1), only_failed, *_DELETED[2:])
         gone, lost = len(missing) + len(only_failed), len(missing)
@@ -245,7 +247,7 @@ def _assembled(parts: Sequence[_Part], recorded: Record, buckets: int) -> pa.Tab
     if np.any(entry >= 0):
         wanted: Column = recorded.columns["uri"].take(_indices(entry)).combine_chunks()
         found: Any = recorded.entries(pc.unique(pc.drop_null(wanted)))
-        at = _places(wanted, found["uri"])
+        at = places(wanted, found["uri"])
         estimated = (sizes < 0) & (at >= 0)
         sizes = np.where(estimated, _numbers(found["size"].take(_indices(at)).fill_null(0)), sizes)
         hashes = found["document_hash"].take(_indices(at)).fill_null("")
@@ -277,7 +279,7 @@ def _completed(ids: Column, uris: Column) -> Column:
     return pa.chunked_array([named])
 
 
-def _places(values: Column, among: Column) -> Places:
+def places(values: Column, among: Column) -> Places:
     """The first place of each value among others; -1 where it is not there."""
     if not len(among) or not len(values):
         return np.full(len(values), -1, np.int64)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple
 
 from instep.domain.texts import amount
@@ -59,24 +60,43 @@ class Judged:
         return f"{self.failed:,} of {self.documents:,} {self.which} failed ({needed})"
 
 
+class Tally(NamedTuple):
+    """Numbers of documents by which a build is judged, each with how many of them failed: of all that it had to read;
+    of those that are served and still `there`; of those among them that are `kept` at the version that is served.
+    """
+
+    documents: int
+    failed: int
+    there: int
+    there_failed: int
+    kept: int
+    kept_failed: int
+
+    def plus(self, other: Tally) -> Tally:
+        """The sum of both, which have no document in common."""
+        return Tally(*(here + there for here, there in zip(self, other, strict=True)))
+
+    def judged(self, needed: float = NEEDED) -> Judged:
+        """A build in which enough of all documents went in is good. Else it is judged by those that are as served, if
+        these are at least half of what is served and still there; else by all that are served and still there; else,
+        when the source has nothing of that any more, by all documents.
+        """
+        whole = Judged(self.documents, self.failed, needed=needed)
+        if whole.enough or not self.there:
+            return whole
+        if 2 * self.kept >= self.there:
+            return Judged(self.kept, self.kept_failed, "documents that are served as the source has them", needed)
+        return Judged(self.there, self.there_failed, "documents that are served", needed)
+
+
 def judged(
     served: Mapping[str, str], listed: Mapping[str, str], failed: Collection[str], needed: float = NEEDED
 ) -> Judged:
-    """`served` and `listed` give versions by URI: of what is served now, and of all that the build had to read.
-
-    A build in which enough of all documents went in is good. Else it is judged by those that are as served, if these
-    are at least half of what is served and still there; else by all that are served and still there; else, when the
-    source has nothing of that any more, by all documents.
-    """
-    whole = Judged(len(listed), sum(uri in failed for uri in listed), needed=needed)
+    """`served` and `listed` give versions by URI: of what is served now, and of all that the build had to read."""
     there = [uri for uri in served if uri in listed]
-    if whole.enough or not there:
-        return whole
     kept = [uri for uri in there if served[uri] == listed[uri]]
-    if 2 * len(kept) >= len(there):
-        which = "documents that are served as the source has them"
-        return Judged(len(kept), sum(uri in failed for uri in kept), which, needed)
-    return Judged(len(there), sum(uri in failed for uri in there), "documents that are served", needed)
+    counted = ((len(uris), sum(uri in failed for uri in uris)) for uris in (listed, there, kept))
+    return Tally(*chain.from_iterable(counted)).judged(needed)
 
 
 #: How long a loss counts, in milliseconds, unless the project says otherwise.

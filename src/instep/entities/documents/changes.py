@@ -21,7 +21,7 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange, difference, same, unchanged
 from instep.domain.planning import SliceSizing, cut_documents
-from instep.domain.promotion_rules import NO_LOSS, Loss, judged
+from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.generations import wanted_as_of_now
@@ -123,9 +123,17 @@ class _Seen:
             return left_out(self._ledger, instance, self._here, buckets=buckets)
         return self._in_tasks(self.way.tasks, instance, {}, buckets)  # No row is renamed.
 
-    def versions(self) -> dict[str, str]:
-        """The version of each document."""
-        return {each.uri: each.version for each in self._here.documents}
+    def tally(self, served: str | None, failures: Mapping[str, str]) -> Tally:
+        """The numbers by which a build of all that is listed would be judged, if each document that has failed at this
+        version fails again.
+        """
+        if self.way.tasks is not None:
+            assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
+            return self.way.tasks.tally(self._setup.source, self._recording(served), failures)
+        from instep.document_state.losses import failing, tally
+
+        listed = _columns(self._here) or listed_columns(self._here.documents)
+        return tally(_record(self._ledger, served).columns, listed.table, failing(listed.table, failures))
 
     def _in_tasks(
         self,
@@ -136,6 +144,14 @@ class _Seen:
         *,
         retry_failures: bool = False,
     ) -> tuple[Listing, Difference]:
+        assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
+        recording = self._recording(instance)
+        documents, changes = tasks.compared(
+            self._setup.source, recording, failed, buckets=buckets, retry_failures=retry_failures
+        )
+        return Listing(documents, []), changes
+
+    def _recording(self, instance: str | None) -> Callable[[Path, bool], Recorded | None]:
         def recording(folder: Path, afresh: bool) -> Recorded | None:
             if instance is None:
                 return None
@@ -146,11 +162,7 @@ class _Seen:
                 )
             return found
 
-        assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
-        documents, changes = tasks.compared(
-            self._setup.source, recording, failed, buckets=buckets, retry_failures=retry_failures
-        )
-        return Listing(documents, []), changes
+        return recording
 
 
 def _tells_all(found: Listing) -> bool:
@@ -308,17 +320,15 @@ def _would_fail_again(
     last = ledger.instances.get(current.previous) if current.previous else None
     if last is None or changed_parts(setup.fingerprint, last.fingerprint or {}):
         return None
-    listed = seen.versions()
-    if not listed:
-        return "the source is empty, and what is served stays" if checkpoint else None
     failures = ledger.failures.versions(setup.ref, current.generation)
-    failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
+    found = seen.tally(checkpoint.instance if checkpoint else None, failures)
+    if not found.documents:
+        return "the source is empty, and what is served stays" if checkpoint else None
     if checkpoint is None:
-        known = f"all of {amount(len(listed), 'document')} failed; they are not tried again before they change"
-        return f"{known} (see `instep failures`)" if len(failing) == len(listed) else None
-    served = {uri: version for uri, (_, version) in ledger.documents.versions(checkpoint.instance).items()}
-    verdict = judged(as_named_now(served, listed), listed, failing, setup.needed)
-    if not failing or verdict.enough:
+        known = f"all of {amount(found.documents, 'document')} failed; they are not tried again before they change"
+        return f"{known} (see `instep failures`)" if found.failed == found.documents else None
+    verdict = found.judged(setup.needed)
+    if not found.failed or verdict.enough:
         return None
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import as_named_now, content_hash
+from instep.domain.identity import content_hash
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.manifest import ManifestEntry
-from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, judged, nothing_written
+from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, Tally, nothing_written
 from instep.domain.settings import allows_empty
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.builds import side_by_side
 from instep.entities.documents.sources import ANY_SIZE
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -118,8 +119,7 @@ def _vanished(
     documents, _, _ = ledger.documents.totals(checkpoint.instance)
     if not setup.guard.refuses(status.counts.skipped, documents):
         return None  # Without reading two manifests: no more than these can have vanished.
-    kept = ledger.documents.versions(part.instance).keys() | ledger.failures.versions(part.ref, part.generation).keys()
-    lost = len(as_named_now(ledger.documents.versions(checkpoint.instance), kept).keys() - kept)
+    lost = _missing(setup, ledger, part.generation, part.instance, checkpoint)
     if not setup.guard.refuses(lost, documents):
         return None
     return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
@@ -139,15 +139,17 @@ def _emptied(
     alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
     if built == filled and not (alike and built_rows < rows):
         return NO_LOSS  # Without reading two manifests.
-    was, now = ledger.documents.entries(served.instance), ledger.documents.entries(instance)
-    both = [(entry.chunks, now[uri]) for uri, entry in was.items() if uri in now]
-    emptied = [entry for chunks, entry in both if chunks and not entry.chunks]
-    blank = sum(bool(entry.size) for entry in emptied)  # The plan sees those without any bytes.
-    if setup.guard.refuses(len(emptied), documents) or setup.guard.refuses(blank, documents, before.units):
+    from instep.document_state.losses import Emptied, emptied
+
+    lost = Emptied()
+    for each in side_by_side(setup, ledger, served.instance, instance, {}):
+        lost = lost.plus(emptied(each.served, each.built))
+    blank = lost.blank  # The plan sees those without any bytes.
+    if setup.guard.refuses(lost.documents, documents) or setup.guard.refuses(blank, documents, before.units):
         lately = f" ({before.units:,} more were lost lately)" if before.units else ""
-        said = f"{len(emptied):,} of {documents:,} documents that are served have nothing in them by now{lately}"
+        said = f"{lost.documents:,} of {documents:,} documents that are served have nothing in them by now{lately}"
         return f"{said}; {_NOT_UNASKED}"
-    gone = sum(max(0, chunks - entry.chunks) for chunks, entry in both) if alike else 0
+    gone = lost.chunks if alike else 0
     if setup.guard.refuses(gone, rows, before.rows):
         lately = f" ({before.rows:,} more were lost lately)" if before.rows else ""
         return f"documents that are still there would lose {gone:,} of {rows:,} chunks{lately}; {_NOT_UNASKED}"
@@ -158,12 +160,11 @@ def _left_out(
     setup: DocumentAdapters, ledger: Ledger, generation: str, instance: str, served: Checkpoint
 ) -> str | None:
     """The delete guard for served documents that another generation lacks."""
-    before = ledger.documents.versions(served.instance)
-    has = ledger.documents.versions(instance).keys() | ledger.failures.versions(setup.ref, generation).keys()
-    lost = len(before.keys() - has)
-    if not setup.guard.refuses(lost, len(before)):
+    before, _, _ = ledger.documents.totals(served.instance)
+    lost = _missing(setup, ledger, generation, instance, served)
+    if not setup.guard.refuses(lost, before):
         return None
-    return f"{lost:,} of {len(before):,} documents that are served are not in it; {_NOT_UNASKED}"
+    return f"{lost:,} of {before:,} documents that are served are not in it; {_NOT_UNASKED}"
 
 
 def _judged(
@@ -210,11 +211,37 @@ def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:
 
 
 def _compared(setup: DocumentAdapters, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
-    built = _versions(ledger, instance)
-    versions = ledger.failures.versions(setup.ref, generation)
-    failed = {uri: version for uri, version in versions.items() if uri not in built}
-    before = as_named_now(_versions(ledger, served.instance), built | failed)
-    return judged(before, built | failed, failed, setup.needed)
+    from instep.document_state.losses import tally
+
+    failed = ledger.failures.versions(setup.ref, generation)
+    found = Tally(0, 0, 0, 0, 0, 0)
+    for each in side_by_side(setup, ledger, served.instance, instance, failed):
+        failing = _others(each.failed, each.built)
+        found = found.plus(tally(each.served, _listed(each.built, failing), failing["uri"].combine_chunks()))
+    return found.judged(setup.needed)
+
+
+def _missing(setup: DocumentAdapters, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> int:
+    """The number of served documents that were neither built nor failed."""
+    from instep.document_state.losses import missing
+
+    failed = ledger.failures.versions(setup.ref, generation)
+    found = side_by_side(setup, ledger, served.instance, instance, failed)
+    return sum(missing(each.served["uri"], _listed(each.built, each.failed)["uri"]) for each in found)
+
+
+def _listed(built: pa.Table, failed: pa.Table) -> pa.Table:
+    """All documents that a build has read, with their versions."""
+    import pyarrow as pa
+
+    return pa.concat_tables([built.select(["uri", "version"]), failed])
+
+
+def _others(failed: pa.Table, built: pa.Table) -> pa.Table:
+    """Failures of documents that are not in the build as they were before."""
+    import pyarrow.compute as pc
+
+    return failed.filter(pc.invert(pc.is_in(failed["uri"], value_set=built["uri"])))
 
 
 def _rows(setup: DocumentAdapters, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
@@ -236,7 +263,3 @@ def _changed(stored: int, recorded: int, *, served: bool = False) -> str:
         "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
         "`instep diff --repair`, or run with --full-refresh"
     )
-
-
-def _versions(ledger: Ledger, instance: str) -> dict[str, str]:
-    return {uri: version for uri, (_, version) in ledger.documents.versions(instance).items()}

@@ -48,7 +48,8 @@ class DocumentSetup(DocumentAdapters):
 
     @property
     def least_wave(self) -> int:
-        return 0 if self.slow else self.scanned_rows() // _SCANS
+        most = self.scanned_rows() // _SCANS
+        return 0 if not most or self.slow else most
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

@@ -31,7 +31,7 @@ from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project.columns import declared_columns
 from instep.project.targets import in_process
-from instep.sources.tables.row_documents import PortionedTable, RowDocuments
+from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget
 
@@ -84,20 +84,20 @@ def document_setup(
         )
 
     def scanned_rows() -> int:
-        return (
-            source.table.count() if isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable) else 0
-        )
+        if isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable):
+            return source.table.count(source.columns)
+        return 0
 
     def way_to_plan() -> WayToPlan:
-        if not (isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable)):
+        if not (isinstance(source, RowDocuments) and isinstance(source.table, CountedTable)):
             return WayToPlan()
-        rows = source.table.count()
+        rows = source.table.count(source.columns)
         engine, why = planning(rows)
         if engine == "inline":
             return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
         from instep.pipeline.engine.corpus import SparkCorpus
 
-        corpus = SparkCorpus(spark, project.state_dir / "planning")
+        corpus = SparkCorpus(spark, project.state_dir / "planning", rows)
         if unseen := corpus.unseen(project.places_of_tasks):
             return WayToPlan(told=f"compared in this process: {unseen.what}")
         return WayToPlan(corpus, f"compared on Spark: {why}")

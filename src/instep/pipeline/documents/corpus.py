@@ -19,14 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.document_state.columns import ChangeColumns, stream_of
+from instep.document_state.columns import ChangeColumns, ListedColumns, stream_of
 from instep.document_state.cuts import runs
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.document_state.identities import heads_of
+from instep.document_state.losses import failing, tally
 from instep.document_state.parts import bounds, parts_of
 from instep.document_state.pieces import Recorded, new_file, read_whole, write_whole
 from instep.domain.manifest import Action, Difference
 from instep.domain.planning import SliceSizing
+from instep.domain.promotion_rules import Tally
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 
 #: Rows of a part that were listed together, as a batch of `_ROWS`; none, so that a task comes to that part.
@@ -42,6 +44,8 @@ FOUND: Final = pa.schema(
     dict.fromkeys(("part", "listed", *SUMS, *map(str, Action)), pa.int64())
     | dict.fromkeys(("file", "buckets"), pa.string())
 )
+#: The numbers of a part by which a build is judged.
+TALLIED: Final = pa.schema(dict.fromkeys(Tally._fields, pa.int64()))
 #: A slice, and its place in the file that has its changes.
 CUT: Final = pa.schema(
     dict.fromkeys(("bucket", "units", "work", "at", "bytes"), pa.int64())
@@ -82,6 +86,18 @@ class Comparison:
 
     def compared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare whole parts: batches of `LISTED` become one row of `FOUND` for each."""
+        for part, rows in self._parts(batches):
+            yield self._part(part, rows)
+
+    def tallied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count whole parts: batches of `LISTED` become one row of `TALLIED` for each."""
+        for part, rows in self._parts(batches):
+            listed = self._listed(rows).table
+            known = failing(listed, self.failed.get(part, {}))
+            counted = tally(self._record(part).columns, listed, known)._asdict()
+            yield pa.RecordBatch.from_pylist([counted], TALLIED)
+
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
         found: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
             for part, packed in zip(batch.column(0).to_numpy().tolist(), batch.column(1), strict=True):
@@ -89,10 +105,13 @@ class Comparison:
                 if packed.is_valid:
                     here.append(pa.ipc.read_record_batch(packed.as_buffer(), _ROWS))
         for part in sorted(found):
-            yield self._part(part, pa.Table.from_batches(found.pop(part), _ROWS))
+            yield part, pa.Table.from_batches(found.pop(part), _ROWS)
+
+    def _listed(self, rows: pa.Table) -> ListedColumns:
+        return self.source.documents(_by_id(rows).select(named_schema().names).combine_chunks())
 
     def _part(self, part: int, rows: pa.Table) -> pa.RecordBatch:
-        listed = self.source.documents(_by_id(rows).select(named_schema().names).combine_chunks())
+        listed = self._listed(rows)
         found = difference(
             listed,
             self._record(part),

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
@@ -28,14 +28,16 @@ from instep.document_state.pieces import Recorded
 from instep.domain.jobs import SlicePlan, StoredSlice
 from instep.domain.manifest import Action, Difference, DocumentChange
 from instep.domain.planning import SliceSizing, grown, slices_allowed
+from instep.domain.promotion_rules import Tally
 from instep.error_transport import explained, packed
 from instep.errors import InstepError, UserError
-from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, Comparison, Cutting, PartFile, counts_of
+from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, Comparison, Cutting, PartFile, counts_of
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.tasks import ddl, settled
-from instep.sources.tables.row_documents import PortionedTable, RowDocuments
+from instep.sources.tables.row_documents import FramedTable, PortionedTable, RowDocuments
+from instep.sources.tables.spark_rows import rows_of
 from instep.sources.tables.table_source import Sessions
 
 if TYPE_CHECKING:
@@ -56,10 +58,11 @@ Recording: TypeAlias = "Callable[[Path, bool], Recorded | None]"
 
 @dataclass(frozen=True)
 class SparkCorpus:
-    """Compares corpora in tasks of a Spark session, which share `folder` with this process."""
+    """Compares tables of so many `rows`, about, in tasks of a Spark session, which share `folder` with this process."""
 
     spark: Sessions
     folder: Path
+    rows: int
 
     def compared(
         self,
@@ -72,24 +75,8 @@ class SparkCorpus:
     ) -> tuple[ListedElsewhere, Difference]:
         """The changes of a table since its documents were recorded."""
         work = _Workspace(self.folder)
-        recorded = recording(work.folder, False)
-        if recorded is not None and not self._sees(recorded.base.folder):
-            recorded = recording(work.folder, True)  # Into the folder of plans, which tasks do see.
-        assert isinstance(source.table, PortionedTable), "asked for"
-        parts = parts_for(max(source.table.count(), recorded.documents if recorded else 0))
-        uris: Any = pa.chunked_array([pa.array(list(failed), pa.string())])
-        by_part: dict[int, dict[str, str]] = {}
-        for part, (uri, version) in zip(part_numbers(uris, parts).tolist(), failed.items(), strict=True):
-            by_part.setdefault(part, {})[uri] = version
-        comparison = Comparison(source, recorded, by_part, parts, buckets, retry_failures, work.folder)
-        try:
-            found = self._answer(self._found(comparison))
-        except InstepError:
-            if recorded is None or not recorded.damaged():
-                raise
-            # The ledger knows it all.
-            comparison = replace(comparison, recorded=recording(work.folder, True))
-            found = self._answer(self._found(comparison))
+        comparison = self._comparison(source, recording, failed, work, buckets, retry_failures=retry_failures)
+        found = self._of_parts(comparison, recording, FOUND, Comparison.compared)
         sums = counts_of(found)
         changes: Sequence[DocumentChange]
         files = [
@@ -100,6 +87,52 @@ class SparkCorpus:
         stored = StoredChanges(self, work, files, Counter({str(each): sums[str(each)] for each in Action}))
         changes = stored.read() if len(stored) <= _FEW else stored
         return ListedElsewhere(sums["listed"]), Difference(changes, **{each: sums[each] for each in SUMS})
+
+    def tally(self, source: RowDocuments, recording: Recording, failures: Mapping[str, str]) -> Tally:
+        """The numbers by which a build of all rows would be judged, if those fail again that failed at this version."""
+        work = _Workspace(self.folder)
+        comparison = self._comparison(source, recording, failures, work, 1, retry_failures=False)
+        found = self._of_parts(comparison, recording, TALLIED, Comparison.tallied)
+        return Tally(*(int(pc.sum(found[name]).as_py()) for name in Tally._fields))
+
+    def _comparison(
+        self,
+        source: RowDocuments,
+        recording: Recording,
+        failed: Mapping[str, str],
+        work: _Workspace,
+        buckets: int,
+        *,
+        retry_failures: bool,
+    ) -> Comparison:
+        recorded = recording(work.folder, False)
+        if recorded is not None and not self._sees(recorded.base.folder):
+            recorded = recording(work.folder, True)  # Into the folder of plans, which tasks do see.
+        parts = parts_for(max(self.rows, recorded.documents if recorded else 0))
+        uris: Any = pa.chunked_array([pa.array(list(failed), pa.string())])
+        by_part: dict[int, dict[str, str]] = {}
+        for part, (uri, version) in zip(part_numbers(uris, parts).tolist(), failed.items(), strict=True):
+            by_part.setdefault(part, {})[uri] = version
+        return Comparison(source, recorded, by_part, parts, buckets, retry_failures, work.folder)
+
+    def _of_parts(
+        self,
+        comparison: Comparison,
+        recording: Recording,
+        schema: pa.Schema,
+        of_parts: Callable[[Comparison, Batches], Batches],
+    ) -> pa.Table:
+        """A row, or some, of each part."""
+        table, recorded = comparison.source.table, comparison.recorded
+        with table.told() if isinstance(table, FramedTable) else nullcontext():
+            try:
+                return self._answer(self._parts(comparison, schema, of_parts))
+            except InstepError:
+                if recorded is None or not recorded.damaged():
+                    raise
+                # The ledger knows it all.
+                afresh = replace(comparison, recorded=recording(comparison.folder, True))
+                return self._answer(self._parts(afresh, schema, of_parts))
 
     def unseen(self, places: Mapping[str, bool]) -> UserError | None:
         """The error if tasks on other machines do not see the folder or one of these places."""
@@ -116,24 +149,38 @@ class SparkCorpus:
             return False
         return True
 
-    def _found(self, comparison: Comparison) -> DataFrame:
-        session, source, parts = self.spark(), comparison.source, comparison.parts
-        assert isinstance(source.table, PortionedTable), "asked for"
-        portions = source.table.portions(source.columns, _ROWS)
+    def _parts(
+        self, comparison: Comparison, schema: pa.Schema, of_parts: Callable[[Comparison, Batches], Batches]
+    ) -> DataFrame:
+        session, parts = self.spark(), comparison.parts
 
-        def listed(numbers: Batches) -> Batches:
-            chosen = (portions[number] for batch in numbers for number in batch.column(0).to_numpy().tolist())
-            return settled(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
+        def task(rows: Batches) -> Batches:
+            return settled(packed(of_parts(comparison, rows)))
 
-        def compared(rows: Batches) -> Batches:
-            return settled(packed(comparison.compared(rows)))
-
-        numbers = session.range(0, len(portions), 1, max(1, len(portions)))
-        rows = sparkapi.map_in_arrow(numbers, listed, ddl(LISTED))
+        rows = self._listed(comparison)
         # Each part once, so that a task comes to it of which nothing is listed.
         every = session.range(0, parts, 1, 1).selectExpr("CAST(id AS INT) AS part", "CAST(NULL AS BINARY) AS rows")
         together = rows.union(every).repartitionById(parts, "part")
-        return sparkapi.map_in_arrow(together, compared, ddl(FOUND))
+        return sparkapi.map_in_arrow(together, task, ddl(schema))
+
+    def _listed(self, comparison: Comparison) -> DataFrame:
+        """The rows of the table: of its portions, or as Spark reads them."""
+        table, columns = comparison.source.table, comparison.source.columns
+        if isinstance(table, FramedTable):
+
+            def of_frame(rows: Batches) -> Batches:
+                return settled(packed(comparison.listed(rows_of(batch, columns) for batch in rows)))
+
+            return sparkapi.map_in_arrow(table.frame(columns), of_frame, ddl(LISTED))
+        assert isinstance(table, PortionedTable), "asked for"
+        portions = table.portions(columns, _ROWS)
+
+        def of_portions(numbers: Batches) -> Batches:
+            chosen = (portions[number] for batch in numbers for number in batch.column(0).to_numpy().tolist())
+            return settled(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
+
+        numbers = self.spark().range(0, len(portions), 1, max(1, len(portions)))
+        return sparkapi.map_in_arrow(numbers, of_portions, ddl(LISTED))
 
     def cut(self, changes: StoredChanges, sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
         """See `document_state.cuts.cut_columns`; the two give the same slices."""

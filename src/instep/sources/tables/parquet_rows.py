@@ -92,7 +92,7 @@ class ParquetRows:
             for group in range(file.footer.num_row_groups):
                 yield from self._listed_group(file, group, columns, types)
 
-    def count(self) -> int:
+    def count(self, columns: DocumentColumns) -> int:
         """The number of rows, deleted ones among them, by the footers."""
         return sum(each.footer.num_rows for each in self._files())
 

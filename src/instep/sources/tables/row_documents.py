@@ -17,7 +17,10 @@ from instep.sources.local import check_size
 from instep.sources.tables.table_source import TableSource
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from instep.sources.tables.rows import RowSpool
 
@@ -58,11 +61,27 @@ class Portion(Protocol):
 
 
 @runtime_checkable
-class PortionedTable(RowTable, Protocol):
-    """A table whose rows tasks can list, each some of them."""
+class CountedTable(RowTable, Protocol):
+    """A table whose rows tasks can list."""
 
-    def count(self) -> int:
+    def count(self, columns: DocumentColumns) -> int:
         """The number of rows, about, without reading them."""
+
+
+@runtime_checkable
+class FramedTable(CountedTable, Protocol):
+    """A table that only Spark reads, and so lists in its tasks."""
+
+    def frame(self, columns: DocumentColumns) -> DataFrame:
+        """All rows, in columns of which `spark_rows.rows_of` makes what `listed` has."""
+
+    def told(self) -> AbstractContextManager[None]:
+        """Errors of Spark while it reads the table are told as errors of its source, without secrets."""
+
+
+@runtime_checkable
+class PortionedTable(CountedTable, Protocol):
+    """A table that tasks list by themselves, each some of its rows."""
 
     def portions(self, columns: DocumentColumns, most: int) -> Sequence[Portion]:
         """All rows, in portions of so many, about."""

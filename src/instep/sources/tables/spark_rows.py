@@ -17,6 +17,8 @@ from instep.sources.tables.spark_types import quoted
 from instep.sources.tables.table_source import Sessions, TableSource, demand
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -40,44 +42,57 @@ class SparkRows:
     def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
         return [document_types(self.table, self.spark, columns)[name] for name in columns.key]
 
+    def count(self, columns: DocumentColumns) -> int:
+        """See `row_documents.CountedTable`."""
+        return self.table.count(self.spark, row_columns(columns), selection())
+
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
-        import pyarrow.compute as pc
-
-        from instep.sources.tables.rows import declared_values, row_versions, versions_with
-
-        document_types(self.table, self.spark, columns)
-        found = self._listed(columns, by_content=columns.version is None)
-        if columns.version is not None and found.column(len(columns.key)).null_count:
-            # Of a row without a version its content tells; so it has to be read.
-            found = self._listed(columns, by_content=True)
+        frame = self.frame(columns)
+        with self.told():
+            found: pa.Table = frame.toArrow()
         for batch in found.combine_chunks().to_batches():
-            size = len(columns.key) + 3
-            *keys, versions, hashes, sizes = batch.columns[:size]
-            if columns.columns and hashes.null_count < len(hashes):
-                facts = declared_values(batch.columns[size:], columns.columns).facts
-                hashes = versions_with(hashes, facts)
-            versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
-            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])
+            yield rows_of(batch, columns)
 
-    def _listed(self, columns: DocumentColumns, *, by_content: bool) -> pa.Table:
-        """The columns of the key; the version as it is stored; a hash of the content, if it is asked for; the size."""
-        frame = self.table.frame(self.spark, row_columns(columns), selection())
-        keys = [quoted(name) for name in columns.key]
-        version = quoted(columns.version) if columns.version is not None else "CAST(NULL AS STRING)"
-        if by_content:
-            text = _content(columns.text)
-            content = f"concat({_content(columns.title)}, X'00', {text})" if columns.title else text
-            asked = [*keys, version, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
-        else:
-            asked = [*keys, version, "CAST(NULL AS STRING)", f"CAST(-{ROW_BYTES} AS BIGINT)"]
-        asked += [quoted(each.of) if by_content else "NULL" for each in columns.columns]
-        named = (f"{each} AS c{at}" for at, each in enumerate(asked))
-        with told(self.text, self.table.options):
-            found: pa.Table = frame.selectExpr(*named).toArrow()
-        return found
+    def frame(self, columns: DocumentColumns) -> DataFrame:
+        """See `row_documents.FramedTable`: the columns of the key; the version as it is stored; a hash of the content,
+        if one is needed; the size; other declared columns that count for such a hash.
+        """
+        document_types(self.table, self.spark, columns)
+        with self.told():
+            frame = self.table.frame(self.spark, row_columns(columns), selection())
+            keys = [quoted(name) for name in columns.key]
+            version = quoted(columns.version) if columns.version is not None else "CAST(NULL AS STRING)"
+            # Of a row without a version its content tells; so it has to be read.
+            by_content = columns.version is None or not frame.where(f"{version} IS NULL").limit(1).isEmpty()
+            if by_content:
+                text = _content(columns.text)
+                content = f"concat({_content(columns.title)}, X'00', {text})" if columns.title else text
+                asked = [*keys, version, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
+            else:
+                asked = [*keys, version, "CAST(NULL AS STRING)", f"CAST(-{ROW_BYTES} AS BIGINT)"]
+            asked += [quoted(each.of) if by_content else "NULL" for each in columns.columns]
+            return frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(asked)))
+
+    def told(self) -> AbstractContextManager[None]:
+        return told(self.text, self.table.options)
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> NoReturn:
         raise AssertionError("a table that only Spark can read is read by its tasks")
+
+
+def rows_of(batch: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatch:
+    """Rows of `SparkRows.frame` as `row_documents.RowTable` lists them."""
+    import pyarrow.compute as pc
+
+    from instep.sources.tables.rows import declared_values, row_versions, versions_with
+
+    size = len(columns.key) + 3
+    *keys, versions, hashes, sizes = batch.columns[:size]
+    if columns.columns and hashes.null_count < len(hashes):
+        facts = declared_values(batch.columns[size:], columns.columns).facts
+        hashes = versions_with(hashes, facts)
+    versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
+    return batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])
 
 
 def document_types(table: TableSource, spark: Sessions, columns: DocumentColumns) -> Mapping[str, ColumnType]:

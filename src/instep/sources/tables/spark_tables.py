@@ -155,6 +155,13 @@ class SparkTable:
             number, keyed = self._counted(session, read, rows, selection, (rows.watermark,))
             return number - keyed
 
+    def count(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        """The number of selected rows."""
+        with told(self.text, self.options):
+            session = spark()
+            number, _ = self._counted(session, self._rows(session, rows, selection), rows, selection, rows.key)
+            return number
+
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

@@ -17,6 +17,7 @@ _BOUND = 200
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.domain.planning.SLICE_ROWS_MIN", 1)
+    monkeypatch.setattr("instep.ledger.log_start.FEW", 8)
 
 
 def _broken(seed: int) -> list[str]:
@@ -34,11 +35,13 @@ def test_no_row_of_a_window_is_lost(seeds: range) -> None:
         simulation.run()
         counters.update(simulation.world.counters)
         counters["cut"] += simulation.most > 2
+        counters["forgotten"] += simulation.forgotten > 0
         counters["shared"] += any(len(each) > 1 for each in simulation.workers.values())
         broken += [f"seed {seed}: {each}" for each in simulation.broken]
     assert not broken, "\n".join(broken[:10])
     assert counters["cut"] > len(seeds) / 2
     assert counters["shared"] > 0
+    assert counters["forgotten"] > 0
     assert counters.keys() & {"crash before", "crash after", "pause before", "late", "lost"}
 
 

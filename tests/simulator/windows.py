@@ -56,6 +56,8 @@ _SCHEMA = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in COLU
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Rows get their watermark before they can be seen: for so many milliseconds.
 _LAG = 20_000
+#: Jobs and events are forgotten when they are older (milliseconds).
+_RETENTION = 5 * MINUTE
 #: Keys, and how many of them a slice has.
 _KEYS, _SLICE_ROWS = 60, 2
 PROCESSES = 3
@@ -222,7 +224,9 @@ class _Engine:
 
 
 class WindowSimulation:
-    """Builds the world of a seed. `run` plays it; then `broken` must be empty. A job had `most` slices at most."""
+    """Builds the world of a seed. `run` plays it; then `broken` must be empty. A job had `most` slices at most, and so
+    many events were `forgotten` in the end.
+    """
 
     def __init__(self, seed: int) -> None:
         random = self._random = Random(seed)
@@ -238,7 +242,7 @@ class WindowSimulation:
         self.target = SimTableTarget(lambda: scheduler.now / 1_000)
         self.table = SimTable()
         self.broken = self.world.broken
-        self.most = 0
+        self.most = self.forgotten = 0
         #: Which workers have completed slices of each job.
         self.workers: dict[str, set[str]] = {}
         self._host, self._numbers = Host(), 0
@@ -379,6 +383,7 @@ class WindowSimulation:
             choose=lambda _, work: EngineChoice("spark", "simulated", work, 0.0, 0.0, pace),
             engine=lambda _: engine,
             prepare=lambda _: None,
+            retention=_RETENTION,
         )
 
     # What must hold.
@@ -405,6 +410,9 @@ class WindowSimulation:
                 self.broken.append(f"complete up to {checkpoint.watermark}, without row {key} of {row.at}: {there}")
 
     def _judge(self) -> None:
+        verified = self.ledger.events.verify()
+        self.forgotten = verified.forgotten
+        self.broken += [f"the log: {each}" for each in (*verified.differences, *verified.skipped)]
         checkpoint = self.ledger.checkpoints.get(REF)
         served = self.target.served("Issue")
         if checkpoint is None or served != checkpoint.physical:

@@ -35,6 +35,7 @@ _DOCUMENTS = st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True)
 _Drawn = tuple[list[int], int, int]
 _SLICES = st.lists(st.tuples(_DOCUMENTS, st.integers(1, 30), st.sampled_from([20, 40])), min_size=3, max_size=6)
 _ENDS = st.sampled_from([JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED])
+_MOVES = ["join", "leave", "last", "start", "stop", "explain", "discard"]
 _TIMES = st.sampled_from([1, TIMING.stagger // 2, TIMING.grace - 1, TIMING.heartbeat, TIMING.stale - 1, TIMING.lease])
 
 
@@ -173,7 +174,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.parts.plan(job_id, [NewPart(part, [])]))
 
     @precondition(lambda self: self.jobs)
-    @rule(data=st.data(), worker=_WORKERS, what=st.sampled_from(["join", "leave", "last", "start", "stop", "discard"]))
+    @rule(data=st.data(), worker=_WORKERS, what=st.sampled_from(_MOVES))
     def move(self, data: st.DataObject, worker: str, what: str) -> None:
         job_id = data.draw(st.sampled_from(self.jobs[-3:]))
         moves: dict[str, Callable[[Ledger], Any]] = {
@@ -182,6 +183,7 @@ class TwoLedgers(RuleBasedStateMachine):
             "last": lambda ledger: ledger.jobs.leave(job_id, worker, stop="left by all"),
             "start": lambda ledger: ledger.jobs.start(job_id),
             "stop": lambda ledger: ledger.jobs.request_stop(job_id, "enough"),
+            "explain": lambda ledger: ledger.jobs.explain_stop(job_id, "it is refused"),
             "discard": lambda ledger: ledger.jobs.discard(job_id),
         }
         self.both(moves[what])

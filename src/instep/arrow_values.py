@@ -114,7 +114,7 @@ def _ints(values: Any) -> tuple[Any, Any]:
 
 
 def _floats(values: Any) -> tuple[Any, Any]:
-    found = values.cast(pa.float64(), safe=False)
+    found = pc.add(values.cast(pa.float64(), safe=False), pa.scalar(0.0))  # -0.0 is 0.0.
     found = pc.if_else(pc.fill_null(pc.is_nan(found), False), pa.scalar(None, pa.float64()), found)
     return found, pc.is_inf(found)
 

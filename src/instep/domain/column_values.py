@@ -130,7 +130,7 @@ def _float(column: DocumentColumn, said: Any) -> float | None:
         return None
     if math.isinf(number):
         raise WrongValue(f"column {column.name} is float, and {_shown(said)} is none that has an end")
-    return number
+    return number + 0.0  # -0.0 is 0.0.
 
 
 def _moment(column: DocumentColumn, said: Any) -> datetime:

@@ -8,16 +8,17 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
 from instep.domain.manifest import SourceDocument
 from instep.domain.rows import DocumentColumns, row_uri
 from instep.errors import Transient, UserError
-from instep.sources.document_source import Content, TooLarge, Unreadable, Vanished
+from instep.sources.document_source import Content, Row, TooLarge, Unreadable, Vanished
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows
 from instep.sources.tables.parquet_rows import ParquetRows
@@ -153,6 +154,44 @@ def test_without_a_version_the_content_is_one(make: Make) -> None:
         hashlib.sha256(each).hexdigest() for each in (b"one", b"")
     ]
     assert [each.title for each in read(untitled, untitled.list().documents)] == [None, None]
+
+
+TYPED = (
+    DeclaredColumn(DocumentColumn("big", DocumentColumnType.INT), Origin.SOURCE, "n"),
+    DeclaredColumn(DocumentColumn("labels", DocumentColumnType.STRINGS), Origin.SOURCE, "tags", lenient=True),
+)
+
+
+def labelled(make: Make, numbers: list[int | None], tags: list[Any]) -> tuple[RowDocuments, list[Any], list[Row]]:
+    """A source without a column for versions, its listing, and the rows that are read."""
+    columns = {"id": pa.array([1, 2, 3]), "body": pa.array(["one", "two", "three"]), "n": pa.array(numbers, pa.int64())}
+    table = make(pa.table({**columns, "tags": pa.array(tags)}))
+    source = documents(table, DocumentColumns(("id",), "body", columns=TYPED))
+    listed = list(source.list().documents)
+    found = read(source, listed)
+    assert [each.version for each in found] == [each.version for each in listed]
+    rows = [each.fields for each in found]
+    assert all(isinstance(each, Row) for each in rows)
+    return source, listed, cast("list[Row]", rows)
+
+
+def test_declared_columns_are_in_the_row_and_in_its_version(make: Make) -> None:
+    _, before, rows = labelled(make, [7, None, -1], ['["a", "b"]', None, '["c"]'])
+    values = [(row.rows["big"][row.at].as_py(), row.rows["labels"][row.at].as_py()) for row in rows]
+    assert values == [(7, ["a", "b"]), (None, None), (-1, ["c"])]
+    assert [row.wrong for row in rows] == ["", "", ""]
+    plain = [hashlib.sha256(each).hexdigest() for each in (b"one", b"two", b"three")]
+    assert [each.version == version for each, version in zip(before, plain, strict=True)] == [False, True, False]
+
+
+def test_a_column_that_changes_is_another_version_of_its_row(tmp_path: Path) -> None:
+    def in_parquet(rows: pa.Table) -> RowTable:
+        pq.write_table(rows, tmp_path / "all.parquet")
+        return ParquetRows((str(tmp_path),))
+
+    _, before, _ = labelled(in_parquet, [7, 8, 9], [["a"], ["b"], ["c"]])
+    _, after, _ = labelled(in_parquet, [7, 88, 9], [["a"], ["b"], ["c", "d"]])
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, False]
 
 
 def test_rows_that_share_a_key_or_have_none_are_one_document_that_gives_the_reason(make: Make) -> None:

@@ -96,6 +96,8 @@ class QdrantServer:
                 return local.upsert(name, batch.batch, update_filter=batch.update_filter)
             case "POST", "points/delete":
                 return local.delete(name, models.FilterSelector(**body))
+            case "POST", "points/batch":
+                return local.batch_update_points(name, models.UpdateOperations(**body).operations)
             case "POST", "points":
                 wanted = models.PointRequest(**body)
                 return local.retrieve(
@@ -208,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _changes(method: str, path: str) -> bool:
-    return (method, path.rpartition("/")[2]) in {("PUT", "points"), ("POST", "delete")}
+    return (method, path.rpartition("/")[2]) in {("PUT", "points"), ("POST", "delete"), ("POST", "batch")}
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from instep.answers.answer import Answer
+from instep.answers.readers import readable_by
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
 from instep.entities.documents.setup import DocumentSetup
@@ -105,11 +106,14 @@ def search(
     *,
     mode: SearchMode,
     limit: int,
+    principals: Sequence[str] = (),
     generation: str | None = None,
     progress: Progress,
 ) -> list[Hit]:
     """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
     by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
+
+    Documents with readers are found by those of `principals`, and by everybody if they are public.
     """
     query = storable(query)  # No embedder and no target takes anything else.
     if not query.strip():
@@ -124,7 +128,15 @@ def search(
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
         answers.append(
-            setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
+            setup.target.search(
+                physical,
+                entity=setup.alias,
+                text=query,
+                vector=vector,
+                mode=possible,
+                limit=limit,
+                where=readable_by(setup, ledger, physical, principals),
+            )
         )
     if not answers:
         raise _nothing_built(setups, ledger, generation)

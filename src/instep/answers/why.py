@@ -9,6 +9,7 @@ from instep.answers.answer import Answer
 from instep.answers.instances import Instance, Window, instance_answer
 from instep.answers.jobs import Counts
 from instep.answers.lineage import Node
+from instep.answers.readers import shows
 from instep.domain.jobs import Job, JobPart, JobState
 from instep.domain.wants import Want, WantState
 from instep.entities import provenance
@@ -102,11 +103,17 @@ def _written_by(job: Job, part: JobPart) -> WrittenBy:
 
 
 def why(
-    setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
+    setups: Sequence[EntitySetup],
+    ledger: Ledger,
+    target: str,
+    id: str,
+    *,
+    generation: str | None = None,
+    principals: Sequence[str] = (),
 ) -> provenance.Provenance:
     """Provenance of a served row, of a generation or of the promoted one. `setups` has one of each entity, in any
     partition. `target` names an entity, or a target with all its documents; `id` is the entity's name of the row
-    (`EntitySetup.trace`). Raises `UserError` when there is no such row.
+    (`EntitySetup.trace`). Raises `UserError` when there is no such row, or none that `principals` may read.
     """
     found = [
         each
@@ -121,7 +128,7 @@ def why(
             for physical in _read(setup, ledger, generation):
                 built = True
                 row = setup.trace(ledger, physical, id)
-                if row is not None:
+                if row is not None and shows(setup, ledger, row, principals):
                     return row
         except Transient as error:
             away = error  # Another target may have the same row.

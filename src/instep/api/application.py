@@ -21,6 +21,7 @@ from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
+from instep.project import Project
 from instep.telemetry import traces
 from instep.telemetry.context import received, within
 
@@ -79,7 +80,7 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
     that were started elsewhere.
     """
     own = OwnWorker(worker)
-    server = Server(instep, Access(token, loopback), own, [own.running])
+    server = Server(instep, Access(token, loopback, readers_of(instep.project)), own, [own.running])
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -112,6 +113,11 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
     app.mount("/", Page(directory=Path(web.__file__).parent, html=True), name="page")
     app.add_middleware(Guard, access=server.access)
     return app
+
+
+def readers_of(project: Project) -> dict[str, tuple[str, ...]]:
+    """Principals by the tokens that stand for them."""
+    return {each.token.get_secret_value(): each.principals for each in project.api.tokens}
 
 
 class Page(StaticFiles):

@@ -44,6 +44,13 @@ def _worker_of(connection: HTTPConnection) -> OwnWorker:
     return server_of(connection).worker
 
 
+def _principals_of(connection: HTTPConnection) -> tuple[str, ...]:
+    return server_of(connection).access.principals(connection.headers.get("authorization"))
+
+
+#: The principals that the token of a request stands for; none without such a token.
+AskingPrincipals = Annotated[tuple[str, ...], Depends(_principals_of)]
+
 #: The worker that this server may start.
 ServerWorker = Annotated[OwnWorker, Depends(_worker_of)]
 

@@ -34,7 +34,7 @@ from instep.domain.status import StatusKey
 from instep.domain.wants import WantState
 from instep.errors import InstepError
 from instep.ledger.figures import EntityFigures, Figures
-from instep.project import Project
+from instep.project import DocumentEntity, Project
 from instep.requests.dead_letters import letters
 from instep.telemetry.prometheus import new_registry
 
@@ -135,6 +135,7 @@ class ProjectCollector(Collector):
         )
         if ledger is not None:
             yield from _of_ledger(ledger, list(self._project.entities))
+            yield from _of_readers(ledger.figures, self._project)
         if self._queues:
             yield from _of_queues({name: status for name, status in queues.items() if status is not None})
 
@@ -211,6 +212,18 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
         "Until the first expires, if it is not renewed; negative when it has.",
         one,
         each(lambda of: None if of.first_expiry is None else (of.first_expiry - now) / 1000),
+    )
+
+
+def _of_readers(figures: Figures, project: Project) -> Iterator[GaugeMetricFamily]:
+    """The delay until those can no longer find a document whom it no longer names."""
+    named = [name for name, each in project.entities.items() if isinstance(each, DocumentEntity) and each.readers]
+    marks = {name: figures.entities.get(name, EntityFigures()).watermark for name in named}
+    yield _gauges(
+        "readers_lag_seconds",
+        "Since the time up to which the readers of all documents are known to be obeyed.",
+        ["entity"],
+        [((name,), (figures.now - mark) / 1000) for name, mark in marks.items() if mark is not None],
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from instep.api.problems import answer
 
 #: Paths of data. All others are files of the page: static, and the same for all users.
 _GUARDED: Final = ("/api", "/ws", "/metrics")
+#: Of readers' tokens.
+_SEARCHES: Final = frozenset({"/api/search", "/api/why"})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -52,10 +55,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`loopback`: only this machine reaches the server."""
+    """`loopback`: only this machine reaches the server. `readers`: other tokens, which only ask searches, and the
+    principals that each stands for.
+    """
 
     token: str = field(repr=False)
     loopback: bool
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def refusal(self, asked: Asked) -> Refusal | None:
         """The reason why it is refused, or None."""
@@ -66,7 +72,7 @@ class Access:
             return Refusal(421, "this server answers to 127.0.0.1, localhost and [::1] only")
         if asked.origin is not None and urlsplit_host(asked.origin) != (asked.host or "").lower():
             return Refusal(403, "pages of other sites may not ask this server")
-        if self._needs_token(asked) and not self._has_token(asked):
+        if self._needs_token(asked) and not (self._has_token(asked) or self._searches(asked)):
             return Refusal(401, "this needs the token of the server", "Send it as `Authorization: Bearer TOKEN`.")
         return None
 
@@ -75,11 +81,29 @@ class Access:
             return True
         return not self.loopback and is_guarded(asked.path)
 
+    def principals(self, authorization: str | None) -> tuple[str, ...]:
+        """The principals of a reader's token; none of any other."""
+        given = _bearer(authorization)
+        found = [each for token, each in self.readers.items() if given and _same(given, token)]
+        return found[0] if found else ()
+
+    def _searches(self, asked: Asked) -> bool:
+        """Whether it is a question that a reader's token may ask, with one."""
+        return asked.method in _READS and asked.path in _SEARCHES and bool(self.principals(asked.authorization))
+
     def _has_token(self, asked: Asked) -> bool:
-        scheme, _, given = (asked.authorization or "").partition(" ")
-        candidates = [given.strip()] if scheme.lower() == "bearer" else []
+        candidates = [_bearer(asked.authorization)]
         candidates += [each.removeprefix(TOKEN_PROTOCOL) for each in asked.offered if each.startswith(TOKEN_PROTOCOL)]
-        return any(secrets.compare_digest(each.encode(), self.token.encode()) for each in candidates)
+        return any(_same(each, self.token) for each in candidates)
+
+
+def _bearer(authorization: str | None) -> str:
+    scheme, _, given = (authorization or "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def _same(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode(), token.encode())
 
 
 def is_guarded(path: str) -> bool:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from instep.answers.search import Hit
 from instep.answers.why import Provenance
-from instep.api.dependencies import ProjectInstep
+from instep.api.dependencies import AskingPrincipals, ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
 
@@ -18,24 +18,26 @@ Mode = Literal["text", "vector", "hybrid"]
 
 
 @router.get("/search", responses=responses(404, 409))
-def search(
+def search(  # noqa: PLR0917 - parameters of a query
     instep: ProjectInstep,
+    principals: AskingPrincipals,
     q: Annotated[str, Query(description="What to look for.", min_length=1, max_length=2_000)],
     entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
     mode: Annotated[Mode, Query(description="By text, by vector, or both, fused by rank.")] = "hybrid",
     k: Annotated[int, Query(ge=1, le=100, description="Hits at most.")] = 10,
 ) -> Page[Hit]:
-    """Documents that are served, best first."""
-    return Page(items=instep.search(q, mode=mode, limit=k, entities=entity))
+    """Documents that are served, best first: those that the principals of the token may read, and public ones."""
+    return Page(items=instep.search(q, mode=mode, limit=k, entities=entity, principals=principals))
 
 
 @router.get("/why", responses=responses(404, 409))
 def read_why(
     instep: ProjectInstep,
+    principals: AskingPrincipals,
     ref: Annotated[str, Query(description="An entity, or a target of documents.", max_length=400)],
     id: Annotated[
         str, Query(description="A chunk_id, document_id, URI or path of a file; of a table the key.", max_length=8_000)
     ],
 ) -> Provenance:
     """Origin of a served row: instance, job, wants, and its document or slice."""
-    return instep.why(ref.removesuffix("@global"), id)
+    return instep.why(ref.removesuffix("@global"), id, principals=principals)

@@ -90,17 +90,28 @@ class Instances:
             )
             return list(map(change_answer, done))
 
-    def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
+    def why(
+        self, target: str, row_id: str, *, principals: Iterable[str] = (), generation: str | None = None
+    ) -> Provenance:
         """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
 
         `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
-        of a table the row's key, its columns joined by commas.
+        of a table the row's key, its columns joined by commas. Of documents with readers only those are told of that
+        `principals` may find.
         """
+        from instep.answers.readers import as_principals
         from instep.answers.why import provenance_answer, why
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            found = why(container.one_each(), ledger, target, row_id, generation=checked_generation(generation))
+            found = why(
+                container.one_each(),
+                ledger,
+                target,
+                row_id,
+                generation=checked_generation(generation),
+                principals=as_principals(principals),
+            )
             return provenance_answer(found)
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:

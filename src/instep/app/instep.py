@@ -365,13 +365,17 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         mode: SearchMode = "hybrid",
         limit: int = 10,
         entities: Iterable[str] | None = None,
+        principals: Iterable[str] = (),
         generation: str | None = None,
         target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Hit]:
         """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
         than the promoted one. `target`: which one is asked of entities that have several; the first by default.
+        `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
+        public is found.
         """
+        from instep.answers.readers import as_principals
         from instep.answers.search import in_one_target, search
 
         if mode not in ("text", "vector", "hybrid"):
@@ -384,6 +388,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 query,
                 mode=mode,
                 limit=limit,
+                principals=as_principals(principals),
                 generation=checked_generation(generation),
                 progress=progress or Silent(),
             )

@@ -51,6 +51,15 @@ GenerationOption = Annotated[
         show_default=False,
     ),
 ]
+AsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--as",
+        metavar="PRINCIPAL",
+        help="Find what this person or group may read, beside what is public; may be repeated.",
+        show_default=False,
+    ),
+]
 FullRefreshOption = Annotated[
     bool, typer.Option("--full-refresh", help="Rebuild everything, beside the served index.", show_default=False)
 ]

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import typer
 
-from instep.cli.options import GenerationOption, JsonOption, ProjectOption
+from instep.cli.options import AsOption, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.texts import visible
 
@@ -35,6 +35,7 @@ def search(
             show_default=False,
         ),
     ] = None,
+    as_: AsOption = None,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -48,6 +49,7 @@ def search(
       instep search "how do I configure it"
       instep search "fence of a slice" --mode text --limit 3
       instep search lease --entity Document --json
+      instep search "printer on fire" --as alice --as group:ops
       instep search lease --generation v2
       instep search lease --target pg
     """
@@ -60,6 +62,7 @@ def search(
             mode=cast("SearchMode", mode),
             limit=limit,
             entities=entity,
+            principals=as_ or (),
             generation=generation,
             target=target,
             progress=progress,

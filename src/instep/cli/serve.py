@@ -17,13 +17,13 @@ from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
+from instep.project.api import token_fault
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _LIBRARIES: Final = ("fastapi", "prometheus_client", "uvicorn", "websockets")
 _VARIABLE: Final = "INSTEP_TOKEN"
-_SHORTEST_TOKEN: Final = 16
 #: Seconds that requests in work have after a signal to stop.
 _GRACE: Final = 5
 
@@ -102,9 +102,9 @@ def _given_token(file: Path | None) -> str | None:
         where, token = _VARIABLE, os.environ[_VARIABLE].strip()
     else:
         return None
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token or "," in token:
+    if fault := token_fault(token):
         raise UserError(
-            f"a token has at least {_SHORTEST_TOKEN} characters, and neither spaces nor commas",
+            f"a token {fault}",
             where=where,
             hint="Make one with: openssl rand -hex 24",
         )

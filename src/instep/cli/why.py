@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import GenerationOption, JsonOption, ProjectOption
+from instep.cli.options import AsOption, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.texts import id_text, moment_text, state_text
 from instep.domain.texts import duration_text
@@ -34,6 +34,7 @@ def why(
             show_default=False,
         ),
     ],
+    as_: AsOption = None,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -49,7 +50,7 @@ def why(
     from instep.app import load
 
     app = load(project)
-    found = app.why(target, row_id, generation=generation)
+    found = app.why(target, row_id, principals=as_ or (), generation=generation)
     kept = _days(app.project.retention)
     out = Output(as_json=as_json)
 

@@ -92,6 +92,8 @@ class WithColumns(Protocol):
     @property
     def columns(self) -> Mapping[str, Column]: ...
     @property
+    def readers(self) -> str | None: ...
+    @property
     def source(self) -> object: ...
     @property
     def transform(self) -> str | None: ...
@@ -113,13 +115,20 @@ def check_columns(entity: WithColumns) -> None:
             raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)
         seen[name.lower()] = name
         _origin(entity, name, column)
+    lists = [name for name, column in entity.columns.items() if column.type is DocumentColumnType.STRINGS]
+    if entity.readers is not None and entity.readers not in lists:
+        message = "is none of its columns that is a string[]"
+        raise problem("readers", message, path=("readers",), allowed=lists)
 
 
 def declared_columns(entity: WithColumns) -> Sequence[DeclaredColumn]:
     """In one order, however they are declared."""
     return [
         DeclaredColumn(
-            DocumentColumn(name, column.type), *_origin(entity, name, column), lenient=column.on_wrong is None
+            DocumentColumn(name, column.type),
+            *_origin(entity, name, column),
+            # Readers that cannot be told are none: else those stay who could read it before.
+            lenient=column.on_wrong is None or name == entity.readers,
         )
         for name, column in sorted(entity.columns.items())
     ]

@@ -129,6 +129,9 @@ class DocumentEntity(EntityBase):
     """The columns of a table that make a document of each row."""
     columns: DeclaredColumns = Field(default_factory=dict)
     """Columns by which searches are filtered: each a type, or a mapping."""
+    readers: str | None = None
+    """Name of the column, a `string[]`, that says who may find a document: principals, or `public`. A document without
+    any is found by nobody."""
     chunk: Chunk = Chunk()
     """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()

@@ -23,6 +23,7 @@ from instep.domain.requests import Group, Kind
 from instep.domain.texts import duration_text
 from instep.domain.wants import Retries
 from instep.project.addresses import is_relative, is_url, state_url
+from instep.project.api import Api
 from instep.project.cluster import check_visible_paths, fixed_part, local_places
 from instep.project.entities import (
     DeclaredEntity,
@@ -174,6 +175,8 @@ class Project(Model):
     """The targets that rows are written to, by name; required for entities."""
     entities: dict[str, DeclaredEntity] = Field(default={})
     """The entities that are indexed, by name; a project of queues may have none."""
+    api: Api = Api()
+    """Settings of the server of the API."""
     root: SkipJsonSchema[Path] = Field(default_factory=Path.cwd)
     """Folder that relative paths are relative to: that of `instep.yaml`."""
 

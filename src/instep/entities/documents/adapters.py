@@ -35,9 +35,10 @@ class WayToPlan:
 @dataclass(frozen=True, kw_only=True)
 class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
-    the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
-    index is served. `trial` asks an embedding service for one vector. `way_to_plan` looks at the source, as it is now.
-    `scanned_rows` is the number of rows that a wave has to look through, about.
+    the transform, if there is one, and describes the result. `readers` is the column that says who may find a document.
+    `samples` is the number of documents read back before an index is served. `trial` asks an embedding service for one
+    vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to
+    look through, about.
     """
 
     target: DocumentTarget
@@ -48,6 +49,7 @@ class DocumentAdapters(EntitySetup):
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
     columns: Sequence[DocumentColumn] = ()
+    readers: DocumentColumn | None = None
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     samples: int = SAMPLES

@@ -79,6 +79,7 @@ def document_setup(
             version=part.epoch,
             limits=limits,
             columns=columns,
+            secret=entity.readers is not None,
             cache=embeddings,
             transform=transform(),
         )
@@ -113,6 +114,7 @@ def document_setup(
         target_name=project.target_of(name),
         dimensions=entity.embed.dimensions,
         columns=[each.column for each in columns],
+        readers=next((each.column for each in columns if each.name == entity.readers), None),
         buckets=entity.buckets,
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,

@@ -27,9 +27,19 @@ Values: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class ColumnReader:
-    """Finds the values of the columns of one document after the other, but for those that a transform adds."""
+    """Finds the values of the columns of one document after the other, but for those that a transform adds. `secret`:
+    not everybody may read them, and failures are read by others.
+    """
 
     declared: Sequence[DeclaredColumn]
+    secret: bool = False
+
+    def said(self, error: WrongValue) -> str:
+        """The reason of a failure."""
+        if not self.secret:
+            return str(error)
+        column = " ".join(str(error).split()[:2]).rstrip(":")
+        return f"{column}: a value of another type, not shown as its documents have readers"
 
     @cached_property
     def fields(self) -> Sequence[pa.Field[Any]]:

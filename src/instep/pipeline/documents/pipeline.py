@@ -25,7 +25,7 @@ class DocumentProgram:
 
     `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
     DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
-    (`transformed`). No `cache` folder: nothing is cached.
+    (`transformed`). No `cache` folder: nothing is cached. `secret`: not everybody may read the documents.
     """
 
     source: DocumentSource
@@ -39,6 +39,7 @@ class DocumentProgram:
     version: int
     limits: Limits = DEFAULT_LIMITS
     columns: Sequence[DeclaredColumn] = ()
+    secret: bool = False
     cache: str | None = None
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
@@ -59,7 +60,7 @@ class DocumentProgram:
         from instep.pipeline.documents.columns import ColumnReader
         from instep.pipeline.documents.reading import Reader
 
-        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns))
+        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns, self.secret))
 
     def chunk_schema(self) -> pa.Schema:
         """The columns of chunk rows, before a transform."""

@@ -125,7 +125,7 @@ class Reader:
         try:
             values = self.columns.of_source(document.uri, content)
         except WrongValue as error:
-            return _failed(document, "columns", str(error))
+            return _failed(document, "columns", self.columns.said(error))
         row = content.fields if isinstance(content.fields, Row) else None
         found = with_facts(found, "".join(facts_of(values, row)))
         document = document._replace(document_hash=found, modified=content.modified, row=row)
@@ -135,7 +135,7 @@ class Reader:
             parsed = self._parse(content, document.uri)
             values |= self.columns.of_front_matter(parsed.front)
         except WrongValue as error:
-            return _failed(document, "columns", str(error))
+            return _failed(document, "columns", self.columns.said(error))
         except ParseFailure as error:
             return _failed(document, error.stage, error.reason)
         except ImportError:

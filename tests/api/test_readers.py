@@ -1,0 +1,233 @@
+"""Documents with readers: no way leads to the text of one that names none of those who ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from prometheus_client import generate_latest
+
+from instep.api.application import create_app
+from instep.api.metrics import registry_of
+from instep.api.middleware import Access
+from instep.app import Instep, load
+from instep.cli import main
+from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principals
+from instep.errors import InstepError, UserError
+from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
+from tests.api.test_access import ELSEWHERE, refused
+
+#: In no document but that of alice and of operations; and in one that names nobody.
+SECRET, NOBODY = "quagga", "tarpan"
+OPS: Final = "token-of-operations"
+PROJECT: Final = f"""\
+name: closed
+api:
+  tokens:
+    - {{token: {OPS}, principals: ["group:ops"]}}
+targets:
+  lance: {{type: lance, uri: .instep/lance}}
+entities:
+  Note:
+    source: {{type: files, path: docs}}
+    columns:
+      acl: "string[]"
+      due: date
+    readers: acl
+"""
+DOCUMENTS: Final = {
+    "secret": f"---\nacl: [alice, 'group:ops']\n---\n# {SECRET}\n\nThe {SECRET} zebra.\n",
+    "open": f"---\nacl: [{PUBLIC}]\n---\n# Open\n\nThe open zebra.\n",
+    "none": f"# {NOBODY}\n\nThe {NOBODY} zebra.\n",
+    "empty": f"---\nacl: []\n---\nThe {NOBODY} zebra, too.\n",
+    "wrong": f"---\nacl: alice\n---\nThe {NOBODY} zebra, as well.\n",
+    "failed": f"---\nacl: [alice]\ndue: {SECRET}\n---\n# Failed\n\nThe zebra that fails.\n",
+}
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Instep:
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "docs").mkdir()
+    for name, text in DOCUMENTS.items():
+        (folder / "docs" / f"{name}.md").write_text(text)
+    (folder / "instep.yaml").write_text(PROJECT)
+    found = load(folder)
+    found.run()
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(closed: Instep) -> Iterator[httpx.Client]:
+    """A server on this machine."""
+    app = create_app(closed, token=TOKEN, loopback=True)
+    with served(app) as address, httpx.Client(base_url=address, timeout=TIMEOUT_SECONDS) as client:
+        yield client
+
+
+def titles(found: Any) -> list[str]:
+    return sorted(each["title"] if isinstance(each, dict) else each.title for each in found)
+
+
+@pytest.mark.parametrize(
+    ("principals", "wanted"),
+    [
+        ((), ["Open"]),
+        (("bob",), ["Open"]),
+        (("alic", "group:op", "ALICE"), ["Open"]),
+        (("alice",), ["Open", SECRET]),
+        (("bob", "group:ops"), ["Open", SECRET]),
+    ],
+)
+def test_documents_are_found_by_their_readers(closed: Instep, principals: tuple[str, ...], wanted: list[str]) -> None:
+    for mode in ("text", "vector", "hybrid"):
+        assert titles(closed.search("zebra", mode=mode, principals=principals)) == wanted
+    known = set(wanted)
+    for name, title in (("secret", SECRET), ("open", "Open"), ("none", NOBODY)):
+        if title in known:
+            assert closed.why("Note", f"docs/{name}.md", principals=principals).row["title"] == title
+        else:
+            with pytest.raises(UserError, match="has no row"):
+                closed.why("Note", f"docs/{name}.md", principals=principals)
+
+
+def test_no_way_leads_to_a_forbidden_text(
+    closed: Instep, client: httpx.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hit = next(each for each in closed.search(SECRET, principals=["alice"]) if each.title == SECRET)
+    ids = (hit.chunk_id, hit.document_id, hit.source_uri, "docs/secret.md")
+    project = ["--project", str(closed.project.root)]
+
+    def command(*arguments: str) -> Callable[[], str]:
+        def run() -> str:
+            with suppress(SystemExit):
+                main([*arguments, *project])
+            return "".join(capsys.readouterr())
+
+        return run
+
+    def asked(path: str, token: str | None = None, **said: str) -> Callable[[], str]:
+        headers = bearer(token) if token else {}
+        return lambda: client.get(path, params=said, headers=headers).text
+
+    def python(call: Callable[[], Any]) -> Callable[[], str]:
+        def run() -> str:
+            try:
+                return repr(call())
+            except InstepError as error:
+                return str(error)
+
+        return run
+
+    ways: dict[str, Callable[[], str]] = {}
+    for mode in ("text", "vector", "hybrid"):
+        ways[f"search {mode}"] = command("search", SECRET, "--mode", mode, "--json", "--as", "bob")
+        ways[f"/search {mode}"] = asked("/api/search", q=SECRET, mode=mode)
+        ways[f"Instep.search {mode}"] = python(partial(closed.search, SECRET, mode=mode))
+    ways["search shown"] = command("search", SECRET)
+    ways["search of a generation"] = command("search", SECRET, "--generation", "", "--json")
+    ways["search with the server's token"] = asked("/api/search", TOKEN, q=SECRET)
+    ways["search with a wrong token"] = asked("/api/search", OPS[:-1], q=SECRET)
+    ways["principals that are asked for"] = asked("/api/search", q=SECRET, principals="alice")
+    for id in ids:
+        ways[f"why {id}"] = command("why", "Note", id, "--json", "--as", "bob")
+        ways[f"/why {id}"] = asked("/api/why", ref="Note", id=id)
+        ways[f"why lance {id}"] = command("why", "lance", id)
+        ways[f"Instep.why {id}"] = python(partial(closed.why, "Note", id))
+    for name in ("failures", "status", "jobs", "diff"):
+        ways[name] = command(name, "--json")
+        ways[f"{name}, shown"] = command(name)
+    for path in ("/api/failures", "/api/jobs", "/api/partitions", "/api/project", "/metrics", "/", "/js/search.js"):
+        ways[path] = asked(path)
+    ways["Instep.failures"] = python(closed.failures)
+    leaks = {name for name, way in ways.items() if {SECRET, NOBODY} & _words(way(), SECRET, NOBODY)}
+    assert leaks == set()
+    (failure,) = closed.failures()
+    assert failure.reason == "column due: a value of another type, not shown as its documents have readers"
+
+
+def _words(text: str, *words: str) -> set[str]:
+    """Those of the words that are told. A question may be repeated in its answer."""
+    asked = [f'"q": "{SECRET}"', f"q={SECRET}"]
+    for each in asked:
+        text = text.replace(each, "")
+    return {word for word in words if word in text}
+
+
+def test_tokens_stand_for_principals(client: httpx.Client) -> None:
+    assert titles(client.get("/api/search", params={"q": "zebra"}).json()["items"]) == ["Open"]
+    found = client.get("/api/search", params={"q": "zebra"}, headers=bearer(OPS)).json()["items"]
+    assert titles(found) == ["Open", SECRET]
+    answer = client.get("/api/why", params={"ref": "Note", "id": found[0]["chunk_id"]}, headers=bearer(OPS))
+    assert answer.status_code == 200
+
+
+def test_a_token_of_a_reader_asks_searches_alone() -> None:
+    access = Access(TOKEN, loopback=False, readers={OPS: ("group:ops",)})
+    assert refused(access, path="/api/search", token=OPS) is None
+    assert refused(access, path="/api/why", token=OPS) is None
+    for path in ("/api/jobs", "/api/failures", "/metrics", "/api/search/more", "/api/openapi.json"):
+        assert refused(access, path=path, token=OPS) == 401
+    assert refused(access, "POST", path="/api/search", token=OPS) == 401
+    assert refused(ELSEWHERE, path="/api/search", token=OPS) == 401
+    assert OPS not in repr(access)
+
+
+def test_a_revocation_embeds_nothing_and_its_delay_is_a_metric(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "secret.md").write_text(DOCUMENTS["secret"])
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    instep = load(tmp_path)
+    instep.run()
+    assert titles(instep.search("zebra", principals=["alice"])) == [SECRET]
+    for readers in ("['group:ops']", "group:ops"):
+        (tmp_path / "docs" / "secret.md").write_text(DOCUMENTS["secret"].replace("[alice, 'group:ops']", readers))
+        (result,) = instep.run()
+        assert (result.counts.written, result.counts.embedded) == (1, 0)
+        assert instep.search("zebra", principals=["alice"]) == []
+    assert instep.search("zebra", principals=["group:ops"]) == [], "no list of readers is none"
+    told = generate_latest(registry_of(instep)).decode()
+    (line,) = [each for each in told.splitlines() if each.startswith("instep_readers_lag_seconds{")]
+    assert line.startswith('instep_readers_lag_seconds{entity="Note"} ')
+    assert 0 <= float(line.rpartition(" ")[2]) < 600
+
+
+def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "open.md").write_text(DOCUMENTS["open"])
+    declared = tmp_path / "instep.yaml"
+    declared.write_text(PROJECT.replace("    readers: acl\n", "").replace('      acl: "string[]"\n', ""))
+    load(tmp_path).run()
+    declared.write_text(PROJECT)
+    for ask in (lambda: load(tmp_path).search("zebra"), lambda: load(tmp_path).why("Note", "docs/open.md")):
+        with pytest.raises(UserError, match="built without the readers"):
+            ask()
+    load(tmp_path).run()
+    assert titles(load(tmp_path).search("zebra")) == ["Open"]
+
+
+@pytest.mark.parametrize("principals", [[""], ["a\0"], ["x" * 2_001], [f"p{n}" for n in range(MOST + 1)]])
+def test_principals_that_cannot_be_are_refused(principals: list[str]) -> None:
+    with pytest.raises(PrincipalError):
+        checked_principals(principals)
+
+
+def test_what_is_declared_of_readers_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for before, after, said in (
+        ("readers: acl", "readers: due", "is none of its columns that is a string"),
+        ("readers: acl", "readers: ac", "did you mean acl"),
+        (f"token: {OPS}", "token: short", "at least 16 characters"),
+        ('["group:ops"]', "[]", "must not be empty"),
+    ):
+        (tmp_path / "instep.yaml").write_text(PROJECT.replace(before, after))
+        with pytest.raises(UserError) as raised:
+            load(tmp_path)
+        assert said in str(raised.value)
+        assert json.dumps(OPS) not in str(raised.value)

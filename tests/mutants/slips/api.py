@@ -9,6 +9,8 @@ _PROBLEMS = ("tests/api/test_problems.py",)
 _REQUESTS = ("tests/api/test_requests.py",)
 _CONNECTIONS = ("tests/api/test_connections.py",)
 
+_READERS = ("tests/api/test_readers.py",)
+
 MUTANTS = [
     Mutant(
         "a change needs no token on this machine",
@@ -41,9 +43,30 @@ MUTANTS = [
     Mutant(
         "a token may have anything behind it",
         "api/middleware.py",
-        "any(secrets.compare_digest(each.encode(), self.token.encode()) for each in candidates)",
+        "any(_same(each, self.token) for each in candidates)",
         "any(each.startswith(self.token) for each in candidates)",
         _ACCESS,
+    ),
+    Mutant(
+        "a reader's token asks for anything",
+        "api/middleware.py",
+        "asked.method in _READS and asked.path in _SEARCHES and",
+        "asked.method in _READS and",
+        _READERS,
+    ),
+    Mutant(
+        "documents without readers are found by all",
+        "answers/readers.py",
+        "    return readable(setup.readers, principals)\n",
+        "    return readable(setup.readers, principals) if principals else None\n",
+        _READERS,
+    ),
+    Mutant(
+        "readers that cannot be told leave the old ones",
+        "project/columns.py",
+        "lenient=column.on_wrong is None or name == entity.readers",
+        "lenient=column.on_wrong is None",
+        _READERS,
     ),
     Mutant(
         "metrics are open without a token",
@@ -160,8 +183,8 @@ MUTANTS = [
     Mutant(
         "a search over HTTP looks into every entity",
         "api/search.py",
-        "instep.search(q, mode=mode, limit=k, entities=entity)",
-        "instep.search(q, mode=mode, limit=k)",
+        "limit=k, entities=entity, ",
+        "limit=k, ",
         ("tests/api/test_search.py",),
     ),
     Mutant(

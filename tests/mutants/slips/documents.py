@@ -7,7 +7,30 @@ from tests.mutants.mutant import Mutant
 _PIPELINE = ("tests/documents/test_pipeline.py",)
 _PARSE = ("tests/documents/test_parse.py",)
 
+_COLUMNS = ("tests/documents/test_columns.py",)
+
 MUTANTS = [
+    Mutant(
+        "a change of columns alone is embedded again",
+        "pipeline/documents/writing.py",
+        "same_texts(rows, stored, difference) if self._declared",
+        "same_texts(rows, stored, difference) if not self._declared",
+        _COLUMNS,
+    ),
+    Mutant(
+        "facts of a file are no part of its document",
+        "pipeline/documents/reading.py",
+        "found = with_facts(found, ",
+        "found = with_facts(found, '' and ",
+        _COLUMNS,
+    ),
+    Mutant(
+        "texts of columns may be told in two ways",
+        "arrow_values.py",
+        "lambda text, pair: pc.replace_substring(text, *pair), _ESCAPES, values",
+        "lambda text, pair: pc.replace_substring(text, *pair), _ESCAPES[1:], values",
+        _COLUMNS,
+    ),
     Mutant(
         "a document with the same bytes is cut and compared again",
         "pipeline/documents/reading.py",

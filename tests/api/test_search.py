@@ -36,3 +36,21 @@ def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep:
     assert [each["title"] for each in found(entity="Page", mode="text")] == ["Document 3"], "only one has the word"
     assert len(found(entity="Page", mode="vector", k=100)) > 5, "each has some direction"
     assert len(found(k=3)) == 3
+
+
+def test_a_filter_that_means_nothing_is_refused_at_its_place(client: httpx.Client, instep: Instep) -> None:
+    instep.run()
+    answer = client.get("/api/search", params={"q": "word3x7", "entity": "Page", "where": "title = 'x' AND tilte = 1"})
+    assert answer.status_code == 400
+    problem = answer.json()
+    assert (problem["kind"], problem["position"]) == ("FilterError", 17)
+    assert "did you mean title?" in problem["detail"]
+    asked: dict[str, Any] = {
+        "q": "word3x7",
+        "entity": "Page",
+        "where": "title = 'Document 3'",
+        "group": "true",
+        "k": 100,
+    }
+    assert [each["title"] for each in client.get("/api/search", params=asked).json()["items"]] == ["Document 3"]
+    assert not client.get("/api/search", params={**asked, "offset": 1}).json()["items"]

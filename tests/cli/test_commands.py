@@ -165,6 +165,7 @@ def test_mistakes_are_answered_with_cause_place_and_hint(folder: Path, capsys: p
     assert "Document" in said.split("hint")[1]
     assert "Allowed" in answer(capsys, "run", "--engine", "flink", code=1)
     assert "Allowed" in answer(capsys, "search", "x", "--mode", "fuzzy", code=1)
+    assert "character 1" in answer(capsys, "search", "x", "--where", "nothing = 1", code=1)
     answer(capsys, "search", code=64)
     answer(capsys, "fly", code=64)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import instep
 from instep.answers.search import Hit
+from instep.domain.filters import FilterError
 from instep.errors import Transient, UserError
 from instep.project import Project
 from instep.targets import document_target
@@ -151,3 +152,71 @@ def test_characters_that_are_no_text_are_ignored_in_a_query(tmp_path: Path, odd:
     project = declared(tmp_path)
     project.run()
     assert entities_of(project.search(f"{odd} reset password", entities=["Few"]))
+
+
+@pytest.fixture
+def tickets(tmp_path: Path) -> instep.Instep:
+    """Documents of two teams, each of several chunks."""
+    (tmp_path / "tickets").mkdir()
+    for number in range(6):
+        head = f"---\nteam: {'ops' if number % 2 else 'dev'}\nyear: {2019 + number}\n---\n"
+        text = f"# Printer {number}\n\n" + f"The printer of floor {number} is on fire.\n\n" * 60
+        (tmp_path / "tickets" / f"{number}.md").write_text(head + text)
+    ticket = {
+        "source": {"type": "files", "path": "tickets"},
+        "target": "main",
+        "columns": {"team": "string", "year": "int"},
+    }
+    plain = {"source": {"type": "files", "path": "tickets"}, "target": "main"}
+    declaration = {
+        "name": "p",
+        "root": tmp_path,
+        "engine": "inline",
+        "targets": {"main": {"type": "lance", "uri": "index"}},
+        "entities": {"Ticket": ticket, "Plain": plain},
+    }
+    project = instep.Instep(Project.model_validate(declaration))
+    project.run()
+    return project
+
+
+def test_a_search_is_narrowed_by_a_filter(tickets: instep.Instep) -> None:
+    def titles(where: str, **more: Any) -> set[str | None]:
+        return {each.title for each in tickets.search("printer", limit=100, where=where, entities=["Ticket"], **more)}
+
+    for mode in ("text", "vector", "hybrid"):
+        assert titles("team = 'ops' AND year >= 2022", mode=mode) == {"Printer 3", "Printer 5"}
+    assert titles("title LIKE 'Printer 1%' OR year IN (2019)") == {"Printer 0", "Printer 1"}
+    assert titles("modified > '2020-01-01'") == {f"Printer {number}" for number in range(6)}
+
+
+def test_each_entity_of_a_search_has_the_columns_of_its_filter(tickets: instep.Instep) -> None:
+    with pytest.raises(FilterError, match="Plain: there is no column 'team'") as caught:
+        tickets.search("printer", where="title = 'x' OR team = 'ops'")
+    assert caught.value.position == 16
+    assert "Name one entity" in str(caught.value)
+    assert tickets.search("printer", where="title = 'Printer 1'")
+    with pytest.raises(FilterError, match="did you mean team") as caught:
+        tickets.search("printer", where="tean = 'ops'", entities=["Ticket"])
+    assert "Name one entity" not in str(caught.value)
+
+
+def test_of_each_document_only_the_best_chunk(tickets: instep.Instep) -> None:
+    every = tickets.search("printer", limit=200, entities=["Ticket"])
+    assert len(every) > 12, "documents of several chunks"
+    first = list({each.document_id: each for each in reversed(every)}.values())[::-1]
+    found = tickets.search("printer", limit=200, entities=["Ticket"], group=True)
+    assert sorted(each.document_id for each in found) == sorted(each.document_id for each in first)
+    assert len(tickets.search("printer", limit=4, entities=["Ticket"], group=True)) == 4
+    assert len(tickets.search("printer", limit=200, group=True)) == 12, "a document of two entities is two"
+
+
+def test_hits_are_passed_over(tickets: instep.Instep) -> None:
+    every = tickets.search("printer", limit=9)
+    assert tickets.search("printer", limit=4, offset=5) == every[5:]
+    grouped = tickets.search("printer", limit=6, group=True, entities=["Ticket"])
+    assert tickets.search("printer", limit=3, offset=3, group=True, entities=["Ticket"]) == grouped[3:]
+    assert tickets.search("printer", limit=5, offset=500) == []
+    for offset in (-1, 996):
+        with pytest.raises(UserError, match="out of range"):
+            tickets.search("printer", limit=5, offset=offset)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from instep.answers.answer import Answer
 from instep.answers.readers import readable_by
+from instep.domain.document_columns import BUILT_IN
+from instep.domain.filter_language import parsed
+from instep.domain.filters import Condition, FilterError, every
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
 from instep.entities.documents.setup import DocumentSetup
@@ -80,6 +84,8 @@ def _stem(word: str) -> str:
 
 
 MAX_LIMIT = 1000
+#: So many times the documents are asked for in chunks, and again as many if those are too few.
+_CHUNKS = 4
 #: The part of a fingerprint that says how text becomes vectors.
 _EMBEDDER = "embedder"
 
@@ -107,11 +113,17 @@ def search(
     mode: SearchMode,
     limit: int,
     principals: Sequence[str] = (),
+    where: str | None = None,
+    offset: int = 0,
+    group: bool = False,
     generation: str | None = None,
     progress: Progress,
 ) -> list[Hit]:
     """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
     by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
+
+    `where`: a filter (`domain/filter_language.py`), which every entity has the columns for. `group`: of each document
+    only its best chunk.
 
     Documents with readers are found by those of `principals`, and by everybody if they are public.
     """
@@ -120,27 +132,55 @@ def search(
         raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
     if not 1 <= limit <= MAX_LIMIT:
         raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
+    if not 0 <= offset <= MAX_LIMIT - limit:
+        raise UserError(
+            f"--offset {offset} is out of range",
+            hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
+        )
+    conditions = [None if where is None else _condition(setup, where, alone=len(setups) == 1) for setup in setups]
     answers: list[list[document_target.Hit]] = []
-    for setup in setups:
+    for setup, condition in zip(setups, conditions, strict=True):
         physical = physical_of(setup, ledger, generation)
         if physical is None:
             continue
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
-        answers.append(
-            setup.target.search(
-                physical,
-                entity=setup.alias,
-                text=query,
-                vector=vector,
-                mode=possible,
-                limit=limit,
-                where=readable_by(setup, ledger, physical, principals),
-            )
+        required = [readable_by(setup, ledger, physical, principals), condition]
+        chosen = [each for each in required if each is not None]
+        ask = partial(
+            setup.target.search,
+            physical,
+            entity=setup.alias,
+            text=query,
+            vector=vector,
+            mode=possible,
+            where=every(chosen) if chosen else None,
         )
+        answers.append(_documents(ask, limit + offset) if group else ask(limit=limit + offset))
     if not answers:
         raise _nothing_built(setups, ledger, generation)
-    return [_answer(hit, query) for hit in alternating(answers)[:limit]]
+    return [_answer(hit, query) for hit in alternating(answers)[offset : offset + limit]]
+
+
+def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
+    try:
+        return parsed(where, (*BUILT_IN, *setup.columns))
+    except FilterError as error:
+        if alone:
+            raise
+        what = f"{setup.ref.label}: {error.what}"
+        raise FilterError(what, position=error.position, hint=f"{error.hint or ''} Name one entity.".strip()) from None
+
+
+def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> list[document_target.Hit]:
+    """The best chunks of so many documents: of more and more chunks, since a document may have any number."""
+    many = count
+    while True:
+        many = min(MAX_LIMIT, many * _CHUNKS)
+        found = ask(limit=many)
+        best = {hit.document_id: hit for hit in reversed(found)}
+        if len(best) >= count or len(found) < many or many == MAX_LIMIT:
+            return [hit for hit in found if best[hit.document_id] is hit][:count]
 
 
 def _answer(hit: document_target.Hit, query: str) -> Hit:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from instep.domain.filters import FilterError
 from instep.domain.texts import cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Missing, Transient, Unknown, UserError
 
@@ -29,7 +30,9 @@ class Fault(BaseModel):
 
 
 class Problem(BaseModel):
-    """The reason why a request was not done. `kind` names an error of Instep; `hint` says what to do."""
+    """The reason why a request was not done. `kind` names an error of Instep; `hint` says what to do; `position` is the
+    character of a filter where it is wrong, from 1.
+    """
 
     type: str = "about:blank"
     title: str
@@ -37,6 +40,7 @@ class Problem(BaseModel):
     detail: str
     kind: str | None = None
     hint: str | None = None
+    position: int | None = None
     errors: list[Fault] | None = None
 
 
@@ -46,6 +50,7 @@ def answer(
     *,
     kind: str | None = None,
     hint: str | None = None,
+    position: int | None = None,
     errors: Sequence[Fault] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
@@ -55,6 +60,7 @@ def answer(
         detail=detail,
         kind=kind,
         hint=hint,
+        position=position,
         errors=list(errors) if errors is not None else None,
     )
     return JSONResponse(found.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
@@ -74,7 +80,9 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def status_of(error: InstepError) -> int:
-    """The HTTP status of an error of Instep. What is wrong with the request itself has been found before."""
+    """The HTTP status of an error of Instep. What else is wrong with the request itself has been found before."""
+    if isinstance(error, FilterError):
+        return 400
     if isinstance(error, Missing):
         return 404
     if isinstance(error, Transient | Unknown | Away):
@@ -107,6 +115,7 @@ async def _own(_request: Request, error: Exception) -> JSONResponse:
         cleaned(what),
         kind=type(error).__name__,
         hint=cleaned(hint) if hint else None,
+        position=error.position if isinstance(error, FilterError) else None,
         headers=headers,
     )
 

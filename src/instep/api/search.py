@@ -11,23 +11,51 @@ from instep.answers.why import Provenance
 from instep.api.dependencies import AskingPrincipals, ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
+from instep.domain.filter_language import MAX_LENGTH
 
 router = APIRouter(tags=["search"])
 
 Mode = Literal["text", "vector", "hybrid"]
 
 
-@router.get("/search", responses=responses(404, 409))
+@router.get("/search", responses=responses(400, 404, 409))
 def search(  # noqa: PLR0917 - parameters of a query
     instep: ProjectInstep,
     principals: AskingPrincipals,
-    q: Annotated[str, Query(description="What to look for.", min_length=1, max_length=2_000)],
+    q: Annotated[
+        str,
+        Query(
+            description="What to look for.",
+            min_length=1,
+            max_length=2_000,
+            openapi_examples={"words": {"value": "printer on fire"}},
+        ),
+    ],
     entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
     mode: Annotated[Mode, Query(description="By text, by vector, or both, fused by rank.")] = "hybrid",
     k: Annotated[int, Query(ge=1, le=100, description="Hits at most.")] = 10,
+    offset: Annotated[int, Query(ge=0, le=900, description="Hits to pass over.")] = 0,
+    where: Annotated[
+        str | None,
+        Query(
+            description="Only documents whose columns meet this condition, a small subset of SQL's WHERE.",
+            max_length=MAX_LENGTH,
+            openapi_examples={
+                "of a team": {"value": "team = 'ops' AND year >= 2024"},
+                "with a tag": {"value": "tags CONTAINS 'urgent' AND closed_at IS NULL"},
+                "of this year": {"value": "modified >= '2026-01-01' AND title LIKE 'Re: %'"},
+            },
+        ),
+    ] = None,
+    group: Annotated[bool, Query(description="Of each document only its best chunk.")] = False,
 ) -> Page[Hit]:
-    """Documents that are served, best first: those that the principals of the token may read, and public ones."""
-    return Page(items=instep.search(q, mode=mode, limit=k, entities=entity, principals=principals))
+    """Documents that are served, best first: those that the principals of the token may read, and public ones. A
+    filter that means nothing is answered with 400, and the `position` of the character where it is wrong.
+    """
+    found = instep.search(
+        q, mode=mode, limit=k, entities=entity, where=where, offset=offset, group=group, principals=principals
+    )
+    return Page(items=found)
 
 
 @router.get("/why", responses=responses(404, 409))

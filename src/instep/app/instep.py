@@ -364,14 +364,19 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         *,
         mode: SearchMode = "hybrid",
         limit: int = 10,
+        where: str | None = None,
+        offset: int = 0,
+        group: bool = False,
         entities: Iterable[str] | None = None,
         principals: Iterable[str] = (),
         generation: str | None = None,
         target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Hit]:
-        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
-        than the promoted one. `target`: which one is asked of entities that have several; the first by default.
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `where`: a filter on
+        columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits are passed over.
+        `group`: of each document only its best chunk. `generation`: another than the promoted one. `target`: which one
+        is asked of entities that have several; the first by default.
         `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
         public is found.
         """
@@ -389,6 +394,9 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 mode=mode,
                 limit=limit,
                 principals=as_principals(principals),
+                where=where,
+                offset=offset,
+                group=group,
                 generation=checked_generation(generation),
                 progress=progress or Silent(),
             )

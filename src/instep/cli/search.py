@@ -23,6 +23,18 @@ def search(
         str, typer.Option("--mode", metavar="MODE", help="text, vector or hybrid (both, fused by rank).")
     ] = "hybrid",
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most results, 1 to 1000.")] = 5,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            "-w",
+            metavar="FILTER",
+            help="Only documents whose columns meet this condition, a small subset of SQL's WHERE.",
+            show_default=False,
+        ),
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", help="Pass over so many results.")] = 0,
+    group: Annotated[bool, typer.Option("--group", help="Of each document only its best chunk.")] = False,
     entity: Annotated[
         list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
     ] = None,
@@ -49,6 +61,7 @@ def search(
       instep search "how do I configure it"
       instep search "fence of a slice" --mode text --limit 3
       instep search lease --entity Document --json
+      instep search "printer on fire" --where "team = 'ops' AND year >= 2024 AND tags CONTAINS 'urgent'"
       instep search "printer on fire" --as alice --as group:ops
       instep search lease --generation v2
       instep search lease --target pg
@@ -61,6 +74,9 @@ def search(
             query,
             mode=cast("SearchMode", mode),
             limit=limit,
+            where=where,
+            offset=offset,
+            group=group,
             entities=entity,
             principals=as_ or (),
             generation=generation,

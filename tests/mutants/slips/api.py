@@ -183,8 +183,8 @@ MUTANTS = [
     Mutant(
         "a search over HTTP looks into every entity",
         "api/search.py",
-        "limit=k, entities=entity, ",
-        "limit=k, ",
+        "mode=mode, limit=k, entities=entity, where",
+        "mode=mode, limit=k, where",
         ("tests/api/test_search.py",),
     ),
     Mutant(

@@ -35,8 +35,8 @@ MUTANTS = [
     Mutant(
         "more hits are given than were asked for",
         "answers/search.py",
-        "for hit in alternating(answers)[:limit]]",
-        "for hit in alternating(answers)]",
+        "for hit in alternating(answers)[offset : offset + limit]]",
+        "for hit in alternating(answers)[offset:]]",
         _SEARCH,
     ),
     Mutant(

@@ -220,3 +220,28 @@ def test_hits_are_passed_over(tickets: instep.Instep) -> None:
     for offset in (-1, 996):
         with pytest.raises(UserError, match="out of range"):
             tickets.search("printer", limit=5, offset=offset)
+
+
+def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("alice", "bob"):
+        (tmp_path / "notes" / f"{name}.md").write_text(f"---\nacl: [{name}]\n---\n# Note of {name}\n\nThe printer.\n")
+    note = {
+        "source": {"type": "files", "path": "notes"},
+        "target": "main",
+        "columns": {"acl": "string[]"},
+        "readers": "acl",
+    }
+    declaration = {
+        "name": "p",
+        "root": tmp_path,
+        "engine": "inline",
+        "targets": {"main": {"type": "lance", "uri": "index"}},
+        "entities": {"Note": note},
+    }
+    project = instep.Instep(Project.model_validate(declaration))
+    project.run()
+    for where in (None, "acl CONTAINS 'bob' OR acl CONTAINS 'alice'", "NOT title = 'x' OR acl IS NULL"):
+        found = project.search("printer", where=where, principals=["alice"])
+        assert [each.title for each in found] == ["Note of alice"], where
+        assert project.search("printer", where=where, group=True) == []

@@ -97,7 +97,7 @@ class TroubledServer:
 
     def _trouble(self, path: str, body: bytes) -> Trouble:
         with self._lock:
-            trouble = self._of_bulk(body) if path.endswith("/_bulk") and not self._shut else "fine"
+            trouble = self._of_bulk(body) if path.partition("?")[0].endswith("/_bulk") and not self._shut else "fine"
             if trouble.startswith("shut"):
                 self._shut = float(trouble.removeprefix("shut") or "inf")
             if not self._shut:

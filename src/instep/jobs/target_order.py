@@ -51,7 +51,8 @@ def problem_of(what: str, ref: PartitionRef, error: InstepError, *, else_: str |
     text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"
     if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:
         return Away(text, hint=hint or else_)
-    return UserError(text, where=getattr(error, "where", None), hint=hint)
+    place = getattr(error, "where", None)
+    return UserError(text, where=None if place == str(ref) else place, hint=hint)
 
 
 def _answers(setup: EntitySetup) -> bool:

@@ -146,6 +146,9 @@ _NEWER: Final = 409
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 
+#: Of an answer only what tells what became of each item.
+_ASKED: Final = {"filter_path": "items.*._id,items.*.status,items.*.error"}
+
 Part = Sequence[Item]
 
 
@@ -273,7 +276,8 @@ class Bulk:
 
     def _post(self, part: Part) -> _Answer:
         try:
-            answer = self.connection.once("POST", path(self.index, "_bulk"), b"".join(each.lines for each in part))
+            body = b"".join(each.lines for each in part)
+            answer = self.connection.once("POST", path(self.index, "_bulk"), body, params=_ASKED)
         except TooLarge as error:
             return _Answer(part, large=str(error))
         except Unavailable as error:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,8 +32,9 @@ from instep.targets.opensearch.row_lines import ids, lines
 from instep.targets.request_limits import portions
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
-#: Rows that are looked at in one request.
+#: Rows that are looked at in one request, and that are made into JSON at once.
 _LOOKED_AT = 2_000
+_MADE_AT_ONCE = 5_000
 
 #: A larger share of rows that were there already, and the next ones are looked up first.
 _MANY = 0.2
@@ -123,10 +125,10 @@ class Placing:
     def _bulk(self) -> Bulk:
         return Bulk(self.indexes.connection, self.index, self.pace)
 
-    def put(self, rows: Sequence[RowItem]) -> list[tuple[Item, str]]:
+    def put(self, rows: Iterable[RowItem], count: int) -> list[tuple[Item, str]]:
         """Returns the rows that the server refuses, with its reasons, when all others are in or have lost."""
         sent = self._bulk.put(self._placed(rows) if self._known else (each.created() for each in rows))
-        self._known = self._known or len(sent.met) > _MANY * len(rows)
+        self._known = self._known or len(sent.met) > _MANY * count
         return sent.refused + self._again(sent.met)
 
     def replace(self, rows: Iterable[RowItem]) -> None:
@@ -147,19 +149,20 @@ class Placing:
 
     def _placed(self, rows: Iterable[RowItem]) -> Iterator[RowItem]:
         """Those that win, as items over what is there now."""
-        best: dict[str, RowItem] = {}
-        for each in rows:
-            other = best.setdefault(each.chunk_id, each)
-            if other is not each and each.rank.wins(other.rank):
-                best[each.chunk_id] = each
-        for some in portions(list(best), _LOOKED_AT):
-            found = self.indexes.look(self.index, some, RANK_FIELDS)
-            for id in some:
+        rows = iter(rows)
+        while some := list(islice(rows, _LOOKED_AT)):
+            best: dict[str, RowItem] = {}
+            for each in some:
+                other = best.setdefault(each.chunk_id, each)
+                if other is not each and each.rank.wins(other.rank):
+                    best[each.chunk_id] = each
+            found = self.indexes.look(self.index, list(best), RANK_FIELDS)
+            for id, each in best.items():
                 there = found.get(id)
                 if there is None:
-                    yield best[id].created()
-                elif best[id].rank.wins(Rank.of(there.source)):
-                    yield best[id].over(there)
+                    yield each.created()
+                elif each.rank.wins(Rank.of(there.source)):
+                    yield each.over(there)
 
 
 class Moves(NamedTuple):
@@ -206,7 +209,7 @@ class OpenSearchRowWriter:
             if change.moved:
                 moves.append(self._moved(spec, rows, log, epoch))
                 continue
-            refused = self._placing(spec).put(self._items(spec, rows))
+            refused = self._placing(spec).put(self._items(spec, rows), rows.num_rows)
             for item, reason in refused:
                 assert isinstance(item, RowItem)
                 change.refuse(item.place, f"the server refused it: {reason}")
@@ -217,16 +220,18 @@ class OpenSearchRowWriter:
             self._placings[spec.kind] = Placing(self.indexes, coded(spec.table(self.physical)), self.pace)
         return self._placings[spec.kind]
 
-    def _items(self, spec: TableSpec, rows: pa.RecordBatch) -> list[RowItem]:
+    def _items(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[RowItem]:
+        """Some are on their way while the next are made."""
+        for at in range(0, rows.num_rows, _MADE_AT_ONCE):
+            yield from self._made(spec, rows.slice(at, _MADE_AT_ONCE), at)
+
+    def _made(self, spec: TableSpec, rows: pa.RecordBatch, first: int) -> Iterator[RowItem]:
         made = lines(spec, rows, row_layout.fields(spec, self.declared), self.base)
         said = (table_target.REF, table_target.VERSION, table_target.DELETED)
         refs, versions, gone = (list[Any](rows.column(name).to_pylist()) for name in said)
-        return [
-            RowItem(id, "", "", b"", Rank(ref, version, not deleted, self.base), source, place)
-            for place, (id, source, ref, version, deleted) in enumerate(
-                zip(made.ids, made.sources, refs, versions, gone, strict=True)
-            )
-        ]
+        rows_of = zip(made.ids, made.sources, refs, versions, gone, strict=True)
+        for place, (id, source, ref, version, deleted) in enumerate(rows_of, first):
+            yield RowItem(id, "", "", b"", Rank(ref, version, not deleted, self.base), source, place)
 
     def _moved(self, spec: TableSpec, rows: pa.RecordBatch, log: Log, epoch: int) -> Moves:
         found = pa.record_batch(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import instep
 from instep.api.application import create_app
-from instep.telemetry.context import LONGEST, here, is_traceparent, job_traceparent, received, sent, within
+from instep.telemetry.context import LONGEST, current_context, in_trace, is_traceparent, job_traceparent, received, sent
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 from tests.e2e import corpus
 from tests.servers.nats import running_nats
@@ -177,12 +177,12 @@ def test_the_span_of_a_job_has_one_name_in_all_processes() -> None:
     unsampled = job_traceparent("job-1", CALLER[:-2] + "00")
     assert unsampled.endswith("-00"), "what a sampler left out stays out"
     alone = job_traceparent("job-1", "")
-    with within(alone):
-        assert here().traceparent == alone
+    with in_trace(alone):
+        assert current_context().traceparent == alone
     assert job_traceparent("job-1", f"{CALLER} {STATE}") == f"{ours} {STATE}"
     for nonsense in ("", "00-x", CALLER.upper(), CALLER + "-1", f"00-{'0' * 32}-b7ad6b7169203331-01"):
-        with within(nonsense):
-            assert here().trace_id == ""
+        with in_trace(nonsense):
+            assert current_context().trace_id == ""
 
 
 def test_headers_that_are_none_say_no_trace_or_leave_out_the_state() -> None:
@@ -190,8 +190,8 @@ def test_headers_that_are_none_say_no_trace_or_leave_out_the_state() -> None:
     for state in ("", " ", "x" * 513, "a=é", "a=1\r\nb: 2", "a=\x00"):
         assert received({"traceparent": CALLER, "tracestate": state}) == CALLER
     assert received({"tracestate": STATE}) == received({"traceparent": f"{CALLER} {STATE}"}) == ""
-    with within(f"{CALLER} {STATE}"):
-        assert received(sent()) == here().traceparent == f"{CALLER} {STATE}"
+    with in_trace(f"{CALLER} {STATE}"):
+        assert received(sent()) == current_context().traceparent == f"{CALLER} {STATE}"
     assert sent() == {}
 
 
@@ -201,5 +201,5 @@ def test_headers_that_are_none_say_no_trace_or_leave_out_the_state() -> None:
 def test_any_header_gives_a_trace_of_bounded_length_or_none(parent: str, state: str) -> None:
     found = received({"traceparent": parent, "tracestate": state})
     assert found == "" or (is_traceparent(found) and len(found) <= LONGEST and found.isascii() and found.isprintable())
-    with within(found):
-        assert received(sent()) == here().traceparent == found
+    with in_trace(found):
+        assert received(sent()) == current_context().traceparent == found

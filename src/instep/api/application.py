@@ -23,7 +23,7 @@ from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 from instep.project import Project
 from instep.telemetry import traces
-from instep.telemetry.context import received, within
+from instep.telemetry.context import in_trace, received
 
 #: Of every route: no host, no token, another site's page, a body that is too large, a host that is not ours,
 #: something unexpected, the ledger away.
@@ -141,5 +141,5 @@ class Traced:
             return
         headers = Headers(scope=scope)
         said = {"traceparent": headers.get("traceparent", ""), "tracestate": ",".join(headers.getlist("tracestate"))}
-        with within(received(said)):
+        with in_trace(received(said)):
             await self._app(scope, receive, send)

@@ -13,7 +13,7 @@ from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, v
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, redacted
 from instep.domain.waves import Stage
-from instep.telemetry.context import here
+from instep.telemetry.context import current_context
 from instep.telemetry.progress import Silent
 
 
@@ -74,7 +74,7 @@ class JsonLogProgress(Silent):
         self._write("say", entity, message=redacted(message))
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
-        place = here()
+        place = current_context()
         trace = {"trace": place.trace_id} if place.trace_id else {}
         record = {"at": round(self._now() * 1000), "event": event, "entity": entity, **place.facts, **trace, **more}
         with self._lock:

@@ -26,7 +26,7 @@ from instep.ledger.parts import NewPart
 from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.planning.planner import Planner
 from instep.planning.upstream import upstream_of
-from instep.telemetry.context import within
+from instep.telemetry.context import in_trace
 
 #: Plans are made again at most this often when an instance is tainted or expired before the job is stored.
 REPLANS = 5
@@ -88,7 +88,7 @@ class Acquisition:
 
     def get(self) -> None:
         """Get at least one partition, waiting for it if necessary. Raises `Busy` when the time to wait is over."""
-        with within(self._made_in):
+        with in_trace(self._made_in):
             self._get()
 
     def _get(self) -> None:

@@ -14,7 +14,7 @@ from instep.jobs.setup_cache import SetupCache
 from instep.jobs.target_order import in_target_order
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
-from instep.telemetry.context import within
+from instep.telemetry.context import in_trace
 
 
 class JobStarter(ABC):
@@ -91,7 +91,7 @@ class JobStarter(ABC):
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
-            with within(self._asked_in(ref, generation)):
+            with in_trace(self._asked_in(ref, generation)):
                 plan = self._planner.plan(ref, generation)
         except (UserError, Transient, Unknown) as error:
             self._refused(ref, generation, error)

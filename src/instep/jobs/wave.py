@@ -33,7 +33,7 @@ from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
 from instep.planning.context import Context
 from instep.telemetry import traces
-from instep.telemetry.context import about
+from instep.telemetry.context import context_fields
 
 #: Seconds for which one wave is retried while the target or the embedder is down.
 OUTAGE_SECONDS = 30.0
@@ -147,7 +147,7 @@ class WaveRunner:
             self._failed_in_a_row += 1
             self._retried()
             reason = cleaned(f"{type(error).__name__}: {error}")
-            with about(**facts(claims)):
+            with context_fields(**facts(claims)):
                 self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
             if self._failed_in_a_row >= HOPELESS:
                 self._claims.give_back(claims, reason)
@@ -228,7 +228,7 @@ class WaveRunner:
 
     def _run_once(self, claims: Sequence[Claim], progress: AttemptProgress) -> None:
         wave = self._wave(claims)
-        with about(wave=wave.id, **facts(claims)):
+        with context_fields(wave=wave.id, **facts(claims)):
             progress.begin()
             with self._step("run"):
                 program = self._setup.program(self._part, wave, self._ledger, self._job_id)

@@ -9,7 +9,7 @@ from instep.domain.clock import Clock
 from instep.domain.jobs import Claim
 from instep.errors import InstepError
 from instep.ledger.ledger import Ledger
-from instep.telemetry.context import at, here
+from instep.telemetry.context import current_context, in_context
 
 #: Seconds between two reports to the ledger of how far a wave is, and what they are for each worker of the job: many
 #: must not keep it busy.
@@ -78,12 +78,12 @@ class AttemptProgress:
 
     def begin(self) -> None:
         self._waves.forget_failed(self._claims)
-        self._place, self._due = here(), self._waves.due()
+        self._place, self._due = current_context(), self._waves.due()
 
     def tell(self, units: int) -> None:
         """Report so many more units. Engines call it from their own threads."""
         self.units += units
-        with at(self._place):
+        with in_context(self._place):
             self._progress(units)
             if self._waves.is_due(self._due):
                 self._waves.tell_ledger(self._claims, self.units)

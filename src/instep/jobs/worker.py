@@ -26,7 +26,7 @@ from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
 from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
-from instep.telemetry.context import about, within
+from instep.telemetry.context import context_fields, in_trace
 
 #: The longest pause of an idle worker, in polls.
 IDLE = 10
@@ -213,7 +213,7 @@ class Worker:
     def _serve(self, each: OpenPart) -> bool:
         key = each.key
         try:
-            with about(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
+            with context_fields(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
                 done = self._advance(each)
         except Fenced as error:
             self._fenced(each, error)
@@ -265,7 +265,7 @@ class Worker:
         part_context.ready = key not in self.waiting
         if not part_context.ready:
             return False
-        with within(part_context.traceparent):
+        with in_trace(part_context.traceparent):
             return self._go_on(each, part_context)
 
     def _go_on(self, each: OpenPart, part_context: PartContext) -> bool:

@@ -15,7 +15,7 @@ from instep.errors import UserError
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan, plan_entity, unplanned
 from instep.telemetry import traces
-from instep.telemetry.context import here
+from instep.telemetry.context import current_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Planner:
         """
         if generation is None:
             generation = generation_of(self.context.ledger, ref, self.options.generation)
-        asked_in = here().traceparent
+        asked_in = current_context().traceparent
         with traces.span("plan", ref=str(ref), generation=generation) as span:
             plan = self._plan(ref, generation, again=again, indexes=indexes)
             if not plan.pending and not asked_in:
                 span.drop()  # No request and no change: a worker that polls does this every few seconds.
             span.set(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
-            return replace(plan, traceparent=asked_in or here().traceparent)
+            return replace(plan, traceparent=asked_in or current_context().traceparent)
 
     def _plan(
         self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None

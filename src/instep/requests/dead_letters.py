@@ -12,7 +12,7 @@ from instep.domain.wants import Retries, Want
 from instep.entities.generations import generation_of
 from instep.errors import Conflict
 from instep.ledger.ledger import Ledger
-from instep.telemetry.context import here
+from instep.telemetry.context import current_context
 
 
 def letters(ledger: Ledger) -> list[Letter]:
@@ -48,7 +48,7 @@ def requeue(
             generation=generation_of(ledger, ref, None),
             as_of=letter.needed,
             by=by,
-            traceparent=here().traceparent,
+            traceparent=current_context().traceparent,
             retries=retries(ref),
         )
 

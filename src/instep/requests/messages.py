@@ -17,7 +17,7 @@ from instep.entities.generations import generation_of
 from instep.errors import Conflict, InstepError
 from instep.ledger.ledger import Ledger
 from instep.telemetry import traces
-from instep.telemetry.context import here, within
+from instep.telemetry.context import current_context, in_trace
 from instep.telemetry.progress import Progress
 
 #: The clock of who publishes may be ahead of the ledger's by so much, in milliseconds.
@@ -116,14 +116,14 @@ class Messages:
         """
         id = str(uuid5(NAMESPACE_URL, f"instep:{message.id} {ref.entity}"))
         if self._ledger.wants.get(id) is None:
-            with within(message.trace), traces.span("request", want=id, refs=str(ref), by=_BY):
+            with in_trace(message.trace), traces.span("request", want=id, refs=str(ref), by=_BY):
                 made = WantCreated(
                     want=id,
                     refs=(str(ref),),
                     generation=generation_of(self._ledger, ref, None),
                     as_of=as_of,
                     by=_BY,
-                    traceparent=here().traceparent,
+                    traceparent=current_context().traceparent,
                     retries=self._retries(ref),
                 )
             failed = [WantFailed(want=id, error=refused, final=True)] if refused else []

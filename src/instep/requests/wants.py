@@ -16,7 +16,7 @@ from instep.domain.wants import WantState
 from instep.errors import Conflict, Missing, UserError
 from instep.ledger.ledger import Ledger
 from instep.telemetry import traces
-from instep.telemetry.context import here
+from instep.telemetry.context import current_context
 
 #: A want may be named by the beginning of its id, if that is at least so long.
 SHORTEST_PREFIX = 4
@@ -48,7 +48,7 @@ def make_want(
             fresh_within=fresh_within,
             as_of=as_of,
             by=by,
-            traceparent=here().traceparent,
+            traceparent=current_context().traceparent,
             settings=None if settings == NO_SETTINGS else settings,
         )
         try:

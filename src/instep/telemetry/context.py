@@ -26,7 +26,7 @@ LONGEST: Final = 55 + 1 + 512
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkContext:
     """`traceparent` includes the tracestate. `facts` are further fields of log lines and spans: the job, the instance,
     the wave.
     """
@@ -40,32 +40,32 @@ class Place:
         return self.traceparent[3:35]
 
 
-_PLACE: ContextVar[Place] = ContextVar("instep_place", default=Place())  # noqa: B039 - it is frozen
+_CURRENT: ContextVar[WorkContext] = ContextVar("instep_context", default=WorkContext())  # noqa: B039 - it is frozen
 
 
-def here() -> Place:
-    return _PLACE.get()
+def current_context() -> WorkContext:
+    return _CURRENT.get()
 
 
 @contextmanager
-def at(place: Place) -> Iterator[None]:
+def in_context(context: WorkContext) -> Iterator[None]:
     """Work in this context: for threads that work on behalf of another."""
-    token = _PLACE.set(place)
+    token = _CURRENT.set(context)
     try:
         yield
     finally:
-        _PLACE.reset(token)
+        _CURRENT.reset(token)
 
 
-def about(**facts: Fact) -> AbstractContextManager[None]:
+def context_fields(**facts: Fact) -> AbstractContextManager[None]:
     """Add fields to the context of the work inside."""
-    place = here()
-    return at(replace(place, facts={**place.facts, **facts}))
+    context = current_context()
+    return in_context(replace(context, facts={**context.facts, **facts}))
 
 
-def within(traceparent: str) -> AbstractContextManager[None]:
+def in_trace(traceparent: str) -> AbstractContextManager[None]:
     """Put the work inside into this trace, if it is valid; else into none."""
-    return at(replace(here(), traceparent=traceparent if is_traceparent(traceparent) else ""))
+    return in_context(replace(current_context(), traceparent=traceparent if is_traceparent(traceparent) else ""))
 
 
 def is_traceparent(text: str) -> bool:
@@ -86,7 +86,7 @@ def received(headers: Mapping[str, str]) -> str:
 
 def sent() -> dict[str, str]:
     """The trace of this thread as headers; none outside of any."""
-    parent, _, state = here().traceparent.partition(" ")
+    parent, _, state = current_context().traceparent.partition(" ")
     return {name: value for name, value in (("traceparent", parent), ("tracestate", state)) if value}
 
 

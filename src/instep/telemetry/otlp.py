@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, TraceState
 
 from instep.domain.texts import cleaned
-from instep.telemetry.context import Fact, at, here
+from instep.telemetry.context import Fact, current_context, in_context
 
 #: Seconds that an export may take unless the variables say more; and at the end of a process in any case.
 _TIMEOUT_SECONDS: Final = 3.0
@@ -99,13 +99,13 @@ class Sender:
 
     @contextmanager
     def span(self, name: str, facts: Mapping[str, Fact]) -> Iterator[_OpenSpan]:
-        place = here()
+        place = current_context()
         span = self._tracer.start_span(name, context=_parent(place.traceparent), attributes=_attributes(facts))
         open_span = _OpenSpan(span)
         # Libraries that trace by themselves (a client of HTTP, say) find it as the current one.
         ours = trace.use_span(span, record_exception=False, set_status_on_exception=False)
         try:
-            with at(replace(place, traceparent=_traceparent(span))), ours:
+            with in_context(replace(place, traceparent=_traceparent(span))), ours:
                 yield open_span
         except BaseException as error:
             _fail(span, f"{type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from instep.errors import UserError
-from instep.telemetry.context import Fact, here
+from instep.telemetry.context import Fact, current_context
 
 if TYPE_CHECKING:
     from instep.telemetry.otlp import Sender
@@ -65,7 +65,7 @@ def span(name: str, **facts: Fact) -> Iterator[OpenSpan]:
     if not enabled():
         yield _NO_SPAN
         return
-    with _sender().span(name, {**here().facts, **facts}) as open_span:
+    with _sender().span(name, {**current_context().facts, **facts}) as open_span:
         yield open_span
 
 

@@ -19,14 +19,14 @@ MUTANTS = [
     Mutant(
         "a thread stays in the trace of what it did last",
         "telemetry/context.py",
-        "        yield\n    finally:\n        _PLACE.reset(token)\n",
+        "        yield\n    finally:\n        _CURRENT.reset(token)\n",
         "        yield\n    finally:\n        pass\n",
         _TRACES,
     ),
     Mutant(
         "facts of what is around are lost inside",
         "telemetry/context.py",
-        "facts={**place.facts, **facts}))",
+        "facts={**context.facts, **facts}))",
         "facts=facts))",
         _TRACES,
     ),

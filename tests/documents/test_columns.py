@@ -18,6 +18,7 @@ from instep.arrow_values import OtherType, column_type, texts_of, typed
 from instep.domain.column_values import MAX_BYTES, MAX_ELEMENTS, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
+from instep.pipeline.documents import comparison
 from instep.sources.feed import fields_of
 from tests.documents.test_pipeline import Project
 
@@ -163,6 +164,22 @@ def _slice(outcome: pa.RecordBatch) -> SliceOutcome:
     wave = Wave("w", PartitionRef("Document"), "i", "p", 1, 0, (WaveSlice("s0", 1, 0, 1),))
     (task,) = task_outcomes(pa.Table.from_batches([outcome]), wave)
     return task.slices[0]
+
+
+def test_a_deep_comparison_finds_other_columns_behind_the_right_hash(project: WithColumns) -> None:
+    project.put("2023/a.md", FRONT.format(team="ops", score="1") + BODY)
+    changes = project.changes()
+    project.sync()
+    taken: list[pa.RecordBatch] = []
+    comparison.given(project.program, changes, taken.append, vectors=True)
+    (rows,) = taken
+    columns = [each.column for each in COLUMNS]
+    (document,) = set(map(str, rows["document_id"].to_pylist()))
+    assert comparison.unlike(rows, project.target.written("p", [document], columns)) == {}
+    for row in project.target._index("p").rows.values():
+        row["tags"] = None
+    (found,) = comparison.unlike(rows, project.target.written("p", [document], columns)).values()
+    assert found == (2, 0, 0, 0, 2)
 
 
 def test_fields_of_a_line_are_as_json_has_them() -> None:

@@ -39,6 +39,7 @@ class DifferingDocument(Answer):
     texts: int | None = OPTIONAL
     titles: int | None = OPTIONAL
     vectors: int | None = OPTIONAL
+    columns: int | None = OPTIONAL
 
 
 class Comparison(Answer):
@@ -122,4 +123,5 @@ def _document(seen: Differences, document: Differing, *, pending: bool) -> Diffe
     if seen.looked is None or document.kind is not Discrepancy.ALTERED:
         return found
     unlike = seen.looked.unlike[document.document_id]
-    return found.model_copy(update={"texts": unlike.texts, "titles": unlike.titles, "vectors": unlike.vectors})
+    counted = unlike._asdict()
+    return found.model_copy(update={name: counted[name] for name in ("texts", "titles", "vectors", "columns")})

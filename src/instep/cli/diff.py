@@ -39,7 +39,7 @@ def diff(
         bool,
         typer.Option(
             "--deep",
-            help="Compare texts, titles and vectors too, with what the source now gives.",
+            help="Compare texts, titles, vectors and columns too, with what the source now gives.",
             show_default=False,
         ),
     ] = False,

@@ -121,7 +121,7 @@ def look(
             part = rows.slice(at, _ROWS)
             documents = list(dict.fromkeys(map(str, part["document_id"].to_pylist())))
             seen.update(documents)
-            for document, counted in unlike(part, setup.target.written(physical, documents)).items():
+            for document, counted in unlike(part, setup.target.written(physical, documents, setup.columns)).items():
                 found.setdefault(document, Counter()).update(counted._asdict())
 
     for some in _portions(entries):

@@ -21,7 +21,7 @@ from instep.domain.waves import WaveSlice
 from instep.pipeline.documents.diff import chunk_digests, key_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.rows import change_batch
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, declared_fields, existing_schema
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
@@ -88,12 +88,13 @@ _NEAR = 1e-3
 
 
 class RowDifference(NamedTuple):
-    """Counts of the rows of a document that differ in any way; and in texts, titles and vectors."""
+    """Counts of the rows of a document that differ in any way; and in texts, titles, vectors and declared columns."""
 
     rows: int
     texts: int
     titles: int
     vectors: int
+    columns: int
 
 
 def numbers(rows: pa.RecordBatch) -> dict[str, list[int]]:
@@ -112,6 +113,7 @@ def unlike(given: pa.RecordBatch, held: pa.Table) -> dict[str, RowDifference]:
     has more or fewer of them than were indexed is told without looking.)
     """
     there = {each["chunk_id"]: each for each in held.to_pylist()}
+    declared = [each.name for each in declared_fields(given.schema)]
     found: dict[str, Counter[str]] = {}
     for row in given.to_pylist():
         other = there.get(row["chunk_id"])
@@ -121,9 +123,10 @@ def unlike(given: pa.RecordBatch, held: pa.Table) -> dict[str, RowDifference]:
             "texts": row["text"] != other["text"],
             "titles": (row["title"] or "") != (other["title"] or ""),
             "vectors": not _near(row["vector"], other["vector"]),
+            "columns": any(row[name] != other[name] for name in declared),
         }
         if any(differs.values()):
-            counted = found.setdefault(row["document_id"], Counter(rows=0, texts=0, titles=0, vectors=0))
+            counted = found.setdefault(row["document_id"], Counter(rows=0, texts=0, titles=0, vectors=0, columns=0))
             counted.update(rows=1, **{name: 1 for name, wrong in differs.items() if wrong})
     return {identity: RowDifference(**counted) for identity, counted in found.items()}
 

@@ -25,6 +25,8 @@ class TroubledServer:
 
     def __init__(self, url: str, script: Sequence[Trouble] = (), *, largest: int | None = None) -> None:
         self.sizes: list[int] = []
+        #: Items of each bulk request that writes, and does not delete; those of the journal aside.
+        self.items: list[int] = []
         self.turned_away = 0
         self._shut = 0.0
         self._real = urlsplit(url)
@@ -97,7 +99,9 @@ class TroubledServer:
 
     def _trouble(self, path: str, body: bytes) -> Trouble:
         with self._lock:
-            trouble = self._of_bulk(body) if path.partition("?")[0].endswith("/_bulk") and not self._shut else "fine"
+            trouble = (
+                self._of_bulk(path, body) if path.partition("?")[0].endswith("/_bulk") and not self._shut else "fine"
+            )
             if trouble.startswith("shut"):
                 self._shut = float(trouble.removeprefix("shut") or "inf")
             if not self._shut:
@@ -105,8 +109,10 @@ class TroubledServer:
             self._shut -= 1
             return "unheard"
 
-    def _of_bulk(self, body: bytes) -> Trouble:
+    def _of_bulk(self, path: str, body: bytes) -> Trouble:
         self.sizes.append(len(body))
+        if "journal" not in path:
+            self.items.append(body.count(b"\n") // 2)
         if self._largest is not None and len(body) > self._largest:
             return "status 413"
         return self._script.pop(0) if self._script else "fine"

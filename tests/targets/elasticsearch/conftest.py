@@ -7,6 +7,8 @@ import pytest
 #: Where a word of the dialect is said.
 DIALECT = (
     "test_contents_show_duplicates",
+    "test_every_type_and_every_name_comes_back_as_it_was",
+    "test_rows_of_other_instances_are_swept",
     "test_rows_of_documents_are_given_back_whole",
     "test_hybrid_search_ranks_hits_of_both_first",
     "test_the_server_is_recognized_by_its_answer",

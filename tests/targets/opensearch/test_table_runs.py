@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
+import instep
+from instep.api.application import create_app
 from instep.cli import main
 from instep.domain.jobs import JobState
 from instep.errors import UserError
 from instep.targets.opensearch import bulk
+from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.tables import OpenSearchTables
+from tests.api.conftest import served, write
+from tests.contracts.table_rows import SPECS, Node, put
 from tests.doubles.clock import VirtualClock
 from tests.doubles.troubled_server import TroubledServer
 from tests.e2e.tables.quick import Crash, Fault, QuickShop, slice_by_slice
@@ -220,6 +227,67 @@ def test_a_mapping_that_the_server_refuses_is_told_with_its_line(mapped: QuickSh
     check = mapped.setup("Ticket").checks()["mapping"]
     with pytest.raises(UserError, match="nasted"):
         check()
+
+
+def test_a_promotion_that_dies_before_its_alias_moves_is_ended_by_the_next_run(
+    shop: QuickShop, target: OpenSearchTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run("Ticket", "Like")
+    before, likes = target.served("Like"), found(target, "Like")
+    shop.put("likes", person=1, ticket=2)
+    shop.save()
+
+    def dies(*args: object) -> None:
+        raise Crash("it is decided which index is served, and no reader finds it yet")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Indexes, "point_all", dies)
+        with pytest.raises(Crash):
+            shop.run("Like", full_refresh=True)
+    assert target.served("Like") != before
+    assert found(target, "Like") == likes, "readers find what they found"
+    shop.clock = VirtualClock(shop.clock.milliseconds + 60_000)
+    shop.run("Like")
+    assert len(found(target, "Like")) == len(found(target, "Like__LIKES")) == len(likes) + 1
+    assert shop.wrong("Like") == {}
+
+
+def test_a_request_holds_as_many_rows_as_the_job_says(target: OpenSearchTables, tmp_path: Path) -> None:
+    target.create("Node__1", SPECS)
+    with TroubledServer(target.uri) as server:
+        through = replace(target, uri=server.url).bounded(None, None, 7)
+        put(through, "Node__1", *(Node(number, "x", 1) for number in range(20)), epoch=1, attempt="1")
+        assert max(server.items) == 7
+        assert sum(server.items) == 20
+    assert target.rows("Node__1") == 20
+
+
+def test_the_batch_size_of_a_request_over_http_is_that_of_bulk_requests(
+    target: OpenSearchTables, tmp_path: Path
+) -> None:
+    """Documents, which need no Spark: the bound is the same."""
+    (tmp_path / "docs").mkdir()
+    write(tmp_path, 10, rows=5)
+    with TroubledServer(target.uri) as server:
+        uri = f"{{type: opensearch, uri: '{server.url}'}}"
+        documents = "{source: {type: files, path: docs}, target: far}"
+        (tmp_path / "instep.yaml").write_text(
+            f"name: small\nengine: inline\ntargets:\n  far: {uri}\nentities:\n  Document: {documents}\n"
+        )
+        project = instep.load(tmp_path)
+        asked = {"useDistributedIndexing": True, "recreateIndex": True, "batchSize": 3, "payLoadSize": "2MB"}
+        with (
+            served(create_app(project, token="", loopback=True)) as url,
+            httpx.Client(base_url=url, timeout=60) as client,
+        ):
+            assert client.post("/api/jobs", json=asked).status_code == 202
+            project.worker(until_idle=True, engine="inline")
+            (job,) = client.get("/api/jobs?limit=1").json()["items"]
+        assert job["state"] == "COMPLETED"
+        said = {"batch_rows": 3, "payload_bytes": 2 << 20}
+        assert job["configuration"]["settings"] == {"Document@global": said}
+        assert sum(server.items) >= 10
+        assert max(server.items) == 3
 
 
 def test_requests_that_are_too_large_go_in_parts_and_nothing_is_lost(target: OpenSearchTables, tmp_path: Path) -> None:

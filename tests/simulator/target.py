@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
@@ -101,7 +102,7 @@ class SimTarget(OwnedIndexes):
     def check(self) -> None:
         return
 
-    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         self.owners[physical] = self.demand(physical)
         self.indexes.setdefault(physical, Index(written_at=self._seconds()))
 

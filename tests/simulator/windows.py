@@ -141,7 +141,7 @@ class SimTableTarget(SimTarget):
         self.tables: dict[str, dict[int, Stored]] = {}
         self.parts: dict[bytes, Sequence[tuple[int, Stored]]] = {}
 
-    def create(self, physical: str, specs: Any, buckets: int = 0) -> None:
+    def create(self, physical: str, specs: Any, buckets: int = 0, columns: object = ()) -> None:
         super().create(physical, 0, buckets)
         self.tables.setdefault(physical, {})
 

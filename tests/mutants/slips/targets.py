@@ -9,9 +9,31 @@ _ALIASES = ("tests/targets/test_lance_aliases.py",)
 _POSTGRES = ("tests/targets/postgres/test_documents.py",)
 _CLICKHOUSE = ("tests/targets/test_clickhouse.py",)
 _QDRANT = ("tests/targets/test_qdrant.py", "tests/targets/test_qdrant_server.py")
+_OPENSEARCH_TABLES = ("tests/targets/opensearch/test_tables.py",)
 _MILVUS = ("tests/targets/milvus/test_contract.py",)
 
 MUTANTS = [
+    Mutant(
+        "OpenSearch: a late writer brings back what was swept",
+        "targets/opensearch/row_writing.py",
+        "return self.ref != there.ref or self.base > there.base",
+        "return True",
+        _OPENSEARCH_TABLES,
+    ),
+    Mutant(
+        "OpenSearch: a deleted row wins against one of the same watermark",
+        "targets/opensearch/row_writing.py",
+        "(self.version, self.live, self.base) >= (there.version, there.live, there.base)",
+        "(self.version, self.base) >= (there.version, there.base)",
+        _OPENSEARCH_TABLES,
+    ),
+    Mutant(
+        "OpenSearch: readers find deleted rows",
+        "targets/opensearch/tables.py",
+        "self.indexes.point_all(wanted, THERE)",
+        "self.indexes.point_all(wanted)",
+        ("tests/targets/opensearch/test_table_runs.py",),
+    ),
     Mutant(
         "Lance: rows are ranked before they are chosen",
         "targets/lance/searching.py",

@@ -7,11 +7,19 @@ from typing import ClassVar
 
 import pytest
 
+from instep.targets.journal import now
+from instep.targets.opensearch import tables
+from instep.targets.opensearch.layout import coded
+from instep.targets.opensearch.row_writing import OpenSearchRowWriter
 from instep.targets.opensearch.tables import OpenSearchTables
+from instep.targets.table_target import arrow_schema, checked_rows
 from tests.contracts.ownership import TableOwnership
+from tests.contracts.table_rows import NODES, ODD, SPECS, Node, batch, nodes, put
 from tests.contracts.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
 from tests.targets.opensearch.conftest import forget_all
+
+INDEX = "Node__1"
 
 
 @pytest.fixture
@@ -38,3 +46,40 @@ class TestTablesInShort(OnOpenSearch, ShortTableContract):
 @pytest.mark.proof
 class TestOwnership(TableOwnership):
     """With the `target` of this module."""
+
+
+def stored(target: OpenSearchTables) -> int:
+    """Documents, those of deleted rows included."""
+    target.indexes.refresh(coded(INDEX))
+    return target.indexes.count(INDEX)
+
+
+def test_what_was_under_way_brings_no_swept_row_back(target: OpenSearchTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was looked at before, whether its epoch is over, and sent after the sweep."""
+    target.create(INDEX, SPECS)
+    base = put(target, INDEX, Node(1, "old", 5), Node(2, "old", 5), epoch=1, attempt="1", instance="a")
+    late = target.writer(INDEX, base)
+    assert isinstance(late, OpenSearchRowWriter)
+    put(target, INDEX, Node(1, "new", 5), epoch=2, attempt="2", instance="b")
+    target.sweep(INDEX, "b", epoch=2)
+    zombies = batch(NODES, [{"id": number, "path": "1/", "title": "zombie", "_version": 9 - number} for number in (2,)])
+    rows = checked_rows(NODES, arrow_schema(NODES), zombies)
+    assert late._placing(NODES).put(late._items(NODES, rows), rows.num_rows) == []
+    assert (stored(target), nodes(target, INDEX)) == (2, {1: "new"})
+    put(target, INDEX, Node(2, "again", 1), epoch=2, attempt="3", instance="b")
+    assert nodes(target, INDEX) == {1: "new", 2: "again"}
+    target.delete_scope(INDEX, "1/", epoch=2)
+    target.maintain(INDEX)
+    assert stored(target) == 2, "they are remembered"
+    monkeypatch.setattr(tables, "now", lambda: now() + 2 * 3_600_000)
+    target.maintain(INDEX)
+    assert stored(target) == 0, "an hour later nobody comes from then"
+
+
+def test_numbers_that_json_does_not_have_are_named(target: OpenSearchTables) -> None:
+    rows = batch(ODD, [{"select": "a", "a b\"c'd\\e": at, "float64": value} for at, value in enumerate(NUMBERS)])
+    (unfit,) = target.unfit(ODD, rows)
+    assert (unfit.column, list(unfit.rows)) == ("float64", [False, True, True, False])
+
+
+NUMBERS = (1.5, float("nan"), float("-inf"), None)

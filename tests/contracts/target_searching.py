@@ -58,6 +58,30 @@ class SearchingContract(OnOneIndex):
         assert self.found(target, library, "数据") == ["数据 索引 同步"]
         assert self.found(target, library, "absentword") == []
 
+    def test_the_parts_of_names_and_paths_are_words(self, target: DocumentTarget, index: str) -> None:
+        texts = {
+            "call": "It calls _ctypes.LoadLibrary in time.",
+            "class": "Make a com.zaxxer.hikari.HikariDataSource of it.",
+            "url": "See https://docs.example.org/guide/frobnicate.html?quux=plugh#xyzzy for more.",
+            "path": r"It is in /var/lib/zorgblatt_cache.db or C:\Users\grault\fred.ini then.",
+            "code": "<waldo thud='x'>snake_case_garply</waldo> a->corge, b::plover [flob] 50%off",
+            "mail": "Ask wibble@wobble.example, or v1.22-rc7+wubble.",
+        }
+        words = {
+            "call": ["ctypes", "LoadLibrary", "_ctypes.LoadLibrary", "ctypes.LoadLibrary"],
+            "class": ["zaxxer", "HikariDataSource", "hikari.HikariDataSource", "com.zaxxer.hikari.HikariDataSource"],
+            "url": ["frobnicate", "quux", "plugh", "xyzzy", "docs.example.org/guide", "frobnicate.html"],
+            "path": ["zorgblatt", "cache", "zorgblatt_cache.db", "grault", "fred", r"C:\Users\grault"],
+            "code": ["waldo", "thud", "garply", "snake_case_garply", "corge", "plover", "flob", "a->corge"],
+            "mail": ["wibble", "wobble", "wibble@wobble.example", "rc7", "wubble"],
+        }
+        put(target, index, {name: [text] for name, text in texts.items()}, epoch=1, attempt="1")
+        for _ in range(2):
+            for name, asked in words.items():
+                for word in asked:
+                    assert self.found(target, index, word)[:1] == [texts[name]], word
+            target.maintain(index, full=True)
+
     def test_titles_are_searched_beside_texts(self, target: DocumentTarget, index: str) -> None:
         """Whatever upkeep has been done; a row whose title and text both have the words comes first."""
         titles = {"a": "Zebra handbook", "b": None, "c": "Zürich's lions", "d": "Zebra stripes"}

@@ -1,3 +1,4 @@
+import java.io.Reader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -10,6 +11,8 @@ import java.util.function.UnaryOperator;
 import java.util.jar.JarEntry;
 import java.util.jar.JarOutputStream;
 import org.apache.lucene.analysis.TokenStream;
+import org.apache.lucene.analysis.charfilter.MappingCharFilter;
+import org.apache.lucene.analysis.charfilter.NormalizeCharMap;
 import org.apache.lucene.analysis.en.EnglishPossessiveFilter;
 import org.apache.lucene.analysis.en.PorterStemFilter;
 import org.apache.lucene.analysis.miscellaneous.ASCIIFoldingFilter;
@@ -24,6 +27,7 @@ import org.elasticsearch.common.settings.IndexScopedSettings;
 import org.elasticsearch.common.settings.Settings;
 import org.elasticsearch.common.settings.SettingsFilter;
 import org.elasticsearch.features.NodeFeature;
+import org.elasticsearch.index.analysis.CharFilterFactory;
 import org.elasticsearch.index.analysis.TokenFilterFactory;
 import org.elasticsearch.indices.analysis.AnalysisModule.AnalysisProvider;
 import org.elasticsearch.node.InternalSettingsPreparer;
@@ -56,6 +60,23 @@ public class ElasticsearchServer {
         }
 
         @Override
+        public Map<String, AnalysisProvider<CharFilterFactory>> getCharFilters() {
+            return Map.of("mapping", (index, environment, name, settings) -> {
+                var made = new NormalizeCharMap.Builder();
+                for (String each : settings.getAsList("mappings")) {
+                    String[] sides = each.split(" => ");
+                    made.add(letter(sides[0]), letter(sides[1]));
+                }
+                return new Letters(name, made.build());
+            });
+        }
+
+        /** A character as it is escaped. */
+        private static String letter(String written) {
+            return Character.toString(Integer.parseInt(written.substring(2), 16));
+        }
+
+        @Override
         public List<RestHandler> getRestHandlers(
             Settings settings,
             NamedWriteableRegistry writeables,
@@ -81,6 +102,13 @@ public class ElasticsearchServer {
             var said = channel.newBuilder().startObject().startObject("version");
             said.field("number", Build.current().version()).field("build_flavor", Build.current().flavor());
             channel.sendResponse(new RestResponse(RestStatus.OK, said.endObject().endObject()));
+        }
+    }
+
+    public record Letters(String name, NormalizeCharMap map) implements CharFilterFactory {
+        @Override
+        public Reader create(Reader text) {
+            return new MappingCharFilter(map, text);
         }
     }
 
@@ -136,7 +164,7 @@ public class ElasticsearchServer {
 
     private static void pack(Path jar) throws Exception {
         try (var out = new JarOutputStream(Files.newOutputStream(jar))) {
-            for (Class<?> each : List.of(Modules.class, Filter.class, Front.class)) {
+            for (Class<?> each : List.of(Modules.class, Filter.class, Letters.class, Front.class)) {
                 String name = each.getName() + ".class";
                 out.putNextEntry(new JarEntry(name));
                 try (var in = ElasticsearchServer.class.getResourceAsStream(name)) {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.domain.filters import Condition
+from instep.domain.words import parted
 from instep.errors import UserError
 from instep.targets.document_target import Hit, SearchMode
 
@@ -91,7 +92,7 @@ def _checked(vector: Sequence[float], dimensions: int) -> Query:
 
 def searched(title: str | None, text: str) -> str:
     """The content of the field `SEARCHED`."""
-    return f"{title}\n{text}" if title else text
+    return parted(f"{title}\n{text}" if title else text)
 
 
 def _in_order(hits: Iterable[Hit]) -> list[Hit]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
@@ -28,8 +30,14 @@ _PROBES = 50
 _REFINE = 3
 
 
+@cache
+def _session(_process: int) -> Any:
+    """Memory of what was read of indexes, for the next search; of no good to a fork."""
+    return lance_library().Session()
+
+
 def search(place: Location, physical: str, asked: Search) -> list[Hit]:
-    dataset = place.open(physical)
+    dataset = place.open(physical, session=_session(os.getpid()))
     chosen = {} if asked.where is None else {"filter": filtering.sql(asked.where), "prefilter": True}
 
     def by_text(text: str, limit: int) -> list[Hit]:

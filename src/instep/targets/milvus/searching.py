@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.words import parted
 from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
 from instep.targets.milvus import directory, filtering, layout, location
 from instep.targets.milvus.location import Location
@@ -24,7 +25,7 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     chosen = "" if asked.where is None else filtering.expression(asked.where)
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        found = _nearest(place, physical, layout.WORDS, text, limit=limit, chosen=chosen)
+        found = _nearest(place, physical, layout.WORDS, parted(text), limit=limit, chosen=chosen)
         # Milvus Lite gives scores of words with a minus sign.
         sign = -1.0 if any(each["distance"] < 0 for each in found) else 1.0
         return asked.ranked((sign * each["distance"], each["entity"]) for each in found)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
+from instep.domain.words import SEPARATORS
 from instep.targets.ownership import checked_name
 
 #: Elasticsearch considers so many vectors of a shard for each that is asked for, and so many at most.
@@ -112,16 +113,20 @@ SERVING: Final[Mapping[str, Any]] = {"refresh_interval": None, "auto_expand_repl
 #: That a row was deleted is remembered so long, for writers of the past who would write it again.
 _GRACE = "1h"
 
-#: As OpenSearch's `english`, and words are found without their accents too.
+#: As OpenSearch's `english`, words being parted first, and found without their accents too.
 _ANALYSIS: Final[Mapping[str, Any]] = {
     "filter": {
         "instep_possessive": {"type": "stemmer", "language": "possessive_english"},
         "instep_stop": {"type": "stop", "stopwords": "_english_"},
         "instep_stem": {"type": "stemmer", "language": "english"},
     },
+    "char_filter": {
+        "instep_parts": {"type": "mapping", "mappings": [f"\\u{ord(each):04x} => \\u0020" for each in SEPARATORS]}
+    },
     "analyzer": {
         "instep": {
             "type": "custom",
+            "char_filter": ["instep_parts"],
             "tokenizer": "standard",
             "filter": ["instep_possessive", "lowercase", "instep_stop", "instep_stem", "asciifolding"],
         }

@@ -32,16 +32,23 @@ if TYPE_CHECKING:
 
 WORDS, COMMIT, ROW, LOCATOR = "_words", "_commit", "_row", "locator"
 
+#: What parts words (`domain.words`), and as many spaces: the server takes a URL, a path or a name with dots for one
+#: word. A percent sign, which the driver would take for a parameter, parts them anyway.
+_PARTED: Final[LiteralString] = "'!\"#$&()*+,-./:;<=>?@[\\]^_`{|}~', repeat(' ', 30)"
+
 #: Words of what stands in the columns `title` and `text`: stems, without accents and stop words, as the other targets
 #: have them. A word of the title counts twice, as in a field of few words it should. More than fits into a tsvector
 #: (1 MB) is left out, wherever it comes from.
 _WORDS_OF_TEXT: Final[LiteralString] = (
-    "to_tsvector('pg_catalog.english', CASE WHEN octet_length(text) = char_length(text) THEN left(text, 200000) ELSE "
-    r"left(regexp_replace(normalize(left(text, 200000), NFKD), '[\u0300-\u036f]', '', 'g'), 200000) END)"
+    "to_tsvector('pg_catalog.english', translate(CASE WHEN octet_length(text) = char_length(text) "
+    "THEN left(text, 200000) ELSE "
+    r"left(regexp_replace(normalize(left(text, 200000), NFKD), '[\u0300-\u036f]', '', 'g'), 200000) END, "
+    + _PARTED
+    + "))"
 )
 _WORDS_OF_TITLE: Final[LiteralString] = (
-    r"to_tsvector('pg_catalog.english', regexp_replace(normalize(left(coalesce(title, ''), 10000), NFKD), "
-    r"'[\u0300-\u036f]', '', 'g'))"
+    r"to_tsvector('pg_catalog.english', translate(regexp_replace(normalize(left(coalesce(title, ''), 10000), NFKD), "
+    r"'[\u0300-\u036f]', '', 'g'), " + _PARTED + "))"
 )
 WORDS_OF_ROW: Final[LiteralString] = f"(setweight({_WORDS_OF_TITLE}, 'C') || {_WORDS_OF_TEXT})"
 
@@ -299,6 +306,11 @@ def _built(session: Session, index: DocumentIndex, column: str) -> bool:
         index.index(column),
     )
     return bool(found)
+
+
+def has_graph(session: Session, index: DocumentIndex) -> bool:
+    """Whether the neighbours of a vector are found by an index, which may miss some."""
+    return _built(session, index, "vector")
 
 
 def _has(session: Session, index: DocumentIndex, *, rows: int) -> bool:

@@ -18,7 +18,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
-from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex
+from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex, has_graph
 from instep.targets.postgres.filtering import EVERY, Clause, clause
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, Pgvector, pgvector
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
@@ -205,7 +205,7 @@ def _by_vector(
             # Rows that were deleted may still be in the index, and others that are not chosen.
             session.run("SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)")
         found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
-        if len(found) < limit and chosen is not EVERY and index.dimensions <= MAX_HALVED:
+        if len(found) < limit and chosen is not EVERY and has_graph(session, index):
             # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
             session.run("SET LOCAL enable_indexscan = off")
             found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition
+from instep.domain.words import parted
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -37,7 +38,7 @@ def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
         return asked.ranked((each.score, each.payload) for each in found)
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        return hits(_by_words(collections, physical, text, limit, chosen))
+        return hits(_by_words(collections, physical, parted(text), limit, chosen))
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
         return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen))

@@ -20,6 +20,7 @@ from instep.domain.document_columns import DeclaredColumn, DocumentColumn, Docum
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.pipeline.documents import comparison
 from instep.sources.feed import fields_of
+from instep.targets.document_target import declared_fields, row_schema
 from tests.documents.test_pipeline import Project
 
 _T = DocumentColumnType
@@ -180,6 +181,13 @@ def test_a_deep_comparison_finds_other_columns_behind_the_right_hash(project: Wi
         row["tags"] = None
     (found,) = comparison.unlike(rows, project.target.written("p", [document], columns)).values()
     assert found == (2, 0, 0, 0, 2)
+
+
+def test_an_index_from_before_there_were_columns_has_none() -> None:
+    rows = row_schema(4, [each.column for each in COLUMNS])
+    assert [each.name for each in declared_fields(rows)] == NAMES
+    assert declared_fields(row_schema(4)) == []
+    assert declared_fields(rows.remove(rows.get_field_index("modified"))) == []
 
 
 def test_fields_of_a_line_are_as_json_has_them() -> None:

@@ -59,8 +59,10 @@ def row_schema(dimensions: int, columns: Sequence[DocumentColumn] = ()) -> pa.Sc
 
 def declared_fields(rows: pa.Schema) -> list[pa.Field[Any]]:
     """The declared columns in a schema that has those of `row_schema`."""
-    between = range(rows.get_field_index(MODIFIED.name) + 1, rows.get_field_index("_ref"))
-    return [rows.field(at) for at in between]
+    before = rows.get_field_index(MODIFIED.name)
+    if before < 0:
+        return []  # Made before documents had columns.
+    return [rows.field(at) for at in range(before + 1, rows.get_field_index("_ref"))]
 
 
 def demand_same(

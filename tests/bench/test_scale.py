@@ -25,3 +25,16 @@ def test_a_small_corpus_is_measured_on_both_sides(tmp_path: Path) -> None:
         "1",
     ]
     assert [row[:2] for row in scale.rows_of(found, 500)] == [list(key) for key in found]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_small_corpus_on_spark_is_measured_beside_a_bare_join(tmp_path: Path) -> None:
+    found = scale.sides(Path(sys.executable).parent, tmp_path, 500, 1, "spark")
+    bare = {case: runs[0].output.strip() for (case, side), runs in found.items() if side == scale.BARE}
+    assert {case: said.splitlines()[-1] for case, said in bare.items()} == {"nothing changed": "0", scale.CHANGED: "1"}
+    (nothing,) = found["nothing changed", scale.INSTEP]
+    assert nothing.own_rss < nothing.peak_rss
+    assert all(runs[0].jvm_rss for (case, side), runs in found.items() if side == scale.BARE)
+    assert [row[:2] for row in scale.spark_rows_of(found)] == [list(key) for key in found]

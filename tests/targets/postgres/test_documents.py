@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from instep.domain.document_columns import DocumentColumn, DocumentColumnType
+from instep.domain.filters import OneOf
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
@@ -24,7 +26,17 @@ from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.table_rows import SPECS
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, put, replaced, rows_of
+from tests.contracts.target_rows import (
+    BUCKETS,
+    DIMENSIONS,
+    NOTHING,
+    Content,
+    OnOneIndex,
+    put,
+    replaced,
+    rows_of,
+    vector_of,
+)
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 
@@ -211,6 +223,35 @@ def test_neighbours_are_found_by_an_index_once_it_is_built(
     assert ("Index Scan using instep_vector" in plan_of(monkeypatch, search)) == indexed
     assert search()[0] == "b"
     assert len(search()) == 2
+
+
+def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
+    target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By HNSW the server looks at so many rows only: if the filter leaves none of these, all that it leaves are."""
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    put(target, index, {f"d{number}": [f"text {number}"] for number in range(1_500)}, epoch=2, attempt="2")
+    target.maintain(index)
+    target.refine(index, lambda: None)
+    run, asked = Session.run, list[int]()
+    stubborn = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort": "off", "hnsw.max_scan_tuples": "1"}
+
+    def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if not statement.startswith("SELECT 1 - "):
+            return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+        for name, value in stubborn.items():
+            run(self, "SELECT set_config(%s, %s, true)", name, "on" if asked and value == "off" else value)
+        found = run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+        asked.append(len(found))
+        return found
+
+    monkeypatch.setattr(Session, "run", watched)
+    uri = DocumentColumn("source_uri", DocumentColumnType.STRING)
+    far = sorted(range(1_500), key=lambda number: vector_of(f"text {number}")[0])[:3]
+    where = OneOf(uri, tuple(f"file:///d{number}" for number in far))
+    hits = target.search(index, entity="D", text="", vector=[1.0, 0, 0, 0], mode="vector", limit=3, where=where)
+    assert {hit.document_id for hit in hits} == {f"d{number}" for number in far}
+    assert asked[0] < 3, "the index of vectors found them all: this tests nothing"
 
 
 def test_an_index_that_was_not_finished_is_built_again(

@@ -74,6 +74,7 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.opensearch
 	@$(BIN)/python -m bench.rebuilds
 	@$(BIN)/python -m bench.giant
+	@$(BIN)/python -m bench.cluster
 	@$(BIN)/python -m bench.queue_postgres
 	@$(BIN)/python -m bench.queue
 

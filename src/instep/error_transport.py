@@ -137,7 +137,7 @@ _WORKERS = [
 ]
 _WORKERS_HINT = (
     "Name a Python that all executors have, with what Instep needs: PYSPARK_PYTHON, or `spark.pyspark.python` under "
-    "`spark: {config: …}`."
+    "`spark: {config: …}`; or bring that along in an archive (`instep pack`)."
 )
 _JAVAS = [
     (

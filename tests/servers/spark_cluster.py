@@ -36,15 +36,17 @@ class SparkCluster(Server):
         workers: int = 2,
         hidden_from_last: Iterable[Path] = (),
         options: Mapping[str, str] | None = None,
+        home: Path = _SPARK,
     ) -> None:
         """With so many workers of one core each, to whom the `hidden` folders are empty. They are called `worker-0`, …;
-        the last one sees even less. `options` are Spark's own, of master and workers.
+        the last one sees even less. `options` are Spark's own, of master and workers, `home` is where it is.
         """
         super().__init__()
         self._hidden = [Path(instep.__file__).parents[1], *hidden]
         self._hidden_from_last = list(hidden_from_last)
         self._workers = workers
         self._options = options or {}
+        self._home = home
         self._page = 0
 
     @property
@@ -73,9 +75,9 @@ class SparkCluster(Server):
     def _command(self) -> Sequence[str | Path]:
         self._page = free_port()
         options = " ".join(shlex.quote(f"-D{key}={value}") for key, value in self._options.items())
-        java = f"exec {_JAVA} {options} -cp {shlex.quote(str(_SPARK / 'jars'))}/'*' {_DEPLOY}"
+        java = f"exec {_JAVA} {options} -cp {shlex.quote(str(self._home / 'jars'))}/'*' {_DEPLOY}"
         lines = [
-            f"export SPARK_HOME={shlex.quote(str(_SPARK))} SPARK_LOCAL_IP=127.0.0.1 SPARK_SCALA_VERSION=2.13",
+            f"export SPARK_HOME={shlex.quote(str(self._home))} SPARK_LOCAL_IP=127.0.0.1 SPARK_SCALA_VERSION=2.13",
             f"({java}.master.Master --host 127.0.0.1 --port {self.port} --webui-port {self._page}) &",
             *[f"unshare --mount --uts sh -c {shlex.quote(self._worker(java, at))} &" for at in range(self._workers)],
             "wait",

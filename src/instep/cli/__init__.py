@@ -30,6 +30,7 @@ from instep.cli import (
     ledger,
     letters,
     namespace,
+    pack,
     plan,
     project,
     queue,
@@ -141,6 +142,7 @@ app.command("buckets", rich_help_panel=_LOOKING_DEEPER)(buckets.buckets)
 app.command("worker", rich_help_panel=_SERVERS)(workers.worker)
 app.command("workers", rich_help_panel=_SERVERS)(workers.workers)
 app.command("serve", rich_help_panel=_SERVERS)(serve.serve)
+app.command("pack", rich_help_panel=_SERVERS)(pack.pack)
 app.command("want", rich_help_panel=_SERVERS)(wants.want)
 app.command("wants", rich_help_panel=_SERVERS)(wants.wants)
 app.command("cancel", rich_help_panel=_SERVERS)(wants.cancel)

@@ -67,7 +67,9 @@ def _cluster(settings: SparkSettings) -> SparkSession:
     if python := settings.config.get("spark.pyspark.python"):
         # spark-submit takes it from there; without it, PySpark looks at the environment alone.
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    return _launched(conf, settings, {})
+    # The driver's JVM runs Python as well, to plan data sources: by that name it finds the one of this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return _launched(conf, settings, {"PATH": path})
 
 
 def _local(settings: SparkSettings, archive_to: Path | None) -> SparkSession:
@@ -111,8 +113,10 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
         late.set()
         sparkapi.kill_jvm()
 
-    # A master that is none, or a cluster that has no time, is waited for without end by Spark itself.
-    watchdog = threading.Timer(_REGISTER_SECONDS if settings.master.startswith("spark://") else _ADMIT_SECONDS, give_up)
+    # A master that is none, or a cluster that has no time, is waited for without end by Spark itself, which unpacks
+    # archives before it asks.
+    alone = settings.master.startswith("spark://") and "spark.archives" not in settings.config
+    watchdog = threading.Timer(_REGISTER_SECONDS if alone else _ADMIT_SECONDS, give_up)
     watchdog.daemon = True
     watchdog.start()
     try:

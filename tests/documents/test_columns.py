@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep.arrow_values import OtherType, column_type, texts_of, typed
@@ -316,6 +316,8 @@ _ROW = st.tuples(
 )
 
 
+@example([("\\b", None, None), ("\x1d", None, None)])
+@example([(None, ["\\e"], None), (None, ["\x1e"], None)])
 @given(st.lists(_ROW, min_size=2, max_size=8))
 def test_rows_have_one_text_exactly_if_they_have_the_same_values(rows: list[tuple[Any, ...]]) -> None:
     columns = {

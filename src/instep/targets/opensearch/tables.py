@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from instep.targets.opensearch.row_writing import Placing, RowItem
 
+#: Rows of one request, unless a job says otherwise: they are smaller than chunks with vectors.
+_MAX_ROWS = 2_000
+
 #: Rows that are swept at once.
 _SWEPT_AT_ONCE = 2_000
 
@@ -48,6 +51,7 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
     fields and analysis, as JSON, and `place` where it does.
     """
 
+    max_rows: int = _MAX_ROWS
     scope: str = field(default="", kw_only=True)
     mapping: str = field(default="{}", kw_only=True)
     place: str | None = field(default=None, kw_only=True)

@@ -332,3 +332,9 @@ def test_rows_have_one_text_exactly_if_they_have_the_same_values(rows: list[tupl
             assert (said == theirs) == (one == other)
     more = texts_of({**columns, "new": pa.nulls(len(rows), pa.string())}).to_pylist()
     assert more == texts, "a column without values changes nothing"
+
+
+@pytest.mark.parametrize(("mark", "escaped"), [("\x1e", "\\e"), ("\x1d", "\\b"), ("\x1f", "\\a")])
+def test_a_text_that_looks_like_an_escape_has_a_text_of_its_own(mark: str, escaped: str) -> None:
+    one, other = texts_of({"s": pa.array([f"a{mark}b", f"a{escaped}b"])}).to_pylist()
+    assert one != other

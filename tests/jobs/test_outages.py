@@ -25,6 +25,7 @@ from instep.jobs.wave_progress import TELL_SECONDS
 from instep.ledger.ledger import Ledger
 from instep.ledger.parts import Parts
 from instep.pipeline.engine.inline import InlineEngine
+from instep.targets.lance.target import LanceTarget
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.jobs.projects import home
@@ -163,6 +164,27 @@ def test_a_worker_waits_for_an_engine_that_is_away_and_continues(
     assert telling.said.count("waiting: no answer") == 8
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert max(pauses) >= 9, "the breaker opens"
+
+
+def test_a_run_ends_when_its_target_goes_away_at_the_end_and_the_next_one_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    with opened(tmp_path) as (container, ledger, clock):
+
+        def away(_: LanceTarget, *__: Any) -> None:
+            asked.append(clock.monotonic())
+            assert len(asked) < 100, "it is tried for ever"
+            raise Transient("the store does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LanceTarget, "promote", away)
+            with pytest.raises(Away, match="the store does not answer"):
+                run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+        assert asked[-1] - asked[0] > 20, "it is waited for"
+        (result,) = run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert result.promoted
 
 
 class Until(VirtualClock):

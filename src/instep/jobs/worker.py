@@ -21,7 +21,7 @@ from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.stalled_workers import StalledWorkers
-from instep.jobs.wave import WaveRunner
+from instep.jobs.wave import OUTAGE_SECONDS, WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -281,16 +281,7 @@ class Worker:
             except PlanLost as error:
                 self._abandon(each, part_context, error)
                 return True
-        notes = finish(
-            part_context.setup,
-            part_context.lease,
-            self._context,
-            job_id=each.job_id,
-            worker_id=self.id,
-            heartbeat=self.membership.heartbeat,
-            live_refresh=self.membership.live_refresh(each.key),
-            sound=part_context.sound,
-        )
+        notes = self._finish(each, part_context)
         if notes is None:
             return False
         if part_context.runner and (measured := part_context.runner.measured):
@@ -305,6 +296,30 @@ class Worker:
             with suppress(InstepError):  # The next job forgets it.
                 forget_some(ledger, keep=self._context.retention)
         return True
+
+    def _finish(self, each: OpenPart, part_context: PartContext) -> list[str] | None:
+        """See `finish`. Raises `Outage` when it has failed for too long: a run must end, too."""
+        circuit = self._circuits.of(part_context.setup)
+        if circuit.wait() > 0:
+            return None
+        try:
+            notes = finish(
+                part_context.setup,
+                part_context.lease,
+                self._context,
+                job_id=each.job_id,
+                worker_id=self.id,
+                heartbeat=self.membership.heartbeat,
+                live_refresh=self.membership.live_refresh(each.key),
+                sound=part_context.sound,
+            )
+        except Transient as error:
+            circuit.failed()
+            if circuit.down_for() > OUTAGE_SECONDS:
+                raise Outage(str(error)) from error
+            raise
+        circuit.succeeded()
+        return notes
 
     def _abandon(self, each: OpenPart, part_context: PartContext, error: PlanLost) -> None:
         """End a part whose plan is lost. The rest is planned again: by the run, or for its want."""

@@ -18,7 +18,14 @@ from tests.servers.proxy import Proxy
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
 #: A Python of another version, and one that lacks a library, for whom the environment's own Python stands in.
-_OTHER_VERSION = "import sys; sys.version_info = (3, 99, *sys.version_info[2:])"
+_OTHER_VERSION = """
+import importlib.abc, sys
+class Other(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pyspark.worker_util":  # What compares it with the driver's.
+            sys.version_info = (3, 99, *sys.version_info[2:])
+sys.meta_path.insert(0, Other())
+"""
 _LACKS_LANCE = """
 import importlib.abc, importlib.metadata, sys
 class Lacks(importlib.abc.MetaPathFinder):

@@ -33,6 +33,7 @@ _HADOOP = "marker-0815-of-hadoop"
 _LINK = re.compile(r"""(?:href|src)=["']([^"'#]+)""")
 _API = ("api/v1/applications", "json/")
 _OF_APPLICATION = ("environment", "allexecutors", "jobs", "stages?details=true", "sql?details=true", "storage/rdd")
+_NO_PAGE = re.compile(r"/static/|kill|\.sort=|\.desc=")
 #: More pages than there are.
 _MOST_PAGES = 300
 
@@ -98,7 +99,7 @@ def test_secrets_are_shown_nowhere(hosts: Hosts, endpoint: Endpoint) -> None:
     try:
         while not endpoint.asked.wait(0.2):
             assert run.poll() is None, log.read_text()
-        seen = dict(_processes(hosts))
+        seen = dict(_processes(run.pid, hosts))
         seen |= dict(_pages(f"http://127.0.0.1:{page}"))
         seen |= dict(_pages(hosts.cluster.page))
         endpoint.go.set()
@@ -176,15 +177,16 @@ def _declare(hosts: Hosts, endpoint: Endpoint, folder: Path, events: Path, page:
     file.write_text("\n".join([*(f"{key}: {json.dumps(value)}" for key, value in project.items()), spark]))
 
 
-def _processes(hosts: Hosts) -> Iterator[tuple[str, str]]:
-    """The command line of every process, and the environment of those of executors."""
+def _processes(driver: int, hosts: Hosts) -> Iterator[tuple[str, str]]:
+    """The command lines of the driver, the cluster, and all that they have started; the environment of executors."""
     executors = {each.pid for parent in hosts.cluster.executors for each in (parent, *parent.children(recursive=True))}
-    assert len(executors) >= 4, "two executors, each with its Python"
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            yield f"command line of {process.pid}", " ".join(process.cmdline())
-            if process.pid in executors:
-                yield f"environment of {process.pid}", str(process.environ())
+    assert executors
+    for first in (psutil.Process(driver), psutil.Process(hosts.cluster.pid)):
+        for process in (first, *first.children(recursive=True)):
+            with suppress(psutil.Error):
+                yield f"command line of {process.pid}", " ".join(process.cmdline())
+                if process.pid in executors:
+                    yield f"environment of {process.pid}", str(process.environ())
 
 
 def _pages(start: str) -> Iterator[tuple[str, str]]:
@@ -206,4 +208,5 @@ def _pages(start: str) -> Iterator[tuple[str, str]]:
         if address.endswith("/applications"):
             waiting += [f"{address}/{each['id']}/{what}" for each in json.loads(text) for what in _OF_APPLICATION]
         links = (urljoin(address, html.unescape(link)) for link in _LINK.findall(text))
-        waiting += [each for each in links if "/static/" not in each and "kill" not in each]
+        # A page in another order has nothing else.
+        waiting += [each.replace(" ", "%20") for each in links if not _NO_PAGE.search(each)]

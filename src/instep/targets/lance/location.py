@@ -201,10 +201,12 @@ class Location:
             if self.folder is not None:
                 (self.folder / name).unlink(missing_ok=True)
                 return
+            files = self._files()
             try:
-                self._files().delete_file(name)
+                files.delete_file(name)
             except OSError as error:
-                if not is_missing(error):
+                # Some stores answer in a way of their own to what they have done.
+                if not is_missing(error) and files.contains(name):
                     raise
 
     def _files(self) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from instep.own_code import send
+from instep import own_code
+from instep.own_code import send, send_instep
 
 
 @pytest.fixture
@@ -75,6 +76,37 @@ def test_a_transforms_module_is_sent_with_its_local_imports(tmp_path: Path, monk
     # What is installed is there already.
     send(session, pytest.raises)
     assert len(sent) == 2
+
+
+def test_code_travels_once_for_each_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    file = tmp_path / "versioned.py"
+    file.write_text("def f(rows):\n    return rows\n")
+    versioned = __import__("versioned")
+
+    class Session:
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802 - Spark's name
+            self.names.append(Path(path).name)
+
+    def names() -> list[str]:
+        """Of files that a later process sends to a session of its own."""
+        own_code._archive.cache_clear()
+        session: Any = Session()
+        for _ in range(2):
+            send_instep(session)
+            send(session, versioned.f)
+        return list(session.names)
+
+    first, again = names(), names()
+    file.write_text("def f(rows):\n    return rows.limit(1)\n")
+    changed = names()
+    assert len(first) == 2, "each is sent once"
+    assert again == first
+    assert changed[0] == first[0], "Instep is the same"
+    assert changed[1] != first[1]
 
 
 @pytest.mark.parametrize(

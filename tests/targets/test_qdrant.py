@@ -238,7 +238,7 @@ def test_old_records_are_dropped_once_their_epoch_is_over(
 ) -> None:
     base = put(target, "D__1", {"a": ["1"]}, epoch=1, attempt="1", marks=[Mark("s", 1, b"1")])
     put(target, "D__1", {"a": ["2"]}, epoch=2, attempt="2", marks=[Mark("s", 2, b"2")])
-    monkeypatch.setattr("instep.targets.logged_target._KEEP_SECONDS", -1)
+    monkeypatch.setattr("instep.targets.logged_target.KEEP_SECONDS", -1)
     before = target.collections.count("_instep")
     target.maintain("D__1")
     assert target.collections.count("_instep") < before

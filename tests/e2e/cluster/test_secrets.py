@@ -107,6 +107,7 @@ def test_secrets_are_shown_nowhere(hosts: Hosts, endpoint: Endpoint) -> None:
     finally:
         endpoint.go.set()
         run.kill()
+        run.wait()
     endpoint.refuses = True
     refused = instep(folder, "run", "--full-refresh", env=env)
     assert refused.returncode not in (0, 3), refused.stdout + refused.stderr
@@ -205,7 +206,7 @@ def _pages(start: str) -> Iterator[tuple[str, str]]:
         except (urllib.error.URLError, OSError):
             continue
         yield address, text
-        if address.endswith("/applications"):
+        if address.endswith("/v1/applications") and text.startswith("["):
             waiting += [f"{address}/{each['id']}/{what}" for each in json.loads(text) for what in _OF_APPLICATION]
         links = (urljoin(address, html.unescape(link)) for link in _LINK.findall(text))
         # A page in another order has nothing else.

@@ -29,7 +29,9 @@ from instep.domain.planning import SliceSizing
 from instep.domain.promotion_rules import Tally
 from instep.domain.rows import DocumentColumns
 from instep.error_transport import explained
+from instep.errors import Away
 from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, Comparison, Cutting, PartFile, counts_of
+from instep.pipeline.engine.corpus import SparkCorpus
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 
 SIZING = SliceSizing(row_bytes=1, asked=4)
@@ -215,3 +217,13 @@ def test_a_disk_that_is_full_is_reported_with_the_folder(tmp_path: Path, monkeyp
             write()
         assert str(tmp_path) in str(explained(found.value))
         assert not list(tmp_path.iterdir())
+
+
+def test_a_spark_that_does_not_start_is_not_taken_for_executors_that_see_nothing(tmp_path: Path) -> None:
+    """Else a table that is too large for this process would be planned in it."""
+
+    def start() -> Any:
+        raise Away("Spark did not start within 45 seconds")
+
+    with pytest.raises(Away, match="did not start"):
+        SparkCorpus(start, tmp_path, 5_000_000).unseen({})

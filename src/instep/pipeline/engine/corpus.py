@@ -135,9 +135,12 @@ class SparkCorpus:
                 return self._answer(self._parts(afresh, schema, of_parts))
 
     def unseen(self, places: Mapping[str, bool]) -> UserError | None:
-        """The error if tasks on other machines do not see the folder or one of these places."""
+        """The error if tasks on other machines do not see the folder or one of these places. A Spark that does not
+        start raises its own error: the table is too large for this process.
+        """
+        session = self.spark()
         try:
-            require_able_executors(self.spark(), {**places, str(self.folder): True})
+            require_able_executors(session, {**places, str(self.folder): True})
         except UserError as error:
             return error
         return None

@@ -109,5 +109,4 @@ def test_executors_with_a_bare_python_get_all_libraries_from_the_archive(
 def test_without_the_archive_they_have_none(shared: Path, cluster: SparkCluster, settings: dict[str, str]) -> None:
     done = run(shared, "bare", cluster, {"spark.pyspark.python": settings["spark.pyspark.python"]})
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "have no module 'pyarrow'" in done.stderr
-    assert "instep pack" in done.stderr, "the way out"
+    assert "has no pyarrow" in done.stderr

@@ -16,7 +16,9 @@ from instep.cli import main
 from instep.container import Container
 from instep.domain.jobs import Job, JobState
 from instep.domain.waves import TaskOutcome, Wave
+from instep.jobs.acquisition import Acquisition
 from instep.pipeline.engine.inline import InlineEngine
+from tests.waiting import until
 
 _PROJECT = """\
     name: several
@@ -120,3 +122,21 @@ def test_a_worker_serves_the_others_and_spends_an_attempt_of_the_rest(
         for name, error in errors_of(job).items():
             assert error is None if name not in ERRORS else ERRORS[name] in (error or "")
     assert {hit.entity for hit in opened.search("moon", entities=["Good", "Beside"])} == {"Good", "Beside"}
+
+
+def test_one_that_fails_at_once_keeps_no_other_target_from_being_begun(
+    project: str, mend: Callable[[], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the hands of another worker, before the one that has made the job goes on."""
+    real = Acquisition._plan_job
+
+    def plan_job(self: Acquisition) -> None:
+        real(self)
+        if "Bad" in {each.entity for each in self.created}:
+            until(lambda: not self._ledger.wants.open_refs(), "the want has failed")
+
+    monkeypatch.setattr(Acquisition, "_plan_job", plan_job)
+    opened = instep.load(project)
+    opened.want(ENTITIES)
+    opened.worker(ENTITIES, until_idle=True)
+    demand_each_its_own(project, capsys)

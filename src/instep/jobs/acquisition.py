@@ -88,12 +88,13 @@ class Acquisition:
 
     def get(self) -> None:
         """Get at least one partition, waiting for it if necessary. Raises `Busy` when the time to wait is over."""
-        with in_trace(self._made_in):
-            self._get()
+        self.hold()
+        self.store()
 
-    def _get(self) -> None:
-        self._ledger.jobs.begin(self._job_id, self._member.id, self._configuration())
-        try:
+    def hold(self) -> None:
+        """The first half of `get`: afterwards only the job of the new work is missing. See `give_back`."""
+        with self._whole():
+            self._ledger.jobs.begin(self._job_id, self._member.id, self._configuration())
             waited = False
             while not (self.taken or self._leases or self.settled):
                 holders = []
@@ -104,12 +105,29 @@ class Acquisition:
                 if holders and len(holders) == len(self.todo):
                     self._wait(holders[0])
                     waited = True
+            if self._leases and self._demand:
+                self._demand()
+
+    def store(self) -> None:
+        """The second half of `get`: store the new work as a job."""
+        with self._whole():
             self._plan_job()
-        except BaseException:
-            with suppress(InstepError):
-                self._release()
-                self._ledger.jobs.discard(self._job_id)
-            raise
+
+    def give_back(self) -> None:
+        """Give back the leases for new work that was not stored."""
+        with suppress(InstepError):
+            self._release()
+            self._ledger.jobs.discard(self._job_id)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Give back on any error. All is in the job's trace."""
+        with in_trace(self._made_in):
+            try:
+                yield
+            except BaseException:
+                self.give_back()
+                raise
 
     @contextmanager
     def _refusing(self, ref: PartitionRef) -> Iterator[None]:
@@ -225,8 +243,6 @@ class Acquisition:
 
     def _plan_job(self) -> None:
         """Store the new work as a job; discard the job if there is none. Instances can change until it is stored."""
-        if self._leases and self._demand:
-            self._demand()
         for _ in range(REPLANS):
             if not self._leases:
                 self._ledger.jobs.discard(self._job_id)

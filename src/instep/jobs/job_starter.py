@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
@@ -15,6 +15,9 @@ from instep.jobs.target_order import in_target_order
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.telemetry.context import in_trace
+
+#: The plans of one turn.
+Plans = Mapping[PartitionRef, EntityPlan]
 
 
 class JobStarter(ABC):
@@ -58,32 +61,59 @@ class JobStarter(ABC):
         if not plans:
             return self._moved
         found = in_target_order(self._planner.setups[ref] for ref in plans)
-        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, member) for turn in found]
-        return any(begun) or self._moved
+        begun = self._start([{setup.ref: plans[setup.ref] for setup in turn} for turn in found], member)
+        return begun or self._moved
 
-    def _start(self, plans: Mapping[PartitionRef, EntityPlan], member: Membership) -> bool:
+    def _start(self, turns: Sequence[Plans], member: Membership) -> bool:
+        """Start a job for each turn. All are held before the first job is stored: that may fail at once, in the hands
+        of another worker, and end the want that asked for all.
+        """
+        held: list[tuple[Plans, Acquisition]] = []
+        begun = False
+        try:
+            for plans in turns:
+                start = self._acquisition(plans, member)
+                if self._goes(start.hold, plans):
+                    held.append((plans, start))
+            while held:
+                plans, start = held.pop(0)
+                if self._goes(start.store, plans):
+                    self._note_refusals(start, plans)
+                    begun |= start.progressed
+        except BaseException:
+            for _, start in held:
+                start.give_back()
+            raise
+        return begun
+
+    def _acquisition(self, plans: Plans, member: Membership) -> Acquisition:
         keys = [(plan.ref, plan.generation) for plan in plans.values()]
-        start = Acquisition(
+        return Acquisition(
             plans,
             self._planner,
             member,
             deadline=self._context.clock.monotonic(),
             demand=lambda: self._demand(keys),
         )
+
+    def _goes(self, step: Callable[[], None], plans: Plans) -> bool:
+        """Do a step of the start of a turn. Whether it can go on."""
         try:
-            start.get()
+            step()
         except Busy:
             return False  # Another worker started it first.
         except (UserError, Transient, Unknown) as error:
             for plan in plans.values():
                 self._refused(plan.ref, plan.generation, error)
             return False
+        return True
+
+    def _note_refusals(self, start: Acquisition, plans: Plans) -> None:
         for plan in plans.values():
             if refused := start.refused.get(plan.ref):
                 self._refused(plan.ref, plan.generation, refused)
             else:
                 self._refusals.forget(plan.ref, plan.generation)
-        return start.progressed
 
     @abstractmethod
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:

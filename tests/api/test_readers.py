@@ -22,6 +22,7 @@ from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principa
 from instep.errors import InstepError, UserError
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 from tests.api.test_access import ELSEWHERE, refused
+from tests.telemetry.scrape import values_of
 
 #: In no document but that of alice and of operations; and in one that names nobody.
 SECRET, NOBODY = "quagga", "tarpan"
@@ -196,6 +197,32 @@ def test_a_revocation_embeds_nothing_and_its_delay_is_a_metric(tmp_path: Path) -
     (line,) = [each for each in told.splitlines() if each.startswith("instep_readers_lag_seconds{")]
     assert line.startswith('instep_readers_lag_seconds{entity="Note"} ')
     assert 0 <= float(line.rpartition(" ")[2]) < 600
+
+
+def test_a_revocation_in_a_document_that_fails_is_counted_until_it_is_mended(tmp_path: Path) -> None:
+    def lags() -> tuple[float, float]:
+        found = values_of(generate_latest(registry_of(instep)).decode())
+        return found["instep_readers_lag_seconds", "entity=Note"], found["instep_lag_seconds", "entity=Note"]
+
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    secret = tmp_path / "docs" / "secret.md"
+    secret.write_text(DOCUMENTS["secret"])
+    instep = load(tmp_path)
+    instep.run()
+    assert len(set(lags())) == 1, "nothing failed"
+    revoked = DOCUMENTS["secret"].replace("alice, ", "")
+    secret.write_text(revoked.replace("acl:", "due: soon\nacl:"))
+    instep.run()
+    (tmp_path / "docs" / "open.md").write_text(DOCUMENTS["open"])
+    (result,) = instep.run()
+    assert result.counts.written == 1, "the watermark passes the failure"
+    readers, lag = lags()
+    assert readers > lag
+    secret.write_text(revoked)
+    instep.run()
+    assert titles(instep.search("zebra", principals=["alice"])) == ["Open"]
+    assert len(set(lags())) == 1, "mended"
 
 
 def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ _WATERMARKS: Final = select(checkpoints.c.ref, checkpoints.c.watermark).join(
 _FAILURES: Final = (
     select(failures.c.ref, func.count().label("number")).where(failures.c.stage != SKIPPED).group_by(failures.c.ref)
 )
+_OLDEST_FAILURES: Final = (
+    select(failures.c.ref, func.min(failures.c.failed_at).label("oldest"))
+    .join(promoted, and_(promoted.c.ref == failures.c.ref, promoted.c.generation == failures.c.generation))
+    .group_by(failures.c.ref)
+)
 _WANTS: Final = (
     select(wants.c.state, func.count().label("number")).where(wants.c.ended_at.is_(None)).group_by(wants.c.state)
 )
@@ -39,7 +44,8 @@ class EntityFigures:
     `slices`, `units` (those planned), `counts` and `attempts` (tries that ended badly) are of jobs that have not ended.
     `leases` are held; `oldest_lease` is since when the oldest is, `first_expiry` when the first of them expires unless
     it is renewed. `watermark` is the lowest of its promoted checkpoints, None without any. `failures` are in the list,
-    of all generations, without what is only left out.
+    of all generations, without what is only left out. `oldest_failure` is the time of the oldest in a promoted
+    generation, with what is left out: what is indexed of an older version of such a document stays as it is.
     """
 
     slices: dict[SliceState, int] = field(default_factory=dict)
@@ -52,6 +58,7 @@ class EntityFigures:
     partitions: int = 0
     watermark: int | None = None
     failures: int = 0
+    oldest_failure: int | None = None
 
     def lease(self, since: int, expires_at: int) -> None:
         self.leases += 1
@@ -61,6 +68,9 @@ class EntityFigures:
     def checkpoint(self, watermark: int) -> None:
         self.partitions += 1
         self.watermark = watermark if self.watermark is None else min(self.watermark, watermark)
+
+    def failed(self, at: int) -> None:
+        self.oldest_failure = at if self.oldest_failure is None else min(self.oldest_failure, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,8 @@ def read(tx: Transaction) -> Figures:
         found[_entity(ref)].checkpoint(watermark)
     for ref, number in tx.connection.execute(_FAILURES):
         found[_entity(ref)].failures += number
+    for ref, oldest in tx.connection.execute(_OLDEST_FAILURES):
+        found[_entity(ref)].failed(oldest)
     open_wants = {WantState(state): number for state, number in tx.connection.execute(_WANTS)}
     return Figures(tx.now(), dict(states), open_wants, dict(found))
 

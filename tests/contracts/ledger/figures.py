@@ -41,6 +41,7 @@ class Figuring(Fixtures):
         assert (document.units, document.attempts, document.failures) == (6, 1, 1)
         assert document.counts == Counts(read=2, written=1, failed=1, rows_written=3)
         assert (document.leases, document.oldest_lease, document.watermark) == (1, START, None)
+        assert document.oldest_failure is None, "nothing of this generation is served yet"
         assert document.first_expiry is not None
         assert document.first_expiry > START
         assert ticket.slices == {SliceState.PENDING: 1}
@@ -56,3 +57,4 @@ class Figuring(Fixtures):
         document = ended.entities["Document"]
         assert (document.slices, document.units, document.attempts) == ({}, 0, 0)
         assert (document.partitions, document.watermark, document.failures) == (1, START, 1)
+        assert document.oldest_failure == START

@@ -23,8 +23,10 @@ def read(tables: Tables) -> Figures:
     for (ref, generation), checkpoint in tables.checkpoints.items():
         if tables.state.promoted.get(str(ref)) == generation:
             found[ref.entity].checkpoint(checkpoint.watermark)
-    for (ref, _), records in tables.failures.items():
+    for (ref, generation), records in tables.failures.items():
         found[ref.entity].failures += sum(each.stage != SKIPPED for each in records.values())
+        if records and tables.state.promoted.get(str(ref)) == generation:
+            found[ref.entity].failed(min(each.failed_at for each in records.values()))
     wants = Counter(each.state for each in tables.state.wants.values() if not each.state.ended)
     return Figures(tables.now(), dict(Counter(job.state for job in live)), dict(wants), dict(found))
 

@@ -105,6 +105,7 @@ def _batch(start: int, count: int, instance: str, epoch: int) -> pa.RecordBatch:
         "chunk_hash": ids,
         "chunk_index": [each % _CHUNKS for each in numbers],
         "title": [None] * count,
+        "modified": [None] * count,
         "text": [f"chunk number {each}" for each in numbers],
         "_ref": ["Document@global"] * count,
         "_instance": [instance] * count,

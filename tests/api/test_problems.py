@@ -48,8 +48,9 @@ def test_an_unsupported_method_is_answered_with_405(client: httpx.Client) -> Non
 @pytest.mark.parametrize(
     ("body", "at", "said"),
     [
-        ({"batchSize": 7}, "body.batchSize", "greater than or equal to 100"),
-        ({"batchSize": 50_001}, "body.batchSize", "less than or equal to 50000"),
+        ({"batchSize": 0}, "body.batchSize", "greater than or equal to 1"),
+        ({"sliceRows": 7}, "body.sliceRows", "greater than or equal to 100"),
+        ({"sliceRows": 50_001}, "body.sliceRows", "less than or equal to 50000"),
         ({"consumerThreads": 0}, "body.consumerThreads", "greater than or equal to 1"),
         ({"maxConcurrentRequests": 101}, "body.maxConcurrentRequests", "less than or equal to 100"),
         ({"payLoadSize": "2TB"}, "body.payLoadSize", "100,000 to 104,857,600, or 1MB to 100MB"),

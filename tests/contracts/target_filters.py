@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from instep.arrow_values import column_type
-from instep.domain.document_columns import BUILT_IN
+from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.domain.filter_language import parsed
 from instep.targets.document_target import ChunkChanges, DocumentTarget
 from tests.contracts.filter_drawing import COLUMNS, Drawn, filters, rows
@@ -20,6 +20,16 @@ from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, OnOneIndex
 _ROWS: Final = 90
 _ALL: Final = list(HealthCheck)
 _QUERY: Final = [1.0, 0.2, 0.4, 0.1]
+
+#: Two values of each type, as filters have them.
+_TWO: Final = {
+    DocumentColumnType.STRING: ("'a'", "'b'"),
+    DocumentColumnType.INT: ("1", "2"),
+    DocumentColumnType.FLOAT: ("0.5", "1.5"),
+    DocumentColumnType.BOOL: ("true", "false"),
+    DocumentColumnType.TIMESTAMP: ("'2024-01-01T00:00:00Z'", "'2025-01-01T00:00:00Z'"),
+    DocumentColumnType.DATE: ("'2024-01-01'", "'2025-01-01'"),
+}
 
 #: Filters in one example: reading an index costs less than what Hypothesis does around it.
 _AT_ONCE: Final = 8
@@ -80,6 +90,16 @@ class FiltersContract(OnOneIndex):
         compare()
         target.maintain(self.physical, full=True)
         compare()
+
+    def test_a_null_is_neither_of_two_values_nor_not(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]]
+    ) -> None:
+        """No value is both of two: so the filter holds for every row that has a value."""
+        for column in (each for each in COLUMNS if not each.type.listed):
+            name, (one, other) = column.name, _TWO[column.type]
+            expected = {row["document_id"] for row in filtered if row[name] is not None}
+            for text in (f"{name} != {one} OR {name} != {other}", f"NOT ({name} = {one} AND {name} = {other})"):
+                assert set(self.asked(target, text, "text", 1000)) == expected, text
 
     def test_rows_are_chosen_before_they_are_ranked(
         self, target: DocumentTarget, filtered: list[dict[str, Any]]

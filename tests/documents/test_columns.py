@@ -197,6 +197,11 @@ def test_fields_of_a_line_are_as_json_has_them() -> None:
     }
 
 
+def test_a_number_that_nothing_holds_comes_as_its_text() -> None:
+    line = b'{"id": 1, "text": "x", "f": 1e999, "acl": [-1e400], "team": "ops"}'
+    assert fields_of(line, ["f", "acl", "team"]) == {"f": "1e999", "acl": "[-1e400]", "team": "ops"}
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "value"),
     [

@@ -91,7 +91,7 @@ def test_a_live_instance_is_abandoned_and_the_next_is_to_be_built(
 
 def test_nothing_that_is_not_there_is_tainted_or_expires(ledger: Ledger) -> None:
     for act in (taint, expire):
-        assert "is not there" in refusal(partial(act, ledger, REF))
+        assert "has no Live instance" in refusal(partial(act, ledger, REF))
     build(ledger)
     taint(ledger, REF)
     events = len(ledger.events.rows())

@@ -153,10 +153,11 @@ def test_a_line_without_a_document_is_a_problem_with_its_position(tmp_path: Path
         {"id": "hunter2", "uri": "https://h/hunter2", "text": "x"},
         {"uri": "hunter2", "text": "x"},
         {"id": ["hunter2"]},
-        {"id": "long", "text": "x" * 2_000},
+        {"id": "long", "text": "x" * 9_000},
+        '{"id": "deep", "x": ' + "[" * 4_000,
         {"id": "b", "text": "y"},
     )
-    listing = feed(tmp_path, max_line=1_000).list()
+    listing = feed(tmp_path, max_line=5_000).list()
     assert [each.uri[-1] for each in listing.documents] == ["a", "b"]
     assert listing.problems == [
         "f.jsonl:3: not JSON: Input data was truncated",
@@ -166,6 +167,7 @@ def test_a_line_without_a_document_is_a_problem_with_its_position(tmp_path: Path
         "f.jsonl:7: source URI has no scheme",
         "f.jsonl:8: `id` is text or a whole number, and `uri` is text",
         "f.jsonl:9: is longer than a document may be",
+        "f.jsonl:10: lists and objects are nested too deep",
     ]
     put(tmp_path / "f.jsonl", *["{"] * 25)
     assert feed(tmp_path).list().problems[-1] == "and 5 more lines"

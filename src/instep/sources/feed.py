@@ -99,6 +99,8 @@ def event_of(line: bytes) -> Event:
         return Event(known.id, known.uri)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not JSON: {_said(error)}") from None
+    except RecursionError:
+        raise Malformed("lists and objects are nested too deep") from None
 
 
 def text_of(line: bytes) -> tuple[str, str]:
@@ -115,9 +117,18 @@ def text_of(line: bytes) -> tuple[str, str]:
 
 
 def fields_of(line: bytes, names: Sequence[str]) -> dict[str, Any]:
-    """Other fields of a line that puts a document, as far as it has them."""
+    """Other fields of a line that puts a document, as far as it has them. A value that no type holds, such as 1e999,
+    comes as its text: what its column is to be then says that it is wrong.
+    """
     said = _FIELDS.decode(line)
-    return {name: msgspec.json.decode(said[name]) for name in names if name in said}
+    return {name: _value(said[name]) for name in names if name in said}
+
+
+def _value(said: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(said)
+    except (msgspec.DecodeError, RecursionError):
+        return bytes(said).decode(errors="replace")
 
 
 def whole(line: bytes) -> bool:

@@ -31,7 +31,9 @@ def sql(condition: Condition) -> str:  # noqa: PLR0911 - one for each form
         case Either(conditions):
             return f"({' OR '.join(map(sql, conditions))})"
         case OneOf(column, values, negated):
-            return f"({_name(column.name)} {'NOT ' * negated}IN ({_listed(values)}))"
+            name, listed = _name(column.name), _listed(values)
+            # DataFusion makes `true` of NOT IN (…) OR NOT IN (…) without a common value, for nulls too.
+            return f"({name} IS NOT NULL AND {name} NOT IN ({listed}))" if negated else f"({name} IN ({listed}))"
         case Ordered(column, order, value):
             return f"({_name(column.name)} {order} {_literal(value)})"
         case Prefix():

@@ -34,17 +34,24 @@ class Location:
         self.index = folder / "index"
 
     def project(
-        self, name: str, notes: dict[str, str] = NOTES, *, entity: str = "Document", chunk: int = 1000
+        self,
+        name: str,
+        notes: dict[str, str] = NOTES,
+        *,
+        entity: str = "Document",
+        chunk: int = 1000,
+        columns: dict[str, str] | None = None,
     ) -> Instep:
         root = self.folder / name
         (root / "docs").mkdir(parents=True, exist_ok=True)
         for each, text in notes.items():
             (root / "docs" / each).write_text(text)
+        made = {"chunk": {"size": chunk, "overlap": 0}, "columns": columns or {}}
         declared = {
             "name": name,
             "engine": "inline",
             "targets": {"main": {"type": "lance", "uri": str(self.index)}},
-            "entities": {entity: {"source": {"type": "files", "path": "docs"}, "chunk": {"size": chunk, "overlap": 0}}},
+            "entities": {entity: {"source": {"type": "files", "path": "docs"}, **made}},
         }
         (root / "instep.yaml").write_text(yaml.safe_dump(declared))
         return instep.load(root)
@@ -201,6 +208,41 @@ def test_an_adopted_index_of_another_transform_is_rebuilt_beside_it(place: Locat
     result = run(again)
     assert (result.promoted, result.counts.written) == (True, 12)
     assert before != again.status()[0].physical
+
+
+@pytest.mark.parametrize("before", [{}, {"team": "int"}], ids=["none", "another type"])
+def test_an_adopted_index_without_the_declared_columns_is_rebuilt_beside_it(
+    place: Location, before: dict[str, str]
+) -> None:
+    one = place.project("one", columns=before)
+    run(one)
+    place.lose(one)
+    again = place.project("one", columns={"team": "string"})
+    (found,) = again.adopt()
+    assert (found.done, found.live) == (True, False)
+    with pytest.raises(UserError, match="'team' is not in what is served yet"):
+        again.search("alpha", where="team = 'ops'")
+    assert len(texts(again)) == 12, "it is served until then"
+    (again.project.root / "docs" / "n1.md").write_text("---\nteam: ops\n---\n# N1\n\nsearchable alpha\n")
+    assert run(again).promoted
+    assert len(again.search("alpha", where="team = 'ops'")) == 1
+
+
+def test_an_adopted_index_of_before_documents_had_times_is_rebuilt_beside_it(place: Location) -> None:
+    one = place.project("one")
+    run(one)
+    (physical,) = place.indexes()
+    uri = str(place.index / f"{physical}.lance")
+    dataset = lance.dataset(uri)
+    rows = dataset.to_table().drop_columns(["modified"]).replace_schema_metadata(dataset.schema.metadata)
+    lance.write_dataset(rows, uri, mode="overwrite")
+    place.lose(one)
+    (found,) = one.adopt()
+    assert (found.done, found.live) == (True, False)
+    with pytest.raises(UserError, match="'modified' is not in what is served yet"):
+        one.search("alpha", where="modified IS NOT NULL")
+    assert run(one).promoted
+    assert len(one.search("alpha", where="modified IS NOT NULL", limit=50)) == 12
 
 
 def test_a_copy_of_the_source_has_other_times_and_is_adopted_all_the_same(place: Location) -> None:

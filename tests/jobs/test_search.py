@@ -201,6 +201,40 @@ def test_each_entity_of_a_search_has_the_columns_of_its_filter(tickets: instep.I
     assert "Name one entity" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("columns", "where"),
+    [({"team": "string", "extra": "string"}, "extra = 'x'"), ({"team": "string[]"}, "NOT team CONTAINS 'ops'")],
+    ids=["new", "another type"],
+)
+def test_a_filter_by_a_column_that_is_not_served_yet_is_refused(
+    tickets: instep.Instep, columns: dict[str, str], where: str
+) -> None:
+    declared = tickets.project.model_dump(by_alias=True, exclude_unset=True)
+    declared["entities"]["Ticket"]["columns"] = columns
+    changed = instep.Instep(Project.model_validate(declared | {"root": tickets.project.root}))
+    with pytest.raises(UserError, match="is not in what is served yet") as caught:
+        changed.search("printer", where=f"title = 'x' OR {where}", entities=["Ticket"])
+    assert "instep run" in str(caught.value)
+    if "extra" in columns:
+        assert changed.search("printer", where="team = 'ops'", entities=["Ticket"]), "the others are as they were"
+
+
+def test_a_filter_finds_what_is_served_before_the_job_that_built_it_has_ended(
+    tickets: instep.Instep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    promote = LanceTarget.promote
+
+    def promoted(target: LanceTarget, alias: str, physical: str | None, epoch: int) -> None:
+        promote(target, alias, physical, epoch)
+        found.append(len(tickets.search("printer", where="team = 'ops'", entities=["Ticket"], group=True)))
+
+    monkeypatch.setattr(LanceTarget, "promote", promoted)
+    tickets.run(entities=["Ticket"], full_refresh=True)
+    assert found
+    assert set(found) == {3}
+
+
 def test_of_each_document_only_the_best_chunk(tickets: instep.Instep) -> None:
     every = tickets.search("printer", limit=200, entities=["Ticket"])
     assert len(every) > 12, "documents of several chunks"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 from instep.answers.answer import Answer
 from instep.answers.readers import readable_by
-from instep.domain.document_columns import BUILT_IN
+from instep.domain.document_columns import BUILT_IN, MODIFIED
 from instep.domain.filter_language import parsed
-from instep.domain.filters import Condition, FilterError, every
+from instep.domain.filters import Condition, FilterError, columns_of, every
+from instep.domain.fingerprint import COLUMN
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
+from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of, moved_text, physical_of
 from instep.errors import UserError
@@ -88,6 +90,8 @@ MAX_LIMIT = 1000
 _CHUNKS = 4
 #: The part of a fingerprint that says how text becomes vectors.
 _EMBEDDER = "embedder"
+#: The part that says which columns every index has, and more.
+_SCHEMA = "schema"
 
 
 class Hit(Answer):
@@ -143,6 +147,8 @@ def search(
         physical = physical_of(setup, ledger, generation)
         if physical is None:
             continue
+        if condition is not None:
+            _demand_columns(setup, ledger, physical, condition, generation)
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
         required = [readable_by(setup, ledger, physical, principals), condition]
@@ -170,6 +176,34 @@ def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
             raise
         what = f"{setup.ref.label}: {error.what}"
         raise FilterError(what, position=error.position, hint=f"{error.hint or ''} Name one entity.".strip()) from None
+
+
+def _demand_columns(
+    setup: DocumentSetup, ledger: Ledger, physical: str, condition: Condition, generation: str | None
+) -> None:
+    """Raises `UserError` for a filter by a column that the index was built without, or that was another one then."""
+    now, then = setup.fingerprint, _made_of(setup, ledger, physical, generation)
+    for name in sorted(each.name for each in columns_of(condition)):
+        part = f"{COLUMN} {name}"
+        lacks = part in now and then.get(part) != now[part]
+        if name == MODIFIED.name and then.get(_SCHEMA) != now.get(_SCHEMA):
+            lacks = not has_modified(setup, physical)
+        if lacks:
+            how = " as it is declared now" if part in then else ""
+            what = f"{setup.ref.label}: column {name!r} is not in what is served yet{how}"
+            raise UserError(what, hint="Run: instep run")
+
+
+def _made_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None) -> Mapping[str, str]:
+    """The fingerprint of an index that is served; empty if the ledger that made it is lost. It is served shortly before
+    its job has ended, and may be replaced while this is asked: then it is taken for what is declared.
+    """
+    unfinished = ledger.jobs.unfinished(setup.ref, generation_of(ledger, setup.ref, generation))
+    recorded = {each.physical: each.fingerprint for each in ledger.checkpoints.of_entity(setup.ref.entity)}
+    otherwise: Mapping[str, str] = setup.fingerprint if recorded else {}
+    if unfinished is not None and unfinished.part(setup.ref).part.physical == physical:
+        otherwise = unfinished.part(setup.ref).part.fingerprint
+    return recorded.get(physical, otherwise)
 
 
 def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> list[document_target.Hit]:

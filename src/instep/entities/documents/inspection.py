@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from instep.domain.document_columns import MODIFIED
 from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
@@ -15,7 +16,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import WaveSlice
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.setup import Inspection
-from instep.errors import UserError
+from instep.errors import Away, UserError
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.pipeline import DocumentProgram
@@ -132,6 +133,10 @@ def _why_not(
 ) -> str | None:
     if found.damaged * 2 > len(found.entries):
         return "most of its documents lack chunks, or have some twice"
+    if setup.columns:
+        return "whether it has the columns that are declared can only be seen by making it again"
+    if not has_modified(setup, physical):
+        return f"it has no column {MODIFIED.name!r}"
     from instep.pipeline.documents.row_program import RowProgram
 
     part = JobPart(setup.ref, "", physical, setup.fingerprint, setup.buckets, 0, 0, False)
@@ -139,6 +144,17 @@ def _why_not(
     if setup.needs_spark or isinstance(program, RowProgram):
         return "whether it was made in the same way can only be seen by making it again"
     return _otherwise_made(setup, physical, program, sampled)
+
+
+def has_modified(setup: DocumentAdapters, physical: str) -> bool:
+    """Whether the index is of a version that made the built-in column `modified`, as far as the target can tell."""
+    try:
+        setup.target.written(physical, ["none"], [MODIFIED])
+    except Away:
+        raise
+    except UserError:
+        return False
+    return True
 
 
 def _otherwise_made(

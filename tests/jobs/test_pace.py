@@ -50,6 +50,10 @@ def test_waves_that_last_are_measured_unless_they_are_tried_again(
         assert choice.pace_from == "a default"
 
 
+#: More than a wave, or two, of the slow embedder.
+_DOCUMENTS = 700
+
+
 @pytest.mark.parametrize(
     "seconds_a_text", [0.040, 0.005], ids=["an API of 40 ms a text", "a model of 200 texts a second"]
 )
@@ -70,7 +74,7 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
 
     monkeypatch.setattr(HashingEmbedder, "embed", embedding)
     monkeypatch.setattr(InlineEngine, "run", running)
-    place = home(tmp_path, documents=300)
+    place = home(tmp_path, documents=_DOCUMENTS)
     container = Container(place.open().project, engine="inline", clock=clock)
     with closing(container), closing(container.ledger()) as ledger:
         (setup,) = container.setups()
@@ -84,10 +88,11 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
         assert learned.inline_seconds == pytest.approx(10_000 / measured, rel=0.05)
         assert learned.inline_seconds > 20 * believed.inline_seconds
         waves.clear()
-        for number in range(300):
+        for number in range(_DOCUMENTS):
             place.change(number, "another day")
         planned = said(capsys, "plan", "--project", str(tmp_path), code=2)
         assert f"about {measured:,.0f} rows a second (measured in job {str(result.job_id)[:8]})" in planned
         run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
-    assert waves[0] <= 1.3 * WAVE_SECONDS * measured, "a wave is about ten seconds of this embedder"
-    assert (len(waves) == 1) == (sum(waves) <= WAVE_SECONDS * measured)
+    # Slices are claimed whole: a wave may be longer by one of them.
+    assert waves[0] <= 2 * WAVE_SECONDS * measured, "a wave is about ten seconds of this embedder"
+    assert len(waves) == 1 or sum(waves) > WAVE_SECONDS * measured

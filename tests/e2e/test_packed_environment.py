@@ -94,6 +94,8 @@ def run(shared: Path, name: str, cluster: SparkCluster, config: dict[str, str]) 
     (folder / "index").mkdir()
     command = [sys.executable, "-m", "instep", "run", "--json", "--project", str(folder)]
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
+    # What the project names wins over the environment, here a Python that no executor has.
+    env["PYSPARK_PYTHON"] = sys.executable
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False, timeout=300)
 
 

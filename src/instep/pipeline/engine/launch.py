@@ -65,8 +65,8 @@ def _cluster(settings: SparkSettings) -> SparkSession:
     for key, value in settings.config.items():
         conf.set(key, value)
     if python := settings.config.get("spark.pyspark.python"):
-        # spark-submit takes it from there; without it, PySpark looks at the environment alone.
-        os.environ.setdefault("PYSPARK_PYTHON", python)
+        # spark-submit takes it from there, whatever the environment says; without it, PySpark looks at that alone.
+        os.environ["PYSPARK_PYTHON"] = python
     # The driver's JVM runs Python as well, to plan data sources: by that name it finds the one of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return _launched(conf, settings, {"PATH": path})

@@ -18,6 +18,8 @@ def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
     modules = _run(tmp_path, ["--help"], ["--version"], ["run", "--help"], ["schema"], ["init", "new"])
     assert "instep.cli" in modules
     assert modules & HEAVY == set()
+    helped = _run(tmp_path, ["--help"], ["--version"])
+    assert helped & {"pydantic", "yaml"} == set()
 
 
 #: What a run needs that finds something to do, or that talks to a server, or to a user at a terminal.

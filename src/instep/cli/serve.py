@@ -17,7 +17,6 @@ from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
-from instep.project.api import token_fault
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -92,6 +91,8 @@ def _given_token(file: Path | None) -> str | None:
     """The token from a file or the environment. Raises `UserError` for one that could be guessed, or that no header
     holds.
     """
+    from instep.project.api import token_fault
+
     if file is not None:
         where = str(file)
         try:

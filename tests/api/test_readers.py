@@ -130,6 +130,7 @@ def test_no_way_leads_to_a_forbidden_text(
     for mode in ("text", "vector", "hybrid"):
         ways[f"search {mode}"] = command("search", SECRET, "--mode", mode, "--json", "--as", "bob")
         ways[f"/search {mode}"] = asked("/api/search", q=SECRET, mode=mode)
+        ways[f"facets {mode}"] = asked("/api/search", q=SECRET, mode=mode, facet="acl")
         ways[f"Instep.search {mode}"] = python(partial(closed.search, SECRET, mode=mode))
     ways["search shown"] = command("search", SECRET)
     ways["search of a generation"] = command("search", SECRET, "--generation", "", "--json")

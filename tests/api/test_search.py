@@ -16,7 +16,10 @@ from tests.api.conftest import PROJECT, write
 def folder(tmp_path: Path) -> Path:
     """Two entities of the same documents."""
     (tmp_path / "docs").mkdir()
-    page = "  Page:\n    source: {type: files, path: docs}\n    target: lance\n"
+    page = (
+        "  Page:\n    source: {type: files, path: docs}\n    target: lance\n"
+        '    columns: {kind: {type: string, from: "file:extension"}}\n'
+    )
     (tmp_path / "instep.yaml").write_text(PROJECT + page)
     write(tmp_path, 5)
     return tmp_path
@@ -36,6 +39,17 @@ def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep:
     assert [each["title"] for each in found(entity="Page", mode="text")] == ["Document 3"], "only one has the word"
     assert len(found(entity="Page", mode="vector", k=100)) > 5, "each has some direction"
     assert len(found(k=3)) == 3
+
+
+def test_facets_stand_beside_the_hits(client: httpx.Client, instep: Instep) -> None:
+    instep.run()
+    asked: dict[str, Any] = {"q": "word3x7", "mode": "text", "k": 1}
+    assert client.get("/api/search", params=asked).json()["facets"] == {}
+    answer = client.get("/api/search", params={**asked, "facet": ["kind"], "facet_values": 2}).json()
+    assert len(answer["items"]) == 1
+    assert answer["facets"] == {"kind": [{"value": "md", "count": 1}]}
+    assert client.get("/api/search", params={**asked, "facet": ["kin"]}).status_code == 400
+    assert client.get("/api/search", params={**asked, "facet": ["kind"] * 6}).status_code == 422
 
 
 def test_a_filter_that_means_nothing_is_refused_at_its_place(client: httpx.Client, instep: Instep) -> None:

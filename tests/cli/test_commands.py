@@ -101,6 +101,7 @@ def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureF
     found = json.loads(answer(capsys, "search", "garden", "--mode", "text", "--json"))
     assert found[0]["snippet"]
     assert found[0]["entity"] == "Document"
+    assert "no facet by 'team'" in answer(capsys, "search", "garden", "--facet", "team", code=1)
 
 
 def test_status_shows_state_and_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from instep.arrow_values import column_type
 from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.domain.filter_language import parsed
 from instep.targets.document_target import ChunkChanges, DocumentTarget
+from instep.targets.facets import COUNTED, Counted
 from tests.contracts.filter_drawing import COLUMNS, Drawn, filters, rows
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, OnOneIndex, rows_of
 
@@ -123,6 +126,39 @@ class FiltersContract(OnOneIndex):
         }
         assert set(self.asked(target, "title IS NULL AND modified IS NULL", "text", 1000)) == everything
         assert self.asked(target, "title >= 'a' OR modified > '2024-01-01' OR title = 'x'", "text", 1000) == []
+
+    def test_facets_count_the_values_of_what_is_found(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]]
+    ) -> None:
+        """Under each filter, with and without words; an element that a list has twice counts once."""
+        columns = [each for each in COLUMNS if each.type in COUNTED]
+        for text in (None, "c_bool = true OR c_int IS NULL", "c_strings IS NOT NULL"):
+            where = text and parsed(text, (*BUILT_IN, *COLUMNS))
+            holding = (
+                {each["document_id"] for each in filtered}
+                if text is None
+                else set(self.asked(target, text, "text", 1000))
+            )
+            for words, found in ((None, holding), ("a word", holding), ("7", holding & {"d7"}), ("absent", set())):
+                expected = {
+                    each.name: _counts(row[each.name] for row in filtered if row["document_id"] in found)
+                    for each in columns
+                }
+                counted = target.facets(self.physical, Counted(columns, words, where or None, 100))
+                assert counted == expected, (text, words)
+        first = target.facets(self.physical, Counted(columns[:1], None, None, 2))
+        (counts,) = first.values()
+        assert [count for _, count in counts] == [
+            count for _, count in _counts(row[columns[0].name] for row in filtered)[:2]
+        ]
+
+
+def _counts(values: Iterable[Any]) -> list[tuple[Any, int]]:
+    """How many of these (of lists: of their elements) there are of each, most first."""
+    found = Counter(
+        each for value in values if value is not None for each in (set(value) if isinstance(value, list) else [value])
+    )
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
 
 
 def _cosine(one: list[float], other: list[float]) -> float:

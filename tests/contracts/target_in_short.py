@@ -28,6 +28,7 @@ class ShortContract(OnOneIndex):
     asked = FiltersContract.asked
     test_a_filter_finds_the_rows = FiltersContract.test_a_filter_finds_the_rows_that_it_holds_for
     test_rows_are_chosen_before_they_are_ranked = FiltersContract.test_rows_are_chosen_before_they_are_ranked
+    test_facets_count = FiltersContract.test_facets_count_the_values_of_what_is_found
     pytest_generate_tests = SearchingContract.pytest_generate_tests
     found = SearchingContract.found
     library = SearchingContract.library

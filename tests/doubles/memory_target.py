@@ -32,6 +32,7 @@ from instep.targets.document_target import (
     existing_schema,
     written_schema,
 )
+from instep.targets.facets import Counted, Facet
 from instep.targets.journal import refuse_fences
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 from tests.contracts.filter_drawing import holds
@@ -267,6 +268,22 @@ class MemoryTarget(OwnedIndexes):
         rows = (row for row in self.stored(physical) if where is None or holds(where, row))
         ranked = sorted(((score(row), row["chunk_id"], row) for row in rows), key=lambda each: each[:2])
         return [_hit(entity, points, row) for points, _, row in ranked[::-1][:limit] if points > 0]
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        words = None if counted.text is None else _folded(counted.text).split()
+        rows = [
+            row
+            for row in self.stored(physical)
+            if (counted.where is None or holds(counted.where, row))
+            and (words is None or any(word in _folded(f"{row['title'] or ''} {row['text']}") for word in words))
+        ]
+
+        def values(column: DocumentColumn) -> Iterator[tuple[Any, int]]:
+            for row in rows:
+                value = row[column.name]
+                yield from ((each, 1) for each in (set(value or ()) if column.type.listed else [value]))
+
+        return counted.facets({each.name: values(each) for each in counted.columns})
 
     def _index(self, physical: str) -> _Index:
         if physical not in self._store.indexes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,33 @@ def test_hits_are_passed_over(tickets: instep.Instep) -> None:
             tickets.search("printer", limit=5, offset=offset)
 
 
+def test_facets_count_chunks_by_the_values_of_a_column(tickets: instep.Instep) -> None:
+    chunks = Counter(each.title for each in tickets.search("printer", limit=200, entities=["Ticket"]))
+    of_team = {
+        team: sum(chunks[f"Printer {n}"] for n in range(6) if n % 2 == odd) for odd, team in ((0, "dev"), (1, "ops"))
+    }
+
+    def counts(column: str, query: str = "printer", **more: Any) -> dict[Any, int]:
+        return {each.value: each.count for each in tickets.facets(query, [column], **more)[column]}
+
+    assert counts("team") == of_team, "an entity without this column counts nothing"
+    assert counts("team", where="year = 2020", entities=["Ticket"]) == {"ops": chunks["Printer 1"]}
+    assert counts("year", "absentword", mode="text") == counts("year", "absentword") == {}
+    assert sum(counts("year", "absentword", mode="vector").values()) == sum(chunks.values())
+    assert len(counts("year", limit=2)) == 2
+    assert list(tickets.facets("printer", ["year", "team", "year"])) == ["year", "team"]
+
+
+def test_facets_that_cannot_be_counted_are_refused(tickets: instep.Instep) -> None:
+    for column, why in (("tean", "there is no column 'tean'"), ("modified", "there is no column 'modified'")):
+        with pytest.raises(UserError, match=why) as caught:
+            tickets.facets("printer", [column])
+        assert "team, year" in str(caught.value)
+    for limit in (0, 101):
+        with pytest.raises(UserError, match="1 to 100 values"):
+            tickets.facets("printer", ["team"], limit=limit)
+
+
 def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for name in ("alice", "bob"):
@@ -279,3 +307,6 @@ def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
         found = project.search("printer", where=where, principals=["alice"])
         assert [each.title for each in found] == ["Note of alice"], where
         assert project.search("printer", where=where, group=True) == []
+        counts = project.facets("printer", ["acl"], where=where, principals=["alice"])["acl"]
+        assert [(each.value, each.count) for each in counts] == [("alice", 1)], where
+        assert project.facets("printer", ["acl"], where=where) == {"acl": []}

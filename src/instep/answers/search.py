@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import cast, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.readers import readable_by
 from instep.domain.document_columns import BUILT_IN, MODIFIED
 from instep.domain.filter_language import parsed
-from instep.domain.filters import Condition, FilterError, columns_of, every
+from instep.domain.filters import Condition, FilterError, FilterValue, columns_of, every
 from instep.domain.fingerprint import COLUMN
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
@@ -22,6 +24,7 @@ from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
 from instep.targets.document_target import SearchMode
+from instep.targets.facets import COUNTED, MAX_VALUES, Counted
 from instep.targets.ranking import alternating
 from instep.telemetry.progress import Progress
 
@@ -86,6 +89,8 @@ def _stem(word: str) -> str:
 
 
 MAX_LIMIT = 1000
+#: Facets of one search, at most.
+MAX_FACETS = 5
 #: So many times the documents are asked for in chunks, and again as many if those are too few.
 _CHUNKS = 4
 #: The part of a fingerprint that says how text becomes vectors.
@@ -107,6 +112,13 @@ class Hit(Answer):
     text: str
     snippet: str
     marks: tuple[tuple[int, int], ...]
+
+
+class FacetCount(Answer):
+    """So many chunks have this value in a column, or among its elements. A date is a text in ISO 8601."""
+
+    value: FilterValue
+    count: int
 
 
 def search(
@@ -131,9 +143,7 @@ def search(
 
     Documents with readers are found by those of `principals`, and by everybody if they are public.
     """
-    query = storable(query)  # No embedder and no target takes anything else.
-    if not query.strip():
-        raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
+    query = _typed(query)
     if not 1 <= limit <= MAX_LIMIT:
         raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
     if not 0 <= offset <= MAX_LIMIT - limit:
@@ -141,18 +151,10 @@ def search(
             f"--offset {offset} is out of range",
             hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
         )
-    conditions = [None if where is None else _condition(setup, where, alone=len(setups) == 1) for setup in setups]
     answers: list[list[document_target.Hit]] = []
-    for setup, condition in zip(setups, conditions, strict=True):
-        physical = physical_of(setup, ledger, generation)
-        if physical is None:
-            continue
-        if condition is not None:
-            _demand_columns(setup, ledger, physical, condition, generation)
+    for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
-        required = [readable_by(setup, ledger, physical, principals), condition]
-        chosen = [each for each in required if each is not None]
         ask = partial(
             setup.target.search,
             physical,
@@ -160,12 +162,92 @@ def search(
             text=query,
             vector=vector,
             mode=possible,
-            where=every(chosen) if chosen else None,
+            where=chosen,
         )
         answers.append(_documents(ask, limit + offset) if group else ask(limit=limit + offset))
-    if not answers:
-        raise _nothing_built(setups, ledger, generation)
     return [_answer(hit, query) for hit in alternating(answers)[offset : offset + limit]]
+
+
+def facets(
+    setups: Sequence[DocumentSetup],
+    ledger: Ledger,
+    query: str,
+    columns: Sequence[str],
+    *,
+    mode: SearchMode,
+    limit: int,
+    principals: Sequence[str] = (),
+    where: str | None = None,
+    generation: str | None = None,
+) -> dict[str, list[FacetCount]]:
+    """The most frequent values of columns among the chunks that `search` looks through: by text and hybrid those that
+    have one of the words, by vector all that the filter leaves. Entities that have no such column count nothing.
+    """
+    query, wanted = _typed(query), tuple(dict.fromkeys(columns))
+    if len(wanted) > MAX_FACETS or not 1 <= limit <= MAX_VALUES:
+        hint = f"Allowed: {MAX_FACETS} columns, with 1 to {MAX_VALUES} values each."
+        raise UserError(f"{len(wanted)} facets with {limit} values each are not counted", hint=hint)
+    _demand_facets(setups, wanted)
+    found: dict[str, Counter[FilterValue]] = {name: Counter() for name in wanted}
+    for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
+        if own := [each for each in setup.columns if each.name in found]:
+            _demand_in_index(setup, ledger, physical, [each.name for each in own], generation)
+            text = None if mode == "vector" else query
+            most = limit if len(setups) == 1 else MAX_VALUES
+            for name, counts in setup.target.facets(physical, Counted(own, text, chosen, most)).items():
+                found[name].update(dict(counts))
+    # Entities may call values of different types alike: then they are in the order of their texts.
+    return {
+        name: [
+            FacetCount(value=value, count=count)
+            for value, count in sorted(counts.items(), key=lambda each: (-each[1], str(each[0])))[:limit]
+        ]
+        for name, counts in found.items()
+    }
+
+
+def _demand_facets(setups: Sequence[DocumentSetup], names: Sequence[str]) -> None:
+    declared = {each.name: each for setup in setups for each in setup.columns}
+    possible = sorted(name for name, each in declared.items() if each.type in COUNTED)
+    for name in names:
+        if name not in possible:
+            kind = f"column {name!r} is a {declared[name].type}" if name in declared else f"there is no column {name!r}"
+            hint = f"Allowed: {', '.join(possible)}." if possible else "Declare columns: docs/documents.md."
+            raise UserError(f"no facet by {name!r}: {kind}", hint=hint)
+
+
+def _typed(query: str) -> str:
+    query = storable(query)  # No embedder and no target takes anything else.
+    if not query.strip():
+        raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
+    return query
+
+
+def _served(
+    setups: Sequence[DocumentSetup],
+    ledger: Ledger,
+    where: str | None,
+    principals: Sequence[str],
+    generation: str | None,
+) -> Iterator[tuple[DocumentSetup, str, Condition | None]]:
+    """Entities that are built, each with its index and what holds for all that may be found there: the filter, and that
+    one of the principals may read it. Raises `UserError` if none is built.
+    """
+    conditions = [None if where is None else _condition(setup, where, alone=len(setups) == 1) for setup in setups]
+    built = False
+    for setup, condition in zip(setups, conditions, strict=True):
+        physical = physical_of(setup, ledger, generation)
+        if physical is None:
+            continue
+        built = True
+        if condition is not None:
+            names = [each.name for each in columns_of(condition)]
+            _demand_in_index(setup, ledger, physical, names, generation)
+        required = [readable_by(setup, ledger, physical, principals), condition]
+        chosen = [each for each in required if each is not None]
+        yield setup, physical, every(chosen) if chosen else None
+    if not built:
+        raise _nothing_built(setups, ledger, generation)
 
 
 def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
@@ -178,12 +260,12 @@ def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
         raise FilterError(what, position=error.position, hint=f"{error.hint or ''} Name one entity.".strip()) from None
 
 
-def _demand_columns(
-    setup: DocumentSetup, ledger: Ledger, physical: str, condition: Condition, generation: str | None
+def _demand_in_index(
+    setup: DocumentSetup, ledger: Ledger, physical: str, names: Iterable[str], generation: str | None
 ) -> None:
-    """Raises `UserError` for a filter by a column that the index was built without, or that was another one then."""
+    """Raises `UserError` for a column that the index was built without, or that was another one then."""
     now, then = setup.fingerprint, _made_of(setup, ledger, physical, generation)
-    for name in sorted(each.name for each in columns_of(condition)):
+    for name in sorted(names):
         part = f"{COLUMN} {name}"
         lacks = part in now and then.get(part) != now[part]
         if name == MODIFIED.name and then.get(_SCHEMA) != now.get(_SCHEMA):
@@ -220,6 +302,13 @@ def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> lis
 def _answer(hit: document_target.Hit, query: str) -> Hit:
     found = snippet(hit.text, query)
     return Hit(**asdict(hit), snippet=found.text, marks=found.marks)
+
+
+def checked_mode(mode: str) -> SearchMode:
+    """Raises `UserError` for a text that is no mode."""
+    if mode not in get_args(SearchMode):
+        raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
+    return cast("SearchMode", mode)
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:

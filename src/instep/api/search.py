@@ -6,16 +6,23 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from instep.answers.search import Hit
+from instep.answers.search import MAX_FACETS, FacetCount, Hit
 from instep.answers.why import Provenance
 from instep.api.dependencies import AskingPrincipals, ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
 from instep.domain.filter_language import MAX_LENGTH
+from instep.targets.facets import MAX_VALUES
 
 router = APIRouter(tags=["search"])
 
 Mode = Literal["text", "vector", "hybrid"]
+
+
+class Found(Page[Hit]):
+    """Hits, and of each column that was asked for its most frequent values."""
+
+    facets: dict[str, list[FacetCount]]
 
 
 @router.get("/search", responses=responses(400, 404, 409))
@@ -48,14 +55,24 @@ def search(  # noqa: PLR0917 - parameters of a query
         ),
     ] = None,
     group: Annotated[bool, Query(description="Of each document only its best chunk.")] = False,
-) -> Page[Hit]:
+    facet: Annotated[
+        list[str],
+        Query(description="Count the values of this column in what is found; may be repeated.", max_length=MAX_FACETS),
+    ] = [],  # noqa: B006 - never changed
+    facet_values: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Values of each facet at most.")] = 10,
+) -> Found:
     """Documents that are served, best first: those that the principals of the token may read, and public ones. A
     filter that means nothing is answered with 400, and the `position` of the character where it is wrong.
     """
+    counts: dict[str, list[FacetCount]] = {}
+    if facet:
+        counts = instep.facets(
+            q, facet, mode=mode, limit=facet_values, entities=entity, where=where, principals=principals
+        )
     found = instep.search(
         q, mode=mode, limit=k, entities=entity, where=where, offset=offset, group=group, principals=principals
     )
-    return Page(items=found)
+    return Found(items=found, facets=counts)
 
 
 @router.get("/why", responses=responses(404, 409))

@@ -28,7 +28,7 @@ from instep.domain.refs import PartitionRef
 from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
 from instep.entities.partitions import wanted_refs
 from instep.entities.plan_request import PlanOptions
-from instep.errors import InstepError, Transient, Unknown, UserError
+from instep.errors import InstepError, Transient, Unknown
 from instep.jobs.target_order import problem_of
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from instep.answers.doctor import Finding
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
-    from instep.answers.search import Hit
+    from instep.answers.search import FacetCount, Hit
     from instep.answers.status import Partition
     from instep.answers.wants import Want
     from instep.entities.setup import EntitySetup
@@ -381,17 +381,15 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         public is found.
         """
         from instep.answers.readers import as_principals
-        from instep.answers.search import in_one_target, search
+        from instep.answers.search import checked_mode, in_one_target, search
 
-        if mode not in ("text", "vector", "hybrid"):
-            raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             return search(
                 in_one_target(container.documents(entities), target),
                 ledger,
                 query,
-                mode=mode,
+                mode=checked_mode(mode),
                 limit=limit,
                 principals=as_principals(principals),
                 where=where,
@@ -399,6 +397,39 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                 group=group,
                 generation=checked_generation(generation),
                 progress=progress or Silent(),
+            )
+
+    def facets(
+        self,
+        query: str,
+        columns: Iterable[str],
+        *,
+        mode: SearchMode = "hybrid",
+        limit: int = 10,
+        where: str | None = None,
+        entities: Iterable[str] | None = None,
+        principals: Iterable[str] = (),
+        generation: str | None = None,
+        target: str | None = None,
+    ) -> dict[str, list[FacetCount]]:
+        """The `limit` most frequent values of each of these columns, with the number of chunks that have them, among
+        those that a search would look through (docs/search.md). The rest as in `search`.
+        """
+        from instep.answers.readers import as_principals
+        from instep.answers.search import checked_mode, facets, in_one_target
+
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            return facets(
+                in_one_target(container.documents(entities), target),
+                ledger,
+                query,
+                list(columns),
+                mode=checked_mode(mode),
+                limit=limit,
+                principals=as_principals(principals),
+                where=where,
+                generation=checked_generation(generation),
             )
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[Failure]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import unquote
 
@@ -13,7 +14,7 @@ from instep.cli.output import Output
 from instep.cli.texts import visible
 
 if TYPE_CHECKING:
-    from instep.answers.search import Hit
+    from instep.answers.search import FacetCount, Hit
     from instep.targets.document_target import SearchMode
 
 
@@ -35,6 +36,12 @@ def search(
     ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Pass over so many results.")] = 0,
     group: Annotated[bool, typer.Option("--group", help="Of each document only its best chunk.")] = False,
+    facet: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--facet", metavar="COLUMN", help="Count this column's values in what is found; may be given again."
+        ),
+    ] = None,
     entity: Annotated[
         list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
     ] = None,
@@ -63,6 +70,7 @@ def search(
       instep search lease --entity Document --json
       instep search "printer on fire" --where "team = 'ops' AND year >= 2024 AND tags CONTAINS 'urgent'"
       instep search "printer on fire" --as alice --as group:ops
+      instep search "printer on fire" --facet team --facet tags
       instep search lease --generation v2
       instep search lease --target pg
     """
@@ -70,20 +78,38 @@ def search(
 
     out = Output(as_json=as_json)
     with out.progress() as progress:
-        found = load(project).search(
+        opened = load(project)
+        among = partial(
+            opened.search,
             query,
             mode=cast("SearchMode", mode),
-            limit=limit,
             where=where,
-            offset=offset,
-            group=group,
             entities=entity,
             principals=as_ or (),
             generation=generation,
             target=target,
-            progress=progress,
         )
-    out.result(found, lambda: _show(out, found))
+        found = among(limit=limit, offset=offset, group=group, progress=progress)
+        facets = opened.facets(query, facet, **among.keywords) if facet else None
+    if facets is None:
+        out.result(found, lambda: _show(out, found))
+        return
+
+    def show() -> None:
+        _show(out, found)
+        _show_facets(out, facets)
+
+    out.result({"items": found, "facets": facets}, show)
+
+
+def _show_facets(out: Output, facets: Mapping[str, Sequence[FacetCount]]) -> None:
+    from rich.text import Text
+
+    console = out.console()
+    for name, counts in facets.items():
+        line = Text(f"{name}: ", style="bold")
+        line.append(", ".join(f"{visible(str(each.value))} ({each.count:,})" for each in counts) or "none")
+        console.print(line)
 
 
 def _show(out: Output, found: Sequence[Hit]) -> None:

@@ -16,6 +16,7 @@ from instep.domain.document_columns import MODIFIED, DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.facets import Counted, Facet
 from instep.targets.ownership import Ownable
 
 if TYPE_CHECKING:
@@ -336,3 +337,6 @@ class DocumentTarget(IndexTarget, Protocol):
         where: Condition | None = None,
     ) -> list[Hit]:
         """The best rows among those that `where` holds for: the others are out before anything is ranked."""
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        """Count the rows with each value of these columns, exactly; an element of a list counts once for its row."""

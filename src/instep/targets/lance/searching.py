@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.filters import Condition
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
@@ -16,6 +18,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.facets import Counted, Facet
 from instep.targets.lance import filtering
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import WORDS
@@ -38,7 +41,7 @@ def _session(_process: int) -> Any:
 
 def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     dataset = place.open(physical, session=_session(os.getpid()))
-    chosen = {} if asked.where is None else {"filter": filtering.sql(asked.where), "prefilter": True}
+    chosen = _chosen(asked.where)
 
     def by_text(text: str, limit: int) -> list[Hit]:
         return asked.ranked((each["_score"], each) for each in _by_text(dataset, text, limit, chosen))
@@ -48,6 +51,40 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
 
     with place.understood():
         return asked.hits(dataset.schema.field("vector").type.list_size, by_text, by_vector)
+
+
+def _chosen(where: Condition | None) -> dict[str, Any]:
+    return {} if where is None else {"filter": filtering.sql(where), "prefilter": True}
+
+
+def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]:
+    """See `DocumentTarget.facets`."""
+    dataset = place.open(physical, session=_session(os.getpid()))
+    chosen = _chosen(counted.where)
+    if counted.text is not None:
+        if not counted.text.strip():
+            return counted.facets({each.name: () for each in counted.columns})
+        chosen["full_text_query"] = _words(counted.text)
+    found: dict[str, Counter[Any]] = {each.name: Counter() for each in counted.columns}
+    with place.understood():
+        for batch in dataset.scanner(
+            columns=list(found), disable_scoring_autoprojection=True, scan_in_order=False, **chosen
+        ).to_batches():
+            for name, counts in found.items():
+                for each in _values(batch[name]).value_counts().to_pylist():
+                    counts[each["values"]] += each["counts"]
+    return counted.facets({name: counts.items() for name, counts in found.items()})
+
+
+def _values(column: Any) -> Any:
+    """The values of a column; of a list each different element once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_list(column.type):
+        return column
+    elements = pa.table({"row": pc.list_parent_indices(column), "value": pc.list_flatten(column)})
+    return elements.group_by(["row", "value"]).aggregate([])["value"]
 
 
 def row(place: Location, physical: str, id: str) -> StoredRow | None:
@@ -75,18 +112,22 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
 
 def _by_text(dataset: Any, text: str, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows by BM25 of titles and texts together, best first."""
-    lance_library()
-    from lance.query import BooleanQuery, MatchQuery, Occur
-
-    either = [(Occur.SHOULD, MatchQuery(text, column=column)) for column in WORDS]
     scanner = dataset.scanner(
         columns=[*HIT_COLUMNS, "_score"],
-        full_text_query=BooleanQuery(either),
+        full_text_query=_words(text),
         limit=limit,
         disable_scoring_autoprojection=True,
         **chosen,
     )
     return list(scanner.to_table().to_pylist())
+
+
+def _words(text: str) -> Any:
+    """The query for rows that have one of these words in their title or their text."""
+    lance_library()
+    from lance.query import BooleanQuery, MatchQuery, Occur
+
+    return BooleanQuery([(Occur.SHOULD, MatchQuery(text, column=column)) for column in WORDS])
 
 
 def _by_vector(dataset: Any, query: Query, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, demand_same, row_schema
+from instep.targets.facets import Counted, Facet
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
@@ -233,3 +234,8 @@ class LanceTarget(OwnedIndexes):
         from instep.targets.lance import searching
 
         return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        from instep.targets.lance import searching
+
+        return searching.facets(self._place, physical, counted)

@@ -157,7 +157,7 @@ def _schema(dimensions: int, columns: Sequence[DocumentColumn]) -> Any:
     schema.add_field("chunk_index", DataType.INT32)
     schema.add_field("title", nullable=True, **text)
     schema.add_field("text", **text)
-    schema.add_field(SEARCHED, enable_analyzer=True, analyzer_params=_ANALYZER, **text)
+    schema.add_field(SEARCHED, enable_analyzer=True, enable_match=True, analyzer_params=_ANALYZER, **text)
     schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
     for column in (MODIFIED, *columns):
         schema.add_field(column.name, nullable=True, **_field(column.type))

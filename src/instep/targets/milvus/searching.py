@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.words import parted
+from instep.errors import UserError
 from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
+from instep.targets.facets import Counted, Facet
 from instep.targets.milvus import directory, filtering, layout, location
 from instep.targets.milvus.location import Location
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Of `written`: documents in one question, and rows in one answer, with their vectors.
 _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
+
+
+#: Rows whose values are read for facets.
+_FACET_ROWS = 200_000
 
 
 def search(place: Location, physical: str, asked: Search) -> list[Hit]:
@@ -35,6 +42,33 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
         return asked.ranked((each["distance"], each["entity"]) for each in found)
 
     return asked.hits(layout.found(place, physical).dimensions, by_text, by_vector)
+
+
+def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]:
+    """See `DocumentTarget.facets`. Milvus counts nothing but rows: the values are read, and there may be too many."""
+    layout.found(place, physical)
+    conditions = [] if counted.where is None else [filtering.expression(counted.where)]
+    if counted.text is not None:
+        if not (words := parted(counted.text).strip()):
+            return counted.facets({each.name: () for each in counted.columns})
+        conditions.append(f"text_match({SEARCHED}, {location.text(words)})")
+    names = [each.name for each in counted.columns]
+    found: dict[str, Counter[Any]] = {name: Counter() for name in names}
+    rows = 0
+    for page in _pages(place, physical, names, CONTENTS_ROWS, filter=" and ".join(conditions)):
+        rows += len(page)
+        if rows > _FACET_ROWS:
+            raise UserError(
+                f"more than {_FACET_ROWS:,} rows are found: Milvus itself counts no values, and so many are not read",
+                where=place.shown,
+                hint="Narrow the search with --where, or leave --facet out.",
+            )
+        for column in counted.columns:
+            values = (each[column.name] for each in page)
+            if column.type.listed:
+                values = (element for each in values for element in set(each or ()))
+            found[column.name].update(values)
+    return counted.facets({name: counts.items() for name, counts in found.items()})
 
 
 def _nearest(place: Location, physical: str, field: str, query: Any, *, limit: int, chosen: str) -> Any:

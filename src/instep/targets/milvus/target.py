@@ -17,6 +17,7 @@ from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.facets import Counted, Facet
 from instep.targets.milvus import directory, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
@@ -218,3 +219,8 @@ class MilvusTarget(OwnedIndexes):
         from instep.targets.milvus import searching
 
         return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        from instep.targets.milvus import searching
+
+        return searching.facets(self._place, physical, counted)

@@ -353,6 +353,11 @@ class Indexes:
         answer = self.connection.ask("POST", path(index, "_search"), body, params=params)
         return list(answer["hits"]["hits"])
 
+    def counts(self, index: str, body: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+        """Buckets of aggregations, by their names. Raises `Transient` unless all shards have answered."""
+        answer = self.connection.ask("POST", path(index, "_search"), body, params={**_WHOLE, **_ONE_COPY})
+        return {name: list(each["buckets"]) for name, each in answer["aggregations"].items()}
+
     def pages(self, index: str, body: Mapping[str, Any], size: int) -> Iterator[list[Mapping[str, Any]]]:
         """Read all hits as of now, in the order of a sort without ties."""
         opened = self.connection.ask(

@@ -15,6 +15,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.facets import Counted, Facet
 from instep.targets.opensearch import filtering
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED, coded
@@ -31,6 +32,10 @@ _WRITTEN_ROWS = 500
 _MAX_TEXT = 1_000
 
 
+#: Values that each shard counts: one that is rare in a shard may be frequent in all.
+_SHARD_VALUES = 10_000
+
+
 def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
     chosen = [] if asked.where is None else [filtering.query(asked.where)]
 
@@ -40,13 +45,37 @@ def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
         return asked.ranked((each["_score"], each["_source"]) for each in found)
 
     def by_text(text: str, limit: int) -> list[Hit]:
-        words = {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}
-        return hits({"query": {"bool": {"must": [{"multi_match": words}], "filter": chosen}}}, limit)
+        return hits({"query": {"bool": {"must": [_words(text)], "filter": chosen}}}, limit)
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
         return hits(indexes.dialect.nearest(query.tolist(), limit, chosen), limit)
 
     return asked.hits(demanded(indexes, physical), by_text, by_vector)
+
+
+def _words(text: str) -> dict[str, Any]:
+    return {"multi_match": {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}}
+
+
+def facets(indexes: Indexes, physical: str, counted: Counted) -> dict[str, Facet]:
+    """See `DocumentTarget.facets`."""
+    demanded(indexes, physical)
+    chosen = [] if counted.where is None else [filtering.query(counted.where)]
+    if counted.text is not None:
+        chosen.append(_words(counted.text))
+    body = {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": chosen}},
+        "aggs": {
+            each.name: {"terms": {"field": each.name, "size": counted.limit, "shard_size": _SHARD_VALUES}}
+            for each in counted.columns
+        },
+    }
+    found = indexes.counts(coded(physical), body)
+    return counted.facets(
+        {name: [(each["key"], each["doc_count"]) for each in buckets] for name, buckets in found.items()}
+    )
 
 
 def demanded(indexes: Indexes, physical: str) -> int:

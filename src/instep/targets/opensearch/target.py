@@ -11,6 +11,7 @@ from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.facets import Counted, Facet
 from instep.targets.logged_target import LoggedDocuments
 from instep.targets.opensearch import layout, searching
 from instep.targets.opensearch.layout import coded
@@ -81,3 +82,6 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         where: Condition | None = None,
     ) -> list[Hit]:
         return searching.search(self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit, where))
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        return searching.facets(self.indexes, checked_name(physical), counted)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.facets import Counted, Facet
 from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.ranking import Search
 
@@ -114,6 +115,12 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
 
         with self._index(physical) as (session, index):
             return searching.search(session, index, Search(entity, text, vector, mode, limit, where))
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        from instep.targets.postgres import searching
+
+        with self._index(physical) as (session, index):
+            return searching.facets(session, index, counted)
 
     def _index_of(self, session: Session, physical: str, record: Record) -> DocumentIndex:
         from instep.targets.postgres import chunks

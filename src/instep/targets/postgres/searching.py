@@ -18,6 +18,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.facets import Counted, Facet
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex, has_graph
 from instep.targets.postgres.filtering import EVERY, Clause, clause
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, Pgvector, pgvector
@@ -59,6 +60,34 @@ def search(session: Session, index: DocumentIndex, asked: Search) -> list[Hit]:
         return hits(_by_vector(session, index, query, limit, chosen))[:limit]
 
     return asked.hits(index.dimensions, by_text, by_vector)
+
+
+def facets(session: Session, index: DocumentIndex, counted: Counted) -> dict[str, Facet]:
+    """See `DocumentTarget.facets`."""
+    chosen = EVERY if counted.where is None else clause(counted.where)
+    having, query = EVERY.sql, []
+    if counted.text is not None:
+        words = _words(session, index, _storable(counted.text))
+        having = sql.SQL("{} @@ %s::tsquery").format(Name(WORDS))
+        query = [" | ".join(word.query for word in words)]
+    return counted.facets(
+        {
+            each.name: session.run(
+                "SELECT value, count(*) FROM {table}, LATERAL ({values}) AS each(value) "
+                "WHERE {having} AND {chosen} AND value IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %s",
+                *query,
+                *chosen.values,
+                counted.limit,
+                table=session.name(index.name),
+                values=sql.SQL("SELECT DISTINCT unnest({})" if each.type.listed else "SELECT {}").format(
+                    Name(each.name)
+                ),
+                having=having,
+                chosen=chosen.sql,
+            )
+            for each in counted.columns
+        }
+    )
 
 
 def count(session: Session, index: DocumentIndex) -> int:

@@ -165,6 +165,13 @@ class Collections(Protocol):
     def values(self, name: str, field: str) -> list[str]:
         """The different values of a field of texts that is indexed by `keyword`."""
 
+    def counts(
+        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+    ) -> list[tuple[Any, int]]:
+        """Count the values of an indexed field in the points that are `chosen` and have, in the field that `words`
+        names, one of its words; the most frequent values first.
+        """
+
     def nearest(
         self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:

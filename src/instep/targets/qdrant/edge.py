@@ -204,6 +204,17 @@ class EdgeCollections:
             found = shard.facet(_library().FacetRequest(field, limit=MOST_VALUES, exact=True))
         return [str(each.value) for each in found.hits]
 
+    def counts(
+        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+    ) -> list[tuple[Any, int]]:
+        edge = _library()
+        must = [] if chosen is None else [filter_of(chosen, _EdgeWords(edge))]
+        if words is not None:
+            must.append(edge.FieldCondition(words[0], match=edge.MatchTextAny(words[1])))
+        with self.open(name) as shard:
+            found = shard.facet(edge.FacetRequest(field, limit=limit, exact=True, filter=edge.Filter(must=must)))
+        return [(each.value, each.count) for each in found.hits]
+
     def nearest(
         self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:

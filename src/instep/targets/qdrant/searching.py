@@ -18,6 +18,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
+from instep.targets.facets import Counted, Facet
 from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
 from instep.targets.qdrant.filtering import resolved
 from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
@@ -44,6 +45,27 @@ def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
         return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen))
 
     return asked.hits(demanded(collections, physical), by_text, by_vector)
+
+
+def facets(collections: Collections, physical: str, counted: Counted) -> dict[str, Facet]:
+    """See `DocumentTarget.facets`."""
+    demanded(collections, physical)
+    chosen = None if counted.where is None else resolved(counted.where, partial(collections.values, physical))
+    words = None if counted.text is None else parted(counted.text)
+    if words is not None and not words.strip():
+        return counted.facets({each.name: () for each in counted.columns})
+    return counted.facets(
+        {
+            each.name: collections.counts(
+                physical,
+                each.name,
+                limit=counted.limit,
+                words=None if words is None else (SEARCHED, words),
+                chosen=chosen,
+            )
+            for each in counted.columns
+        }
+    )
 
 
 def _by_words(

@@ -291,6 +291,20 @@ class ServerCollections:
         found = self.connection.call(lambda client: client.facet(name, key=field, limit=MOST_VALUES, exact=True))
         return [str(each.value) for each in found.hits]
 
+    def counts(
+        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+    ) -> list[tuple[Any, int]]:
+        from qdrant_client import models
+
+        must = [] if chosen is None else [filter_of(chosen, _ServerWords())]
+        if words is not None:
+            must.append(models.FieldCondition(key=words[0], match=models.MatchTextAny(text_any=words[1])))
+        among = models.Filter(must=must)
+        found = self.connection.call(
+            lambda client: client.facet(name, key=field, facet_filter=among, limit=limit, exact=True)
+        )
+        return [(each.value, each.count) for each in found.hits]
+
     def nearest(
         self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:

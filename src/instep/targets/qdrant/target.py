@@ -14,6 +14,7 @@ from instep.domain.filters import Condition
 from instep.errors import UserError
 from instep.targets import journal as shared
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.facets import Counted, Facet
 from instep.targets.logged_target import LoggedDocuments
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.qdrant import searching
@@ -139,6 +140,9 @@ class QdrantTarget(LoggedDocuments):
         return searching.search(
             self.collections, checked_name(physical), Search(entity, text, vector, mode, limit, where)
         )
+
+    def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
+        return searching.facets(self.collections, checked_name(physical), counted)
 
 
 def _is_server(uri: str) -> bool:

@@ -22,6 +22,11 @@ def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
     assert helped & {"pydantic", "yaml"} == set()
 
 
+def test_help_needs_no_model_of_a_project(tmp_path: Path) -> None:
+    modules = _run(tmp_path, ["--help"], ["serve", "--help"], ["--version"])
+    assert modules & {"pydantic", "yaml", "instep.project"} == set()
+
+
 #: What a run needs that finds something to do, or that talks to a server, or to a user at a terminal.
 IDLE = frozenset(
     (HEAVY - {"sqlalchemy"})

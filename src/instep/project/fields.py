@@ -175,7 +175,7 @@ def typed(*kinds: str) -> BeforeValidator:
 class Model(BaseModel):
     """Frozen, and strict about its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 def _type_required(schema: dict[str, Any]) -> None:

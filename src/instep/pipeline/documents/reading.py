@@ -27,8 +27,10 @@ BATCH_BYTES = 4 << 20
 #: Documents are read until this many bytes are together; they are then cut at once, on all cores.
 _GROUP_BYTES = 2 << 20
 _GROUP_DOCUMENTS = 512
-#: Changes that a source is asked for at once, if they come in smaller batches.
-_TOGETHER = 20_000
+#: Changes that a source is asked for at once, if they come in smaller batches: a table is looked through for each time.
+_TOGETHER = 200_000
+#: Of these, so many become Python objects at once.
+_AT_ONCE = 2_000
 
 
 class _Change(NamedTuple):
@@ -95,14 +97,13 @@ class Reader:
             yield from _bounded(self._batch(group))
 
     def _documents(self, batch: pa.RecordBatch) -> Iterator[_Document]:
-        changes = _changes(batch)
         wanted = (
             SourceDocument(each.uri, each.size, each.version, each.locator)
-            for each in changes
+            for each in _changes(batch)
             if each.action != Action.DELETE
         )
         answers = self.source.contents(wanted, max_bytes=self.limits.ceiling)
-        for each in changes:
+        for each in _changes(batch):
             if each.action == Action.DELETE:
                 yield _document(each)._replace(deleted=True)
             else:
@@ -163,8 +164,10 @@ class Reader:
         return _failed(document, SKIPPED if self.limits.on_oversize is Oversize.SKIP else stage, reason)
 
 
-def _changes(batch: pa.RecordBatch) -> list[_Change]:
-    return [_Change(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+def _changes(batch: pa.RecordBatch) -> Iterator[_Change]:
+    for start in range(0, batch.num_rows, _AT_ONCE):
+        some = batch.slice(start, _AT_ONCE)
+        yield from map(_Change._make, zip(*(column.to_pylist() for column in some.columns), strict=True))
 
 
 def _all_deleted(batch: pa.RecordBatch) -> bool:

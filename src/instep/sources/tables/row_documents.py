@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from instep.document_state.columns import ListedColumns, listed_schema
@@ -19,6 +20,8 @@ from instep.sources.tables.table_source import TableSource
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Assumed bytes of text in a row whose size is unknown: only the work is estimated by it.
 ROW_BYTES = 2_000
+#: Documents that are Python objects at once, where their columns are made.
+_AT_ONCE = 1_000
 
 
 class RowTable(Protocol):
@@ -129,6 +134,24 @@ def _sorted(rows: MutableSequence[pa.Table]) -> pa.Table:
     return ordered
 
 
+def _told(documents: Iterable[SourceDocument]) -> tuple[Any, Any]:
+    """The URIs of documents, and what the listing says is wrong with them: in columns, a few at a time."""
+    import pyarrow as pa
+
+    waiting, uris, flaws = iter(documents), [], []
+    while some := list(islice(waiting, _AT_ONCE)):
+        uris.append(pa.array([each.uri for each in some], pa.string()))
+        flaws.append(pa.array([each.locator for each in some], pa.string()))
+    return pa.chunked_array(uris, pa.string()), pa.chunked_array(flaws, pa.string())
+
+
+def _sound(flaws: pa.ChunkedArray[Any]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.equal(flaws, pa.scalar(""))
+
+
 @dataclass(frozen=True)
 class RowDocuments:
     """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
@@ -201,28 +224,32 @@ class RowDocuments:
         """Read all of these documents in one look at the table; its rows wait in a file."""
         from instep.sources.tables.rows import RowSpool
 
-        wanted = list(documents)
+        uris, flaws = _told(documents)
         with RowSpool(self.entity, self.columns) as spool:
-            sought = [each.uri for each in wanted if not each.locator]
+            sought = uris.filter(_sound(flaws))
             if keys := self._keys(sought):
                 spool.keep(self.table.rows(self.columns, keys), sought)
-            for each in wanted:
-                yield self._answer(each, spool, max_bytes)
+            places = spool.places(uris)
+            for some in spool.portions(places):
+                yield from self._answers(spool, places[some], flaws[some.start : some.stop].to_pylist(), max_bytes)
 
-    def _keys(self, uris: Sequence[str]) -> Sequence[Key]:
-        types = self.table.key_types(self.columns) if uris else ()
-        return [key for key in (row_key(uri, types) for uri in uris) if key is not None]
+    def _keys(self, uris: pa.ChunkedArray[Any]) -> Sequence[Key]:
+        types = self.table.key_types(self.columns) if len(uris) else ()
+        return [key for key in (row_key(str(uri), types) for uri in uris.to_pylist()) if key is not None]
 
-    def _answer(self, document: SourceDocument, spool: RowSpool, max_bytes: int) -> Answer:
-        if document.locator:
-            return Unreadable(document.locator)
-        count = spool.count(document.uri)
-        if count > 1:
-            return Unreadable(self._flaw(count, null=False))
-        if not count:
-            return Vanished()
-        rows, at = spool.row(document.uri)
-        return next(self._contents(rows.slice(at, 1), max_bytes))
+    def _answers(
+        self, spool: RowSpool, places: npt.NDArray[np.int64], flaws: Sequence[str | None], max_bytes: int
+    ) -> Iterator[Answer]:
+        """`flaws`: what the listing knows to be wrong with each, or nothing."""
+        read = self._contents(spool.rows(places[places >= 0]), max_bytes)
+        for place, flaw in zip(places.tolist(), flaws, strict=True):
+            found = next(read) if place >= 0 else None
+            if flaw:
+                yield Unreadable(flaw)
+            elif found is None:
+                yield Vanished() if place == -1 else Unreadable(self._flaw(-place, null=False))
+            else:
+                yield found
 
     def answers(self, rows: pa.RecordBatch, *, max_bytes: int) -> Iterator[Answer]:
         """Rows that are there, as documents: their last columns are version, title and text, as far as declared."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,9 @@ from instep.errors import UserError
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
 #: Versions are kept in ledgers; longer ones, and those with a NUL in it, are by their hash.
 _LONGEST = 128
+#: Rows that are taken out of a spool at once, and bytes.
+_PORTION_ROWS = 1_000
+_PORTION_BYTES = 4 << 20
 
 
 def row_uris(entity: str, keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
@@ -140,15 +144,18 @@ def said_schema(columns: DocumentColumns) -> pa.Schema:
 
 
 class RowSpool:
-    """Used once; gone when it is closed."""
+    """Rows on disk, found by the URIs that their keys give them. Used once; gone when it is closed."""
 
     def __init__(self, entity: str, columns: DocumentColumns) -> None:
         self._entity = entity
         self._columns = columns
         self._file: Any = None
         self._batches: list[pa.RecordBatch] = []
-        self._places: dict[str, tuple[int, int]] = {}
-        self._counts: dict[str, int] = {}
+        #: The first row of each batch, among all.
+        self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        self._uris: Any = pa.chunked_array([], pa.string())
+        #: Bytes of title and text of each row.
+        self._bytes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
     def __enter__(self) -> Self:
         return self
@@ -158,34 +165,78 @@ class RowSpool:
         if self._file is not None:
             self._file.close()
 
-    def keep(self, rows: Iterable[pa.RecordBatch], uris: Sequence[str]) -> None:
+    def keep(self, rows: Iterable[pa.RecordBatch], uris: pa.ChunkedArray[Any]) -> None:
         """Keep those of these rows with these URIs."""
-        wanted = pa.array(uris, pa.string())
+        wanted: Any = uris.combine_chunks()
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
-        number = 0
+        kept: list[Any] = []
+        sizes: list[npt.NDArray[np.int64]] = []
         with pa.ipc.new_file(self._file, said_schema(self._columns)) as writer:
             for batch in rows:
                 found = row_uris(self._entity, batch.columns[: len(self._columns.key)])
                 chosen: Any = pc.is_in(found, value_set=wanted)
-                at = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
-                if not len(at):
-                    continue
-                for row, uri in enumerate(map(str, found.take(at).to_pylist())):
-                    self._places[uri] = (number, row)
-                    self._counts[uri] = self._counts.get(uri, 0) + 1
-                writer.write_batch(said_by(batch.take(at), self._columns))
-                number += 1
+                if pc.any(chosen, min_count=0).as_py():
+                    kept.append(found.filter(chosen))
+                    said = said_by(batch.filter(chosen), self._columns)
+                    sizes.append(_bytes_of(said["title"]) + _bytes_of(said["text"]))
+                    writer.write_batch(said)
         self._file.flush()
         reader = pa.ipc.open_file(pa.memory_map(self._file.name))
-        self._batches = [reader.get_batch(at) for at in range(number)]
+        self._batches = [reader.get_batch(at) for at in range(len(kept))]
+        self._starts = np.cumsum([0, *map(len, kept)])
+        self._uris = pa.chunked_array(kept, pa.string())
+        self._bytes = np.concatenate([self._bytes, *sizes])
 
-    def count(self, uri: str) -> int:
-        return self._counts.get(uri, 0)
+    def places(self, uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.int64]:
+        """The place of the row of each URI; -1 where there is none, and less where there are more: minus so many."""
+        if not len(self._uris):
+            return np.full(len(uris), -1, np.int64)
+        found: Any = pc.index_in(uris, value_set=self._uris)
+        places = np.asarray(found.fill_null(-1).to_numpy(), np.int64)
+        counted: Any = self._uris.value_counts()
+        if len(counted) < len(self._uris):
+            counts = pc.struct_field(counted, "counts")
+            twice = counted.filter(pc.greater(counts, pa.scalar(1)))
+            at: Any = pc.index_in(uris, value_set=pc.struct_field(twice, "values"))
+            number = pc.struct_field(twice, "counts").take(at).fill_null(0).to_numpy()
+            places = np.where(number > 1, -number, places)
+        return places
 
-    def row(self, uri: str) -> tuple[pa.RecordBatch, int]:
-        """A batch (of `said_schema`), and the place of the row in it."""
-        number, row = self._places[uri]
-        return self._batches[number], row
+    def portions(self, places: npt.NDArray[np.int64]) -> Iterator[slice]:
+        """Stretches of these places, the rows of which are a few megabytes together (or one row)."""
+        held = np.where(places >= 0, self._bytes[np.maximum(places, 0)], 0) if len(self._bytes) else places * 0
+        ends, start = np.cumsum(held), 0
+        while start < len(places):
+            before = int(ends[start - 1]) if start else 0
+            fits = int(np.searchsorted(ends, before + _PORTION_BYTES, "right"))
+            stop = min(start + _PORTION_ROWS, max(start + 1, fits))
+            yield slice(start, stop)
+            start = stop
+
+    def rows(self, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """The rows at these places, in their order (`said_schema`)."""
+        batch = np.searchsorted(self._starts, places, "right") - 1
+        order = np.argsort(batch, kind="stable")
+        taken = [
+            self._batches[number].take(pa.array(places[some] - self._starts[number]))
+            for number, some in _runs(batch, order)
+        ]
+        back: Any = pa.array(np.argsort(order, kind="stable"))
+        together = pa.Table.from_batches(taken, said_schema(self._columns)).combine_chunks().to_batches()
+        return together[0].take(back) if together else pa.RecordBatch.from_pylist([], said_schema(self._columns))
+
+
+def _bytes_of(texts: Any) -> npt.NDArray[np.int64]:
+    lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _runs(values: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each value, with where it is; `order` sorts them."""
+    edges = np.flatnonzero(np.diff(values[order])) + 1
+    for some in np.split(order, edges):
+        if len(some):
+            yield int(values[some[0]]), some
 
 
 def said_by(rows: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatch:

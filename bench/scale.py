@@ -80,7 +80,7 @@ def table(documents: int, changed: int = 0, *, first: int = 0, last: int | None 
 
 def write(file: Path, documents: int, changed: int = 0) -> None:
     """The table, of which a row group at a time is in memory."""
-    with pq.ParquetWriter(file, table(0).schema) as writer:
+    with pq.ParquetWriter(file, table(1).schema) as writer:
         for first in range(0, documents, _GROUP):
             writer.write_table(table(documents, changed, first=first, last=first + _GROUP))
 

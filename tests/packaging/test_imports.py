@@ -74,6 +74,15 @@ def test_a_run_that_finds_nothing_to_do_imports_no_target(tmp_path: Path) -> Non
         assert modules & IDLE == set()
 
 
+def test_a_run_in_this_process_imports_nothing_of_spark(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "one.md").write_text("# One\n")
+    (tmp_path / "instep.yaml").write_text(_PROJECT % "{type: lance, uri: index}")
+    modules = _run(tmp_path, ["run"])
+    assert "instep.pipeline.engine.inline" in modules
+    assert modules & {"pyspark", "py4j"} == set()
+
+
 def _run(folder: Path, *commands: list[str]) -> set[str]:
     """Modules of a process that has run these commands, each without a fault."""
     code = (

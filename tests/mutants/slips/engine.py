@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         "an error of the reader is told as the writer's",
-        "pipeline/engine/tasks.py",
+        "pipeline/engine/pipelining.py",
         "            if kept and kept[0] is not error:\n                raise kept[0] from error\n",
         "",
         ("tests/engine",),

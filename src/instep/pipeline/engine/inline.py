@@ -14,7 +14,7 @@ from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.counting import watched
 from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
-from instep.pipeline.engine.tasks import closed, pipelined
+from instep.pipeline.engine.pipelining import closed, pipelined
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
 
 #: How long a stopped wave waits for its other tasks: they look between two batches.

@@ -19,8 +19,8 @@ from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import ChunkProgram, RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.path_checks import require_able_executors
+from instep.pipeline.engine.pipelining import pipelined
 from instep.pipeline.engine.session import LazySpark
-from instep.pipeline.engine.tasks import pipelined
 from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes
 

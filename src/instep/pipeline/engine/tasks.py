@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Protocol, cast
 
 import pyarrow as pa
@@ -14,47 +13,7 @@ from instep.domain.waves import WaveSlice
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
-
-
-def pipelined(
-    program: WaveProgram, changes: Batches, watched: Callable[[Batches], Batches] = lambda chunks: chunks
-) -> Batches:
-    """The outcome rows of `program.write(watched(program.read(changes)))`.
-
-    A writer may pull its rows from native code, which turns any error of the reader into one of
-    its own; the reader's error is what the caller must see, so it is kept and raised again.
-    """
-    kept: list[BaseException] = []
-
-    def reading() -> Batches:
-        try:
-            yield from watched(program.read(changes))
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            kept.append(error)
-            raise
-
-    chunks = reading()
-    with closed(chunks):
-        try:
-            yield from program.write(chunks)
-        except Exception as error:
-            if kept and kept[0] is not error:
-                raise kept[0] from error
-            raise
-
-
-@contextmanager
-def closed(batches: Batches) -> Iterator[None]:
-    """Closes a generator of batches on the way out, so that what it holds open is released at once."""
-    try:
-        yield
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
-
+from instep.pipeline.engine.pipelining import pipelined
 
 _SPARK_TYPES = {
     pa.string(): "string",

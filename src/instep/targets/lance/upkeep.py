@@ -53,10 +53,10 @@ ANN_ROWS = 250_000
 _SEGMENT_ROWS = 25_000
 _MOST_SEGMENTS = 4
 
-#: So many versions, and those of the last half minute, stay for readers that have opened one; all others that nobody
+#: So many versions, and those of the last ten seconds, stay for readers that have opened one; all others that nobody
 #: needs go, or a thousand small runs would leave thousands of files for as long as old versions stay.
 _VERSIONS = 50
-_RECENT_SECONDS = 30.0
+_RECENT_SECONDS = 10.0
 
 #: After so many versions old ones are looked for: looking at them costs time for each.
 _NEW_VERSIONS = 25

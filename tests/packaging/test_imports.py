@@ -23,7 +23,7 @@ def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
 
 
 def test_help_needs_no_model_of_a_project(tmp_path: Path) -> None:
-    modules = _run(tmp_path, ["--help"], ["serve", "--help"], ["--version"])
+    modules = _run(tmp_path, ["--help"], ["--version"])
     assert modules & {"pydantic", "yaml", "instep.project"} == set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,11 @@ class Table:
         self.looks += 1
         for start in range(0, len(self._rows), self._at_once):
             ids, versions, texts = zip(*self._rows[start : start + self._at_once], strict=True)
-            arrays = [pa.array(ids, pa.int64()), pa.array(versions, pa.string()), pa.array(texts, pa.binary())]
+            arrays: list[Any] = [
+                pa.array(ids, pa.int64()),
+                pa.array(versions, pa.string()),
+                pa.array(texts, pa.binary()),
+            ]
             yield pa.RecordBatch.from_arrays(arrays, ["c0", "c1", "c2"])
 
 

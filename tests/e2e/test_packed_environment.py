@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e import corpus, truth
 from tests.packaging.test_wheel import REPOSITORY, uv
-from tests.servers.spark_cluster import SparkCluster
+from tests.servers.spark_cluster import SparkCluster, outside
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
@@ -93,9 +93,8 @@ def run(shared: Path, name: str, cluster: SparkCluster, config: dict[str, str]) 
     file.write_text(file.read_text().replace("uri: .instep/index", f"uri: {folder}/index"))
     (folder / "index").mkdir()
     command = [sys.executable, "-m", "instep", "run", "--json", "--project", str(folder)]
-    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
     # What the project names wins over the environment, here a Python that no executor has.
-    env["PYSPARK_PYTHON"] = sys.executable
+    env = outside({"PYSPARK_PYTHON": sys.executable})
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -112,3 +111,4 @@ def test_without_the_archive_they_have_none(shared: Path, cluster: SparkCluster,
     done = run(shared, "bare", cluster, {"spark.pyspark.python": settings["spark.pyspark.python"]})
     assert done.returncode == 1, done.stdout + done.stderr
     assert "has no pyarrow" in done.stderr
+    assert "instep pack" in done.stderr

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import instep
+from tests.servers.connect import ConnectServer
 from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
@@ -31,36 +29,12 @@ HASTY = (
 )
 
 
-@dataclass(frozen=True)
-class Server:
-    address: str
-    jvm: int
-    folder: str
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = tmp_path_factory.mktemp("connect") / "spark.log"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}  # For its Python workers, which run what tests are made of.
-    with (
-        tempfile.TemporaryDirectory(prefix="connect-", ignore_cleanup_errors=True) as folder,
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.connect_server", str(port), str(log), folder],
-            cwd=ROOT,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        jvm = process.stdout.readline().strip()
-        assert jvm.isdigit(), log.read_text()
-        yield Server(f"sc://127.0.0.1:{port}", int(jvm), folder)
-        process.communicate(timeout=60)
+def server() -> Iterator[ConnectServer]:
+    made = ConnectServer()
+    made.start()
+    yield made
+    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         pytest.param("", id="all of it", marks=pytest.mark.long),
     ],
 )
-def test_the_engine_contract_holds_on_connect(server: Server, which: str) -> None:
+def test_the_engine_contract_holds_on_connect(server: ConnectServer, which: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -90,7 +64,7 @@ def test_the_engine_contract_holds_on_connect(server: Server, which: str) -> Non
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def asking(server: Server) -> dict[str, str]:
+def asking(server: ConnectServer) -> dict[str, str]:
     ours = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "SPARK_", "PYSPARK_"))}
     return ours | {"SPARK_REMOTE": server.address}
 
@@ -160,7 +134,7 @@ def a_project(folder: Path, module: str, code: str) -> None:
 
 
 @pytest.mark.long  # How code reaches the tasks, or does not, is seen below, too.
-def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Server, tmp_path: Path) -> None:
+def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: ConnectServer, tmp_path: Path) -> None:
     """A server that PySpark starts gives them to all."""
     (tmp_path / "theirs.py").touch()
     brief = [sys.executable, "-c", _BRIEF, server.address, str(tmp_path / "theirs.py")]
@@ -174,7 +148,7 @@ def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Server,
 
 
 def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault(
-    server: Server, tmp_path: Path
+    server: ConnectServer, tmp_path: Path
 ) -> None:
     a_project(tmp_path, "mine", _LOST.format(folder=server.folder))
     run = [*INSTEP, "run", "--project", str(tmp_path)]
@@ -184,7 +158,7 @@ def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault
     assert list(instep.load(tmp_path).failures()) == []
 
 
-def test_a_server_that_freezes_in_mid_wave_is_said_to_be_away(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_freezes_in_mid_wave_is_said_to_be_away(server: ConnectServer, tmp_path: Path) -> None:
     """What waits for it would do so for minutes."""
     a_project(tmp_path, "waiting", _WAITING.format(here=str(tmp_path)))
     run = ["run", "--project", str(tmp_path)]

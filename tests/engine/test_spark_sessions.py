@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from instep.errors import Away, Transient, UserError
-from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine import launch, sparkapi
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.settings import SparkSettings
 from instep.pipeline.engine.spark_engine import SparkEngine
@@ -142,6 +143,25 @@ def test_a_session_of_the_users_that_has_ended_is_named_as_such(spark: LazySpark
     with pytest.raises(Away, match="the Spark session that was given has ended"):
         SparkEngine(given).run(a_wave(), RowFiles(tmp_path))
     sparkapi.end_jvm()
+
+
+def test_the_python_of_one_project_is_not_that_of_the_next(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.end()
+    seen = []
+
+    def start(*_: Any) -> None:
+        seen.append(os.environ.get("PYSPARK_PYTHON"))
+        raise RuntimeError("no JVM for this")
+
+    monkeypatch.setattr(sparkapi, "launch_jvm", start)
+    monkeypatch.setattr(launch, "demand_master", lambda master: None)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    named = SparkSettings(master="spark://a:1", config={"spark.pyspark.python": "/there/python"})
+    for settings in (named, SparkSettings(master="spark://b:1"), SparkSettings(master="local[1]")):
+        with pytest.raises(UserError, match="Spark did not start"):
+            LazySpark(settings).get()
+    assert seen == ["/there/python", None, sys.executable]
+    assert "PYSPARK_PYTHON" not in os.environ
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "spark://127.0.0.1:{port},127.0.0.1:{port}"])

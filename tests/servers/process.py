@@ -43,6 +43,10 @@ for number in [farewell] + [0] * 200 + [signal.SIGKILL] + [0] * 200:
     if not pids or not send(pids[0], number):
         break
     time.sleep(0.05)
+try:
+    os.killpg(pids[0], signal.SIGKILL)  # What it has started, and left behind.
+except (IndexError, OSError):
+    pass
 shutil.rmtree(folder, ignore_errors=True)
 """
 

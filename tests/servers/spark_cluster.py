@@ -7,6 +7,7 @@ empty there, so that nothing is found on an executor that was not sent to it, or
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import urllib.request
@@ -37,9 +38,11 @@ class SparkCluster(Server):
         hidden_from_last: Iterable[Path] = (),
         options: Mapping[str, str] | None = None,
         home: Path = _SPARK,
+        respawns: bool = False,
     ) -> None:
         """With so many workers of one core each, to whom the `hidden` folders are empty. They are called `worker-0`, …;
-        the last one sees even less. `options` are Spark's own, of master and workers, `home` is where it is.
+        the last one sees even less. `options` are Spark's own, of master and workers, `home` is where it is. It
+        `respawns`: a master or worker that is killed comes back, as under a service manager.
         """
         super().__init__()
         self._hidden = [Path(instep.__file__).parents[1], *hidden]
@@ -47,6 +50,7 @@ class SparkCluster(Server):
         self._workers = workers
         self._options = options or {}
         self._home = home
+        self._respawns = respawns
         self._page = 0
 
     @property
@@ -61,7 +65,17 @@ class SparkCluster(Server):
     @property
     def executors(self) -> list[psutil.Process]:
         """The processes of executors that run now."""
-        return [each for each in self._family() if "CoarseGrainedExecutorBackend" in " ".join(_command_line(each))]
+        return self._running("CoarseGrainedExecutorBackend")
+
+    @property
+    def masters(self) -> list[psutil.Process]:
+        """The process of the master, unless it was killed just now."""
+        return self._running(f"{_DEPLOY}.master.Master")
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes that start executors. With one of them its executors end."""
+        return self._running(f"{_DEPLOY}.worker.Worker")
 
     def url(self, database: str = "ledger", *, user: str | None = None, password: str | None = None) -> str:
         raise NotImplementedError("it has no databases")
@@ -76,13 +90,26 @@ class SparkCluster(Server):
         self._page = free_port()
         options = " ".join(shlex.quote(f"-D{key}={value}") for key, value in self._options.items())
         java = f"exec {_JAVA} {options} -cp {shlex.quote(str(self._home / 'jars'))}/'*' {_DEPLOY}"
+        master = f"({java}.master.Master --host 127.0.0.1 --port {self.port} --webui-port {self._page})"
+        workers = [f"unshare --mount --uts sh -c {shlex.quote(self._worker(java, at))}" for at in range(self._workers)]
         lines = [
+            # What another test of this process has left in its environment would be that of executors, too.
+            "unset PYTHONPATH ${!PYSPARK_*} ${!SPARK_*} ${!HADOOP_*}",
             f"export SPARK_HOME={shlex.quote(str(self._home))} SPARK_LOCAL_IP=127.0.0.1 SPARK_SCALA_VERSION=2.13",
-            f"({java}.master.Master --host 127.0.0.1 --port {self.port} --webui-port {self._page}) &",
-            *[f"unshare --mount --uts sh -c {shlex.quote(self._worker(java, at))} &" for at in range(self._workers)],
+            *map(self._kept, [master, *workers]),
             "wait",
         ]
         return ["bash", "-c", "\n".join(lines)]
+
+    def _kept(self, program: str) -> str:
+        return f"(while :; do {program}; sleep 1; done) &" if self._respawns else f"{program} &"
+
+    def _running(self, what: str) -> list[psutil.Process]:
+        """Processes of Java that run this class."""
+        found = [(each, _command_line(each)) for each in self._family()]
+        return [
+            each for each, line in found if line and line[0].endswith("java") and any(what in word for word in line)
+        ]
 
     def _worker(self, java: str, at: int) -> str:
         hidden = self._hidden + (self._hidden_from_last if at == self._workers - 1 else [])
@@ -94,6 +121,14 @@ class SparkCluster(Server):
     def _greet(self) -> None:
         with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
             assert json.load(answer)["aliveworkers"] == self._workers
+
+
+def outside(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment in which nothing is found by chance: without what is set for Spark and Python here, by this
+    process, too.
+    """
+    left_out = ("PYTHONPATH", "PYSPARK_", "SPARK_", "HADOOP_")
+    return {key: value for key, value in os.environ.items() if not key.startswith(left_out)} | dict(more or {})
 
 
 def _command_line(process: psutil.Process) -> list[str]:

@@ -192,15 +192,14 @@ class _Survey:
 
     def _compare(self, hosts: Mapping[str, Mapping[str, str | None]], libraries: Iterable[str]) -> None:
         """Find libraries that are missing, or are other ones than here."""
-        from instep.pipeline.engine.host import versions
+        from instep.pipeline.engine.host import BRING_LIBRARIES, versions
 
         here = versions(libraries)
         for host, there in hosts.items():
             for library, version in here.items():
                 found = there[library]
                 if found is None:
-                    detail, health = f"{library} is not installed", Health.PROBLEM
-                    hint = "Install it in the Python of executors, or bring one along with `spark.archives`."
+                    detail, health, hint = f"{library} is not installed", Health.PROBLEM, BRING_LIBRARIES
                 elif found != version:
                     detail, health = f"{library} is {found}, and {version} on this machine", Health.WARNING
                     hint = "Versions that differ may work together; these have not been tried."

@@ -291,6 +291,9 @@ class Worker:
         done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
+        if done:  # A run shows them in the end.
+            for note in notes:
+                self.membership.tell(ref, note)
         self.membership.forget(each.key)
         if self._context.retention:
             with suppress(InstepError):  # The next job forgets it.

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.e2e import corpus, truth
-from tests.servers.spark_cluster import SparkCluster
+from tests.servers.spark_cluster import SparkCluster, outside
 
 TIMEOUT_SECONDS = 400
+#: Of a Spark application whose executors are small, and soon there.
+SETTINGS: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.ui.enabled": "false",
+    "spark.pyspark.python": sys.executable,
+}
 
 
 @dataclass(frozen=True)
@@ -34,18 +42,13 @@ class Hosts:
         index: Path | None = None,
         extra: str = "",
         config: Mapping[str, str] | None = None,
+        remote: str = "",
     ) -> Path:
-        """A project on the laptop, with its index where all see it."""
+        """A project on the laptop, with its index where all see it. `remote`: through this Connect server."""
         folder = self.laptop / name
-        settings = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.ui.enabled": "false",
-            "spark.pyspark.python": sys.executable,
-            **(config or {}),
-        }
-        spark = f"engine: spark\nspark: {{master: '{self.cluster.master}', config: {json.dumps(settings)}}}"
+        where = f"remote: '{remote}'" if remote else f"master: '{self.cluster.master}'"
+        settings = {} if remote else {**SETTINGS, **(config or {})}
+        spark = f"engine: spark\nspark: {{{where}, config: {json.dumps(settings)}}}"
         file = corpus.project(folder, docs, extra=f"{spark}\n{extra}", entity=entity)
         place = index or self.index(name)
         place.mkdir(parents=True, exist_ok=True)
@@ -60,13 +63,6 @@ class Hosts:
         return truth.difference(truth.expected(docs), truth.stored(self.index(name)))
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Nothing of the project's is found by chance."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")} | dict(
-        more or {}
-    )
-
-
 def command(folder: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "instep", *words, "--project", str(folder)]
 
@@ -76,7 +72,7 @@ def instep(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> s
     return subprocess.run(
         command(folder, *words),
         cwd="/",
-        env=environment(env),
+        env=outside(env),
         capture_output=True,
         text=True,
         check=False,

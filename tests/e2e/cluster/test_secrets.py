@@ -20,10 +20,11 @@ import pytest
 
 from instep.pipeline.documents.embed.embedder import PROBE
 from tests.e2e import corpus
-from tests.e2e.cluster.hosts import TIMEOUT_SECONDS, Hosts, command, environment, instep
+from tests.e2e.cluster.hosts import TIMEOUT_SECONDS, Hosts, command, instep
 from tests.servers.postgres import running_postgres
 from tests.servers.process import free_port
 from tests.servers.s3 import running_s3
+from tests.servers.spark_cluster import outside
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
@@ -95,7 +96,7 @@ def test_secrets_are_shown_nowhere(hosts: Hosts, endpoint: Endpoint) -> None:
     env = {"LEDGER_PASSWORD": ledger.password, "S3_SECRET": store.password, "API_KEY": _API_KEY, "HADOOP": _HADOOP}
     log = hosts.laptop / "secrets.log"
     with log.open("wb") as stream:
-        run = subprocess.Popen(command(folder, "run"), cwd="/", env=environment(env), stdout=stream, stderr=stream)
+        run = subprocess.Popen(command(folder, "run"), cwd="/", env=outside(env), stdout=stream, stderr=stream)
     try:
         while not endpoint.asked.wait(0.2):
             assert run.poll() is None, log.read_text()

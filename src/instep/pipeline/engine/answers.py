@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from instep.domain.waves import Stage
+from instep.error_transport import SparkLost
 from instep.pipeline.engine import sparkapi
 
 if TYPE_CHECKING:
@@ -19,13 +21,16 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 #: How long a cancelled job is waited for.
 CANCEL_SECONDS = 10.0
+#: How long a job may be without any executor. A busy cluster has none to give; a master that has forgotten us, because
+#: it was started again, never has: then another session helps.
+ALONE_SECONDS = 120.0
 
 
 def answer(
     session: SparkSession, frame: DataFrame, *, pool: str, look: Callable[[Sequence[Stage]], None] = lambda _: None
 ) -> pa.Table:
     """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C. `look` is told how far its
-    stages are, also when it is through.
+    stages are, also when it is through. Raises `SparkLost` when there has been no executor for long.
     """
     group = f"instep-{uuid.uuid4().hex}"
     found: list[pa.Table] = []
@@ -47,9 +52,11 @@ def answer(
         with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
             look(sparkapi.stages(session, group))
 
+    demand_executors = _patience(session)
     try:
         while not done.wait(POLL_SECONDS):
             tell()
+            demand_executors()
     except BaseException:
         if sparkapi.cancel_group(session, group):
             done.wait(CANCEL_SECONDS)
@@ -58,3 +65,20 @@ def answer(
         raise failed[0]
     tell()
     return found[0]
+
+
+def _patience(session: SparkSession) -> Callable[[], None]:
+    """A function that raises `SparkLost` when it is called, and there has been no executor for long."""
+    since = time.monotonic()
+
+    def demand() -> None:
+        nonlocal since
+        if not sparkapi.is_alone(session):
+            since = time.monotonic()
+        elif time.monotonic() - since > ALONE_SECONDS:
+            raise SparkLost(
+                f"Spark has had no executor for {ALONE_SECONDS:.0f} s: its cluster is full, or does not know this "
+                "application any more"
+            )
+
+    return demand

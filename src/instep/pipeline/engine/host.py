@@ -19,6 +19,10 @@ from instep.error_transport import explained, pack
 
 #: Libraries that every task needs, by their names on the package index.
 LIBRARIES: Final = ("pyspark", "pyarrow", "numpy", "msgspec", "pydantic", "fsspec", "pathspec")
+#: What to do where one is missing.
+BRING_LIBRARIES: Final = (
+    "Install it in the Python of executors, or bring it along: `instep pack` makes an archive for `spark.archives`."
+)
 #: A container's own limit, as cgroups have it.
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 

@@ -64,28 +64,32 @@ def _cluster(settings: SparkSettings) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAppName("instep").setMaster(settings.master)
     for key, value in settings.config.items():
         conf.set(key, value)
-    if python := settings.config.get("spark.pyspark.python"):
-        # spark-submit takes it from there, whatever the environment says; without it, PySpark looks at that alone.
-        os.environ["PYSPARK_PYTHON"] = python
+    # spark-submit takes it from there, whatever the environment says; without it, PySpark looks at that alone.
+    python = settings.config.get("spark.pyspark.python")
     # The driver's JVM runs Python as well, to plan data sources: by that name it finds the one of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return _launched(conf, settings, {"PATH": path})
+    return _launched(conf, settings, python, {"PATH": path})
 
 
 def _local(settings: SparkSettings, archive_to: Path | None) -> SparkSession:
     from pyspark import SparkConf
 
     # Workers are to run in this very environment, whatever `python3` means on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     home = spark_home()
     conf = SparkConf(loadDefaults=False).setAppName("instep").setMaster(settings.master)
     options = local_options(home.java_options(archive_to=archive_to), scans=settings.scans)
     for key, value in {**options, **settings.config}.items():
         conf.set(key, value)
-    return _launched(conf, settings, {"SPARK_HOME": str(home.folder)})
+    return _launched(conf, settings, python, {"SPARK_HOME": str(home.folder)})
 
 
-def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str, str]) -> SparkSession:
+def _launched(
+    conf: SparkConf, settings: SparkSettings, python: str | None, environment: Mapping[str, str]
+) -> SparkSession:
+    """A session with a JVM of its own, whose tasks run this `python`, if one is named. The environment of this process
+    is as before in the end: the next session may be another project's.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -93,13 +97,14 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
     # afterwards. (None of them is needed to start it.)
     shown = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if not _SECRET.search(each[0])])
 
+    named = {"PYSPARK_PYTHON": python} if python else {}
     log = settings.log or Path(tempfile.gettempdir()) / f"instep-spark-{os.getpid()}.log"
     hint = f"All it said: {log}"
     with log.open("ab") as stream:
         try:
             # The JVM's own words (warnings about incubator modules, first of all) go to the log. Its Python workers
             # import nothing from the folder that this process happens to stand in.
-            with _environment(**environment, PYTHONSAFEPATH="1"):
+            with _environment(**environment, **named, PYTHONSAFEPATH="1"):
                 sparkapi.launch_jvm(shown, stream)
         except TimeoutError as error:
             why = f"{find_java()} does not come up within {sparkapi.LAUNCH_SECONDS:.0f} s"
@@ -120,7 +125,8 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
     watchdog.daemon = True
     watchdog.start()
     try:
-        return SparkSession(SparkContext(conf=conf))
+        with _environment(**named):
+            return SparkSession(SparkContext(conf=conf))
     except Exception as error:
         found = explained(error)  # While the JVM can be asked.
         sparkapi.end_jvm()

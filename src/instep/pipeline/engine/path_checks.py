@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from instep.errors import UserError
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.executors import ask
-from instep.pipeline.engine.host import LIBRARIES, question
+from instep.pipeline.engine.host import BRING_LIBRARIES, LIBRARIES, question
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +45,7 @@ def require_able_executors(session: SparkSession, places: Mapping[str, bool]) ->
         if missing := [name for name, version in said["versions"].items() if version is None]:
             raise UserError(
                 f"the executor on {executor.host} has no {', '.join(missing)}",
-                hint="Install it in the Python of executors, or bring one along with `spark.archives`; "
-                "instep check --cluster says what else is missing.",
+                hint=f"{BRING_LIBRARIES} instep check --cluster says what else is missing.",
             )
         for path in said["tries"]["unseen"]["said"]:
             raise UserError(

@@ -117,7 +117,7 @@ class LazySpark:
             mine = self._session is session and self._ours
             if mine:
                 self._session, self._thread = None, None
-                self._release(session)
+                self._release(session, lost=isinstance(found, SparkLost))
         if code == _OUT_OF_MEMORY:
             return out_of_memory()
         why = str(found) if isinstance(found, Transient) else f"Spark has ended: {found}"
@@ -174,7 +174,8 @@ class LazySpark:
             _jvm.users += 1
             return session, _jvm, True
 
-    def _release(self, session: SparkSession, *, at_once: bool = False) -> None:
+    def _release(self, session: SparkSession, *, at_once: bool = False, lost: bool = False) -> None:
+        """`lost`: its Spark is of no use to anybody else in this process, either."""
         global _jvm  # noqa: PLW0603 -- see `_opened`
         jvm, self._jvm, self._ours = self._jvm, None, False
         with _TURN:
@@ -183,7 +184,7 @@ class LazySpark:
                 sparkapi.stop(session)
                 return
             jvm.users -= 1
-            over = sparkapi.is_over(jvm.session)
+            over = lost or sparkapi.is_over(jvm.session)
             if jvm is _jvm and (over or not jvm.users):
                 if at_once:
                     sparkapi.kill_jvm()

@@ -292,6 +292,17 @@ def executors(session: SparkSession) -> int | None:
     return max(1, int(anything._jsc.sc().getExecutorMemoryStatus().size()) - 1)
 
 
+def is_alone(session: SparkSession) -> bool:
+    """Whether a cluster has given no executor, as far as Spark says: Connect does not, nor one that has ended."""
+    if is_connect(session) or is_on_this_machine(session):
+        return False
+    anything: Any = session.sparkContext
+    try:
+        return int(anything._jsc.sc().getExecutorMemoryStatus().size()) <= 1  # The driver is there, too.
+    except Exception:
+        return False
+
+
 def cancel_group(session: SparkSession, group: str) -> bool:
     """Stop what runs in `group`; whether Spark could still be told. Called from another thread than the one that
     waits.

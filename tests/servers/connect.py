@@ -43,7 +43,8 @@ class ConnectServer(Server):
         """It has no data."""
 
     def _command(self) -> Sequence[str | Path]:
-        config = self._config | {
+        config = {
+            **self._config,
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -67,8 +67,10 @@ class Site:
     def index(self) -> Path:
         return self.project / ".instep" / "index"
 
-    def prepare(self, documents: int, *, entity: str = f"slice_rows: 1000\nbuckets: {BUCKETS}") -> None:
-        corpus.project(self.project, self.docs, extra=f'ledger: "{self.ledger}"', entity=entity)
+    def prepare(
+        self, documents: int, *, entity: str = f"slice_rows: 1000\nbuckets: {BUCKETS}", extra: str = ""
+    ) -> None:
+        corpus.project(self.project, self.docs, extra=f'ledger: "{self.ledger}"\n{extra}', entity=entity)
         for number in range(_FOLDERS):
             (self.docs / f"{number:02d}").mkdir(parents=True)
         self._add(documents)

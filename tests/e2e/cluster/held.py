@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import psutil
 
@@ -33,11 +34,26 @@ def hold(rows):
 """
 
 
+#: Waits for less long for an executor.
+_HASTY = (
+    "import sys; from instep.pipeline.engine import answers; answers.ALONE_SECONDS = 5.0; "
+    "from instep.__main__ import main; sys.exit(main())"
+)
+
+
 class HeldRun:
-    """`instep run`, whose tasks wait until they may go on."""
+    """`instep run`, or another command, whose tasks wait until they may go on."""
 
     def __init__(
-        self, hosts: Hosts, name: str, *, extra: str = "", config: Mapping[str, str] | None = None, remote: str = ""
+        self,
+        hosts: Hosts,
+        name: str,
+        *,
+        word: str = "run",
+        extra: str = "",
+        config: Mapping[str, str] | None = None,
+        remote: str = "",
+        hasty: bool = False,
     ) -> None:
         self.hosts, self.name = hosts, name
         self.docs, self.gate = hosts.shared / f"{name}-docs", hosts.shared / f"{name}-gate"
@@ -48,10 +64,13 @@ class HeldRun:
         (self.folder / "held.py").write_text(_TRANSFORM.format(folder=str(self.gate)))
         (self.gate / "hold").touch()
         self.log = hosts.laptop / f"{name}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command(self.folder, "run"), cwd="/", env=outside(), stdout=log, stderr=log, start_new_session=True
-            )
+        line = command(self.folder, word)
+        self.process = self.start([sys.executable, "-c", _HASTY, *line[3:]] if hasty else line)
+
+    def start(self, line: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start one more process that works on it."""
+        with self.log.open("ab") as log:
+            return subprocess.Popen(line, cwd="/", env=outside(), stdout=log, stderr=log, start_new_session=True)
 
     def tasks(self) -> set[int]:
         """Processes of Python that have run a task of this run."""
@@ -61,6 +80,10 @@ class HeldRun:
         """The one that runs a task now."""
         self.until(lambda: any(map(_runs, self.tasks())), "a task runs")
         return psutil.Process(next(filter(_runs, self.tasks())))
+
+    def at_once(self) -> int:
+        """The number of tasks that run now."""
+        return sum(map(_runs, self.tasks()))
 
     def executor(self) -> psutil.Process:
         """The executor that runs it."""

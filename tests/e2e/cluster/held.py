@@ -54,7 +54,10 @@ class HeldRun:
         config: Mapping[str, str] | None = None,
         remote: str = "",
         hasty: bool = False,
+        amend: Callable[[HeldRun], None] = lambda _: None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        """`amend` is called before it starts."""
         self.hosts, self.name = hosts, name
         self.docs, self.gate = hosts.shared / f"{name}-docs", hosts.shared / f"{name}-gate"
         corpus.write(self.docs, range(60))
@@ -64,13 +67,17 @@ class HeldRun:
         (self.folder / "held.py").write_text(_TRANSFORM.format(folder=str(self.gate)))
         (self.gate / "hold").touch()
         self.log = hosts.laptop / f"{name}.log"
+        self._env = env
+        amend(self)
         line = command(self.folder, word)
         self.process = self.start([sys.executable, "-c", _HASTY, *line[3:]] if hasty else line)
 
     def start(self, line: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start one more process that works on it."""
         with self.log.open("ab") as log:
-            return subprocess.Popen(line, cwd="/", env=outside(), stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                line, cwd="/", env=outside(self._env), stdout=log, stderr=log, start_new_session=True
+            )
 
     def tasks(self) -> set[int]:
         """Processes of Python that have run a task of this run."""

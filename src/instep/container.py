@@ -159,6 +159,7 @@ class Container:
             prepare=self.prepare,
             counters=counters or Uncounted(),
             group=partial(group_of, self.project),
+            driver_cpu=self._driver_cpu,
             retention=self.project.retention,
         )
 
@@ -358,6 +359,13 @@ class Container:
         """A cluster's threads are for the cluster to say."""
         master = self.project.spark.master
         return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
+
+    def _driver_cpu(self) -> float | None:
+        if self._spark_settings().is_local:
+            return None
+        from instep.pipeline.engine import sparkapi
+
+        return sparkapi.driver_cpu()
 
     def _spark_settings(self) -> SparkSettings:
         from instep.pipeline.engine.settings import SparkSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately, Meter, seconds_left
+from instep.domain.speed import NOTHING_LATELY, WINDOW, Cpu, Lately, Meter, seconds_left
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -113,3 +113,10 @@ def test_the_rate_is_never_negative_and_keeps_few_marks(advances: list[tuple[flo
         assert rate is None or rate > 0
         assert len(meter._marks) <= WINDOW / 2_000 + 3
     assert meter.done == sum(units for _, units in advances)
+
+
+def test_the_share_of_the_driver_counts_its_cpu_once_and_that_of_all_tasks() -> None:
+    first, second = Cpu(1.0, 3.0), Cpu(2.0, 5.0)  # The driver's is of the whole run.
+    assert second.after(first) == Cpu(2.0, 8.0)
+    assert second.after(None) == second
+    assert second.after(first).share == 0.2

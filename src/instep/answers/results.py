@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
+from instep.domain import speed
 from instep.entities.plan_request import Kind
 from instep.entities.setup import Inspection
 from instep.jobs import adoption, garbage_collection, namespaces, promote, run
 
 
+class Cpu(Answer):
+    """Seconds of CPU on a cluster: of the driver (this process and its JVM) in the whole run up to then, and of the
+    Python in which tasks wrote; and the driver's `share` of both.
+    """
+
+    driver: float
+    tasks: float
+    share: float
+
+
 class Run(Answer):
-    """The result of a run for one partition."""
+    """The result of a run for one partition. `cpu` is null unless its waves ran on a cluster."""
 
     ref: Ref
     generation: str
@@ -23,6 +34,7 @@ class Run(Answer):
     seconds: float
     engine: str | None
     promoted: bool
+    cpu: Cpu | None
     notes: tuple[str, ...]
     problem: str | None
 
@@ -41,9 +53,16 @@ def run_answer(found: run.EntityResult) -> Run:
         seconds=round(found.seconds, 3),
         engine=found.engine,
         promoted=found.promoted,
+        cpu=_cpu(found.cpu),
         notes=tuple(found.notes),
         problem=str(found.problem) if found.problem else None,
     )
+
+
+def _cpu(found: speed.Cpu | None) -> Cpu | None:
+    if found is None:
+        return None
+    return Cpu(driver=round(found.driver, 2), tasks=round(found.tasks, 2), share=round(found.share, 3))
 
 
 class Promotion(Answer):

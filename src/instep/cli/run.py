@@ -163,6 +163,9 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         name = ref_text(each.plan.ref, each.plan.generation)
         if each.engine == "inline":
             out.line(f"{name}: ran inline, without a JVM: {each.plan.engine.reason}")
+        if each.cpu:
+            here, there = each.cpu
+            out.line(f"{name}: {here:.1f} s of CPU in the driver, {there:.1f} s in tasks: {each.cpu.share:.0%} of it")
         for note in dict.fromkeys(each.notes):
             out.line(f"{name}: {note}")
     if any(each.counts.failed for each in results):

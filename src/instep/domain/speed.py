@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 #: In milliseconds. Waves take some ten seconds, or a minute with a slow model: several are in it.
 WINDOW: Final = 5 * 60_000
@@ -27,6 +27,22 @@ def seconds_left(total: int | None, done: int, rate: float | None) -> float | No
     date.
     """
     return None if rate is None or total is None or done >= total else (total - done) / rate
+
+
+class Cpu(NamedTuple):
+    """Seconds of CPU that a run has used on a cluster: in its own process and JVM, and in the Python of tasks."""
+
+    driver: float
+    tasks: float
+
+    @property
+    def share(self) -> float:
+        """The driver's. What it does, tasks cannot share."""
+        return self.driver / (self.driver + self.tasks)
+
+    def after(self, earlier: Cpu | None) -> Cpu:
+        """Together with what was measured earlier in the same run."""
+        return Cpu(self.driver, self.tasks + earlier.tasks) if earlier else self
 
 
 @dataclass(frozen=True, slots=True)

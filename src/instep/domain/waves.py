@@ -155,10 +155,13 @@ class SliceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The outcome of one task of a wave: staged rows (the target's own bytes) and slice outcomes."""
+    """The outcome of one task of a wave: staged rows (the target's own bytes) and slice outcomes. `cpu`: seconds of CPU
+    of its Python, where that is another process than the driver's.
+    """
 
     staged: bytes
     slices: Sequence[SliceOutcome] = field(default_factory=tuple)
+    cpu: float = 0.0
 
 
 class Mark(NamedTuple):

@@ -54,9 +54,10 @@ class Aside:
 
 @dataclass
 class Report:
-    """Engine and notes of one partition, for the result."""
+    """Engine and notes of one partition, for the result; and the seconds of CPU that its tasks have used."""
 
     engine: str | None = None
+    task_cpu: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 

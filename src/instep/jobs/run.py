@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, error_of
 from instep.domain.refs import PartitionRef
+from instep.domain.speed import Cpu
 from instep.domain.texts import cleaned
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
@@ -53,6 +54,8 @@ class EntityResult:
     problem: UserError | None = None
     #: The target does not hold what the ledger records.
     damaged: bool = False
+    #: On a cluster. That of the driver is of the whole run up to then.
+    cpu: Cpu | None = None
 
     @property
     def unchanged(self) -> int:
@@ -94,6 +97,7 @@ class EntityResult:
             self.promoted or later.promoted,
             list(dict.fromkeys([*self.notes, *later.notes])),
             damaged=later.damaged,
+            cpu=later.cpu.after(self.cpu) if later.cpu else self.cpu,
         )
 
 
@@ -169,6 +173,7 @@ class _Run:
         self._planner = planner
         self._context = planner.context
         self._started = self._context.clock.monotonic()
+        self._cpu_before = self._context.driver_cpu() or 0.0
         self._wait = wait_seconds
         self._prerequisites = Prerequisites(planner)
         self._left: dict[PartitionRef, int] = {}
@@ -361,9 +366,14 @@ class _Run:
             checkpoint is not None and checkpoint.job_id == job_id,
             list(dict.fromkeys(notes)),
             damaged=status.error is not None and not status.part.fresh,
+            cpu=self._cpu(report.task_cpu),
         )
         before = self.results.get(ref)
         self.results[ref] = before.followed_by(result) if before else result
+
+    def _cpu(self, tasks: float) -> Cpu | None:
+        driver = self._context.driver_cpu()
+        return None if driver is None or not tasks else Cpu(driver - self._cpu_before, tasks)
 
     def _seconds(self) -> float:
         return self._context.clock.monotonic() - self._started

@@ -83,6 +83,8 @@ class WaveRunner:
         self._notes = notes
         self._progress = WaveProgress(context.ledger, context.clock, worker_id)
         self._work, self._seconds, self._odd = 0, 0.0, False
+        #: Seconds of CPU that tasks have used; 0 where the work is done in this process.
+        self.task_cpu = 0.0
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
         """Run one wave, as large as its time goal and the other workers' share allow. False if no slice can be claimed.
@@ -235,6 +237,7 @@ class WaveRunner:
                 tasks = self._engine.run(
                     wave, program, progress.tell, partial(self._context.progress.stage, self._part.ref.label)
                 )
+                self.task_cpu += sum(task.cpu for task in tasks)
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
                 self._setup.require_seen(wave, outcomes)

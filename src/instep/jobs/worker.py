@@ -288,6 +288,7 @@ class Worker:
             with suppress(InstepError):  # The next job measures it, too.
                 ledger.paces.record(ref.entity, part_context.setup.how, measured)
         self.reports[ref].notes += notes
+        self.reports[ref].task_cpu += part_context.runner.task_cpu if part_context.runner else 0.0
         done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")

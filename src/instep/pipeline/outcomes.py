@@ -13,7 +13,8 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.storable import pack, unpack
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Unseen, Wave
 
-#: One row per task: what it staged in the target, and the outcomes of its slices.
+#: One row per task: what it staged in the target, and the outcomes of its slices. (Spark's have one column more:
+#: `tasks.TASK_SCHEMA`.)
 OUTCOME_SCHEMA = pa.schema(
     [pa.field("staged", pa.binary(), nullable=False), pa.field("slices", pa.binary(), nullable=False)]
 )
@@ -59,7 +60,8 @@ def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     tasks = []
     for row in rows.to_pylist():
         outcomes = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(row["slices"])]
-        tasks.append(TaskOutcome(row["staged"], tuple(_under(outcome, fences) for outcome in outcomes)))
+        slices = tuple(_under(outcome, fences) for outcome in outcomes)
+        tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0))
     return tasks
 
 
@@ -73,7 +75,8 @@ def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
         whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)
     if not tasks:  # No task read a row.
         return [TaskOutcome(b"", tuple(whole.values()))]
-    return [TaskOutcome(task.staged, tuple(whole.values()) if number == 0 else ()) for number, task in enumerate(tasks)]
+    together = tuple(whole.values())
+    return [replace(task, slices=together if number == 0 else ()) for number, task in enumerate(tasks)]
 
 
 def row_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
@@ -82,7 +85,7 @@ def row_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     """
     first, *others = merged_outcomes(rows, wave)
     planned = {part.slice_id: len(part.changes) for part in wave.slices}
-    return [TaskOutcome(first.staged, tuple(_whole(each, planned[each.slice_id]) for each in first.slices)), *others]
+    return [replace(first, slices=tuple(_whole(each, planned[each.slice_id]) for each in first.slices)), *others]
 
 
 def _whole(outcome: SliceOutcome, planned: int) -> SliceOutcome:

@@ -40,5 +40,7 @@ class Context:
     group: Callable[[PartitionRef], Group | None] = lambda _: None
     #: The workers that this process has registered, in whichever thread.
     own_workers: set[str] = field(default_factory=set)
+    #: Seconds of CPU that the driver has used by now; None where tasks do not run elsewhere.
+    driver_cpu: Callable[[], float | None] = lambda: None
     #: How long (ms) what has ended is kept; 0: for ever.
     retention: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e import corpus, truth
@@ -37,6 +39,9 @@ def test_executors_get_instep_and_the_projects_own_code_with_the_job(hosts: Host
     (folder / "helpers.py").write_text(_HELPERS)
     done = instep(folder, "run", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = json.loads(done.stdout)
+    assert result["cpu"]["tasks"] > 0
+    assert 0 < result["cpu"]["share"] < 1
     want = {(identity, text.upper()) for identity, text in truth.expected(docs)}
     assert set(truth.stored(hosts.shared / "whole" / "index")) == want
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.domain.waves import Stage, TaskOutcome, Wave, assign_tasks
-from instep.error_transport import explained, packed
+from instep.error_transport import explained
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
@@ -99,7 +99,7 @@ class SparkEngine:
         self._spark.close()
 
     def _frame(self, session: SparkSession, wave: Wave, program: WaveProgram, counted: Path) -> DataFrame:
-        from instep.pipeline.engine.tasks import ddl, outcome_task
+        from instep.pipeline.engine.tasks import TASK_SCHEMA, ddl, outcome_task
 
         transform: Transform | None = getattr(program, "transform", None)
         if transform is None:
@@ -108,14 +108,12 @@ class SparkEngine:
             # 2 cores).
             shares = assign_tasks(wave.slices, wave.tasks)
             numbers = session.range(0, len(shares), 1, len(shares))
-            return sparkapi.map_in_arrow(numbers, outcome_task(shares, Counted(program, counted)), ddl(OUTCOME_SCHEMA))
+            return sparkapi.map_in_arrow(numbers, outcome_task(shares, Counted(program, counted)), ddl(TASK_SCHEMA))
         from instep.pipeline.engine.datasource import wave_source
 
         session.dataSource.register(wave_source(self._source, wave, program))
         chunks = transformed(session.read.format(self._source).load(), transform, self._source)
-        return sparkapi.map_in_arrow(
-            chunks, _writer(Counted(program, counted), _schema_of(program)), ddl(OUTCOME_SCHEMA)
-        )
+        return sparkapi.map_in_arrow(chunks, _writer(Counted(program, counted), _schema_of(program)), ddl(TASK_SCHEMA))
 
     def _of_rows(
         self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress, counted: Path
@@ -123,7 +121,7 @@ class SparkEngine:
         """Run a wave of rows. Changes that need no row of the table are done here, beside Spark's work: they
         are few.
         """
-        from instep.pipeline.engine.tasks import ddl, outcome_of_rows, read_task
+        from instep.pipeline.engine.tasks import TASK_SCHEMA, ddl, outcome_of_rows, read_task
 
         apart = list(program.without_rows(wave))
         done = list(pipelined(program, iter(apart))) if apart else []
@@ -134,13 +132,14 @@ class SparkEngine:
             transform: Transform | None = getattr(program, "transform", None)
             writing = Counted(program, counted)
             if transform is None:
-                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(writing), ddl(OUTCOME_SCHEMA))
+                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(writing), ddl(TASK_SCHEMA))
             else:
                 schema = _schema_of(program)
                 chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(schema))
                 writer = _writer(writing, schema)
-                tasks = sparkapi.map_in_arrow(transformed(chunks, transform, self._source), writer, ddl(OUTCOME_SCHEMA))
-            found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
+                tasks = sparkapi.map_in_arrow(transformed(chunks, transform, self._source), writer, ddl(TASK_SCHEMA))
+            spark = _collect(session, tasks, wave, progress).cast(TASK_SCHEMA)
+            found = pa.concat_tables([found, spark], promote_options="default")
         return row_outcomes(found, wave)
 
 
@@ -157,10 +156,10 @@ def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
 
 
 def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
-    from instep.pipeline.engine.tasks import ddl, row_task
+    from instep.pipeline.engine.tasks import TASK_SCHEMA, ddl, row_task
 
     frame = _read_by_spark(lambda: program.frame(lambda: session))
-    return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
+    return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(TASK_SCHEMA)), wave, progress)
 
 
 def _schema_of(program: WaveProgram) -> pa.Schema:
@@ -169,10 +168,10 @@ def _schema_of(program: WaveProgram) -> pa.Schema:
 
 
 def _writer(program: WaveProgram, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    from instep.pipeline.engine.tasks import settled
+    from instep.pipeline.engine.tasks import told
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return settled(packed(program.write(_as_chunks(batches, schema))))
+        return told(program.write(_as_chunks(batches, schema)))
 
     return write
 

@@ -6,10 +6,12 @@ import atexit
 import os
 import subprocess
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -151,6 +153,19 @@ def jvm_exit() -> int | None:
     gateway: Any = SparkContext._gateway
     code: int | None = gateway.proc.poll() if gateway is not None and gateway.proc is not None else None
     return code
+
+
+def driver_cpu() -> float:
+    """Seconds of CPU that this process has used, and its JVM, if there is one."""
+    used = time.process_time()
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None and gateway.proc is not None:
+        with suppress(OSError):  # It has ended, or this is no Linux.
+            state = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
+            used += sum(map(int, state[11:13])) / os.sysconf("SC_CLK_TCK")
+    return used
 
 
 def is_over(session: SparkSession) -> bool:

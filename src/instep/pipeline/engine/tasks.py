@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, cast
 
@@ -14,6 +15,10 @@ from instep.error_transport import packed
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
 from instep.pipeline.engine.pipelining import pipelined
+from instep.pipeline.outcomes import OUTCOME_SCHEMA
+
+#: Outcomes of Spark's tasks, with the seconds of CPU that their process has taken for them.
+TASK_SCHEMA = OUTCOME_SCHEMA.append(pa.field("cpu", pa.float64(), nullable=False))
 
 _SPARK_TYPES = {
     pa.string(): "string",
@@ -57,7 +62,7 @@ def outcome_task(shares: Sequence[Sequence[WaveSlice]], program: WaveProgram) ->
         for batch in rows:
             for number in batch.column(0).to_numpy().tolist():
                 mine = cast(WaveProgram, CloudPickleSerializer().loads(pickled))
-                yield from settled(packed(pipelined(mine, iter(pa.ipc.open_stream(parts[number])))))
+                yield from told(pipelined(mine, iter(pa.ipc.open_stream(parts[number]))))
 
     return task
 
@@ -68,7 +73,7 @@ def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches
 
     def task(rows: Batches) -> Batches:
         mine = cast(Callable[[Batches], Batches], CloudPickleSerializer().loads(pickled))
-        return settled(packed(mine(rows)))
+        return told(mine(rows))
 
     return task
 
@@ -98,7 +103,7 @@ def outcome_of_rows(program: WritesRows) -> Callable[[Batches], Batches]:
 
     def task(rows: Batches) -> Batches:
         mine = cast(WritesRows, CloudPickleSerializer().loads(pickled))
-        return settled(packed(pipelined(_OfRows(mine), rows)))
+        return told(pipelined(_OfRows(mine), rows))
 
     return task
 
@@ -109,6 +114,20 @@ class _OfRows:
     def __init__(self, program: WritesRows) -> None:
         self.read = program.read_rows
         self.write = program.write
+
+
+def told(outcomes: Batches) -> Iterator[pa.RecordBatch]:
+    """Outcomes as they go to the driver: `TASK_SCHEMA`, and errors in one line."""
+    return settled(packed(_with_cpu(outcomes)))
+
+
+def _with_cpu(outcomes: Batches) -> Iterator[pa.RecordBatch]:
+    began = time.process_time()
+    for batch in outcomes:
+        now = time.process_time()
+        seconds = [now - began, *[0.0] * batch.num_rows][: batch.num_rows]
+        began = now
+        yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(seconds, pa.float64())], schema=TASK_SCHEMA)
 
 
 def settled(batches: Batches) -> Iterator[pa.RecordBatch]:

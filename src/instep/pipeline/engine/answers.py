@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 #: How long a cancelled job is waited for.
 CANCEL_SECONDS = 10.0
-#: How long a job may be without any executor. A busy cluster has none to give; a master that has forgotten us, because
-#: it was started again, never has: then another session helps.
+#: How long a job may be without any executor. A busy cluster has none to give; a standalone master that has forgotten
+#: us, because it was started again, never has: then another session helps. Other clusters may start machines first.
 ALONE_SECONDS = 120.0
+_ALONE_ELSEWHERE_SECONDS = 900.0
 
 
 def answer(
@@ -70,14 +71,15 @@ def answer(
 def _patience(session: SparkSession) -> Callable[[], None]:
     """A function that raises `SparkLost` when it is called, and there has been no executor for long."""
     since = time.monotonic()
+    most = ALONE_SECONDS if sparkapi.is_standalone(session) else _ALONE_ELSEWHERE_SECONDS
 
     def demand() -> None:
         nonlocal since
         if not sparkapi.is_alone(session):
             since = time.monotonic()
-        elif time.monotonic() - since > ALONE_SECONDS:
+        elif time.monotonic() - since > most:
             raise SparkLost(
-                f"Spark has had no executor for {ALONE_SECONDS:.0f} s: its cluster is full, or does not know this "
+                f"Spark has had no executor for {most:.0f} s: its cluster is full, or does not know this "
                 "application any more"
             )
 

@@ -307,6 +307,11 @@ def executors(session: SparkSession) -> int | None:
     return max(1, int(anything._jsc.sc().getExecutorMemoryStatus().size()) - 1)
 
 
+def is_standalone(session: SparkSession) -> bool:
+    """Whether it belongs to a Spark master of its own, and no other kind of cluster; a Connect server does not say."""
+    return not is_connect(session) and str(session.sparkContext.master).startswith("spark://")
+
+
 def is_alone(session: SparkSession) -> bool:
     """Whether a cluster has given no executor, as far as Spark says: Connect does not, nor one that has ended."""
     if is_connect(session) or is_on_this_machine(session):

@@ -140,7 +140,7 @@ def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Connect
     brief = [sys.executable, "-c", _BRIEF, server.address, str(tmp_path / "theirs.py")]
     subprocess.run(brief, env=asking(server), timeout=300, check=True)
     (tmp_path / "lost").touch()
-    a_project(tmp_path, "mine", _LOST.format(folder=server.folder))
+    a_project(tmp_path, "mine", _LOST.format(folder=str(server.folder)))
     run = [*INSTEP, "run", "--project", str(tmp_path)]
     ran = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -150,7 +150,7 @@ def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Connect
 def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault(
     server: ConnectServer, tmp_path: Path
 ) -> None:
-    a_project(tmp_path, "mine", _LOST.format(folder=server.folder))
+    a_project(tmp_path, "mine", _LOST.format(folder=str(server.folder)))
     run = [*INSTEP, "run", "--project", str(tmp_path)]
     ran = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
     assert (tmp_path / "lost").exists()

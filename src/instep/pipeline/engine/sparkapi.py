@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -158,6 +159,8 @@ def jvm_exit() -> int | None:
 def driver_cpu() -> float:
     """Seconds of CPU that this process has used, and its JVM, if there is one."""
     used = time.process_time()
+    if "pyspark" not in sys.modules:
+        return used
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway

@@ -361,11 +361,12 @@ class Container:
         return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
 
     def _driver_cpu(self) -> float | None:
-        if self._spark_settings().is_local:
+        if self._given is None and self._spark_settings().is_local:
             return None
         from instep.pipeline.engine import sparkapi
 
-        return sparkapi.driver_cpu()
+        here = self._given is not None and sparkapi.is_on_this_machine(self._given)
+        return None if here else sparkapi.driver_cpu()
 
     def _spark_settings(self) -> SparkSettings:
         from instep.pipeline.engine.settings import SparkSettings

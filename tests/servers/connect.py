@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.servers.process import Server
 
 _ROOT = Path(__file__).parents[2]
+_FIRST = "import sys; from pyspark.sql import SparkSession; SparkSession.builder.remote(sys.argv[1]).create().version"
 
 
 class ConnectServer(Server):
@@ -50,13 +51,13 @@ class ConnectServer(Server):
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={self.folder}",
         }
+        (self.folder / "up").unlink(missing_ok=True)
         # Its Python workers run what tests are made of.
         env = ["env", "-u", "SPARK_REMOTE", f"PYTHONPATH={_ROOT}"]
         return [*env, sys.executable, "-m", "tests.servers.connect", self._master, json.dumps(config), self.folder]
 
     def _greet(self) -> None:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5):
-            pass
+        (self.folder / "up").stat()
 
 
 def main(master: str, config: str, folder: str) -> None:
@@ -64,7 +65,12 @@ def main(master: str, config: str, folder: str) -> None:
     from instep.pipeline.engine.session import LazySpark
     from instep.pipeline.engine.settings import SparkSettings
 
-    LazySpark(SparkSettings(master=master, config=json.loads(config), log=Path(folder) / "spark.log")).get()
+    settings = SparkSettings(master=master, config=json.loads(config), log=Path(folder) / "spark.log")
+    LazySpark(settings).get()
+    address = f"sc://127.0.0.1:{settings.config['spark.connect.grpc.binding.port']}"
+    # Its first session loads all that it is made of, which takes longer than a client waits on a busy machine.
+    subprocess.run([sys.executable, "-c", _FIRST, address], check=True)
+    (Path(folder) / "up").touch()
     signal.pause()
 
 

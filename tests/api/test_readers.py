@@ -200,10 +200,12 @@ def test_a_revocation_embeds_nothing_and_its_delay_is_a_metric(tmp_path: Path) -
     assert 0 <= float(line.rpartition(" ")[2]) < 600
 
 
-def test_a_revocation_in_a_document_that_fails_is_counted_until_it_is_mended(tmp_path: Path) -> None:
-    def lags() -> tuple[float, float]:
-        found = values_of(generate_latest(registry_of(instep)).decode())
-        return found["instep_readers_lag_seconds", "entity=Note"], found["instep_lag_seconds", "entity=Note"]
+@pytest.mark.parametrize(("flaw", "left"), [("due: soon\n", ["group:ops"]), ("", [])], ids=["column", "bytes"])
+def test_a_revocation_in_a_document_that_fails_is_obeyed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flaw: str, left: list[str]
+) -> None:
+    def found() -> list[str]:
+        return [each for each in ("alice", "group:ops") if instep.search("zebra", principals=[each])]
 
     (tmp_path / "docs").mkdir()
     (tmp_path / "instep.yaml").write_text(PROJECT)
@@ -211,19 +213,30 @@ def test_a_revocation_in_a_document_that_fails_is_counted_until_it_is_mended(tmp
     secret.write_text(DOCUMENTS["secret"])
     instep = load(tmp_path)
     instep.run()
-    assert len(set(lags())) == 1, "nothing failed"
+    assert found() == ["alice", "group:ops"]
     revoked = DOCUMENTS["secret"].replace("alice, ", "")
-    secret.write_text(revoked.replace("acl:", "due: soon\nacl:"))
-    instep.run()
-    (tmp_path / "docs" / "open.md").write_text(DOCUMENTS["open"])
+    secret.write_text(revoked.replace("acl:", f"{flaw}acl:") if flaw else f"{revoked}\0")
     (result,) = instep.run()
-    assert result.counts.written == 1, "the watermark passes the failure"
-    readers, lag = lags()
-    assert readers > lag
-    secret.write_text(revoked)
-    instep.run()
-    assert titles(instep.search("zebra", principals=["alice"])) == ["Open"]
-    assert len(set(lags())) == 1, "mended"
+    assert (result.counts.failed, result.counts.embedded) == (1, 0)
+    assert found() == left
+    (failure,) = instep.failures()
+    assert ("found by nobody" in failure.reason) != bool(left)
+    if left:
+        assert main(["why", "Note", "docs/secret.md", "--as", "group:ops", "--project", str(tmp_path)]) == 0
+        assert "of an older version: a newer one is not, see instep failures" in " ".join(
+            capsys.readouterr().out.split()
+        )
+    told = values_of(generate_latest(registry_of(instep)).decode())
+    assert told["instep_readers_lag_seconds", "entity=Note"] == told["instep_lag_seconds", "entity=Note"]
+    assert main(["diff", "--project", str(tmp_path)]) == 0, "what is left is as it is recorded"
+    capsys.readouterr()
+    (again,) = instep.run()
+    assert again.counts is None or again.counts.read == 0
+    secret.write_text(DOCUMENTS["secret"])
+    (mended,) = instep.run()
+    assert (mended.counts.written, mended.counts.embedded) == (1, 0)
+    assert found() == ["alice", "group:ops"]
+    assert instep.failures() == []
 
 
 def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) -> None:

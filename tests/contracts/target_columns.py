@@ -11,6 +11,7 @@ import pytest
 
 from instep.arrow_values import column_type
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
+from instep.domain.filters import Contains, OneOf
 from instep.errors import UserError
 from instep.targets.document_target import ChunkChanges, DocumentTarget, retold_schema
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
@@ -101,6 +102,40 @@ class ColumnsContract(OnOneIndex):
         assert hashes["chunk_hash"].to_pylist() == ["n", rows["chunk_hash"][1].as_py()]
         target.maintain(index, full=True)
         assert self.stored(target, rows) == after
+
+    def test_rows_are_read_whole_and_their_readers_become_fewer(self, target: DocumentTarget) -> None:
+        index = self.with_columns(target)
+        rows = rows_with(VALUES)
+        self.put_rows(target, rows)
+        before = self.stored(target, rows)
+        base = target.fence(index, 2)
+        writer = target.writer(index, base)
+        assert writer.stored(["none"], COLUMNS).schema.equals(retold_schema(COLUMNS))
+        assert writer.stored(["none"], COLUMNS).num_rows == writer.stored([], COLUMNS).num_rows == 0
+        ids = [f"d{number}" for number in range(len(VALUES))]
+        found = writer.stored(ids, COLUMNS).sort_by("document_id")
+        assert found.schema.equals(retold_schema(COLUMNS))
+        given = pa.Table.from_batches([rows]).drop_columns("vector").sort_by("document_id")
+        assert found.drop_columns("locator").to_pylist() == given.to_pylist()
+
+        readers, flag = f"order_{DocumentColumnType.STRINGS.name.lower()}", COLUMNS[3]
+        fewer = found.filter(pc.equal(found["document_id"], pa.scalar("d1")))
+        nobody = pa.array([None], pa.list_(pa.string()))
+        fewer = fewer.set_column(fewer.schema.get_field_index(readers), fewer.schema.field(readers), nobody)
+        staged = [writer.stage(iter([ChunkChanges(rows.slice(0, 0), NOTHING, retold=fewer)]))]
+        target.commit(index, base=base, epoch=2, attempt="fewer", staged=staged, marks=[])
+        target.maintain(index)
+        after = self.stored(target, rows)
+        assert after.pop("d1") == {**before.pop("d1"), readers: None}
+        assert after == before
+        for condition, wanted in (
+            (Contains(DocumentColumn(readers, DocumentColumnType.STRINGS), ("a", "b")), set()),
+            (Contains(DocumentColumn(readers, DocumentColumnType.STRINGS), ("y",)), {"d4"}),
+            (OneOf(flag, (True,)), {"d1"}),
+            (OneOf(flag, (False,)), {"d2", "d3"}),
+        ):
+            hits = target.search(index, entity="e", text="text", vector=None, mode="text", limit=10, where=condition)
+            assert {each.document_id for each in hits} == wanted
 
     def stored(self, target: DocumentTarget, rows: pa.RecordBatch) -> dict[str, dict[str, Any]]:
         found = target.written(self.physical, list(map(str, rows["document_id"].to_pylist())), COLUMNS).to_pylist()

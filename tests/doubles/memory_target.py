@@ -30,6 +30,7 @@ from instep.targets.document_target import (
     StoredRow,
     contents_schema,
     existing_schema,
+    retold_schema,
     written_schema,
 )
 from instep.targets.facets import Counted, Facet
@@ -353,6 +354,12 @@ class MemoryWriter:
             and index.removed_at.get(locator, self.base + 1) > self.base
         ]
         return pa.Table.from_pylist(found, schema=existing_schema())
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        rows = self.target._store.indexes[self.physical].rows
+        schema = retold_schema(columns)
+        found = self.existing(document_ids)["locator"].to_pylist()
+        return pa.Table.from_pylist([{**rows[each], "locator": each} for each in found], schema=schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}

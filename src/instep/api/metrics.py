@@ -218,17 +218,17 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
 def _of_readers(figures: Figures, project: Project) -> Iterator[GaugeMetricFamily]:
     """The delay until those can no longer find a document whom it no longer names.
 
-    One that failed or was left out keeps the readers it had, though the watermark passes it.
+    One that was given up with its slice keeps the readers it had, though the watermark passes it.
     """
     named = [name for name, each in project.entities.items() if isinstance(each, DocumentEntity) and each.readers]
     found = {name: figures.entities.get(name, EntityFigures()) for name in named}
     marks = {name: each.watermark for name, each in found.items() if each.watermark is not None}
-    failed = {name: each.oldest_failure for name, each in found.items() if each.oldest_failure is not None}
+    unread = {name: each.oldest_given_up for name, each in found.items() if each.oldest_given_up is not None}
     yield _gauges(
         "readers_lag_seconds",
         "Since the time up to which the readers of all documents are known to be obeyed.",
         ["entity"],
-        [((name,), (figures.now - min(mark, failed.get(name, mark))) / 1000) for name, mark in marks.items()],
+        [((name,), (figures.now - min(mark, unread.get(name, mark))) / 1000) for name, mark in marks.items()],
     )
 
 

@@ -94,7 +94,9 @@ def _document(found: Provenance) -> Iterator[tuple[str, str]]:
     yield "row", f"chunk {row['chunk_index']} of {row['source_uri']}"
     yield "", f"chunk_id {row['chunk_id']}"
     yield "file", f"version {row['source_version']}, SHA-256 {row['document_hash']}"
-    if document is not None and document["document_hash"] != row["document_hash"]:
+    if document is not None and not document["document_hash"]:
+        yield "", "what is indexed is of an older version: a newer one is not, see instep failures"
+    elif document is not None and document["document_hash"] != row["document_hash"]:
         yield "", "changed since, but not in this chunk:"
         yield "", f"version {document['version']}, SHA-256 {document['document_hash']}"
     if found.job is None:

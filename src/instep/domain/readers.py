@@ -50,6 +50,16 @@ def readable(readers: DocumentColumn, principals: Sequence[str]) -> Condition:
     return Contains(readers, allowed(principals))
 
 
+def among_both(before: Iterable[str], now: Iterable[str]) -> list[str]:
+    """The readers of a text of `before`, of which only the readers are known `now`: none who is not among both. Applied
+    again it changes nothing.
+    """
+    then, named = list(before), list(now)
+    if PUBLIC in then:
+        return named
+    return then if PUBLIC in named else [each for each in then if each in set(named)]
+
+
 def may_read(readers: Iterable[Any], principals: Sequence[str]) -> bool:
     """The same of one document."""
     return not set(allowed(principals)).isdisjoint(readers)

@@ -27,7 +27,7 @@ from instep.domain.jobs import MAX_ATTEMPTS, half_ids, tries_of
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.refs import CheckpointKey, PartitionRef
 from instep.domain.rows import decode_row_slice
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import GIVEN_UP, Failure, SliceOutcome
 
 #: The seed's constants: so many failures within the window (in seconds) open the breaker; a probe after so long.
 FAILURES = 5
@@ -177,6 +177,6 @@ def take_apart(
         return cut
     reason = f"its slice {how}"
     failures = tuple(
-        Failure(each.document_id, each.uri, each.version, "wave", reason) for each in decode_changes(whole.payload)
+        Failure(each.document_id, each.uri, each.version, GIVEN_UP, reason) for each in decode_changes(whole.payload)
     )
     return Poisoned(reason, Counts(read=whole.units, failed=whole.units), failures)

@@ -70,9 +70,11 @@ def clause(text: object) -> str:
     return " ".join(str(text).split()).removesuffix(".")
 
 
-def cleaned(reason: str) -> str:
-    """A reason of at most 300 characters, with white space collapsed and secrets starred out."""
+def cleaned(reason: str, note: str = "") -> str:
+    """A reason of at most 300 characters, with white space collapsed and secrets starred out; after it a short note."""
     text = redacted(" ".join(reason[:4_000].split()))
     # Lone surrogates are not text, and PostgreSQL stores no NUL.
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
-    return text if len(text) <= REASON else text[: REASON - 1] + "…"
+    note = f"; {note}" if note else ""
+    most = REASON - len(note)
+    return (text if len(text) <= most else text[: most - 1] + "…") + note

@@ -100,6 +100,10 @@ def _pieces(whole: WaveSlice, begin: float, length: float) -> Iterator[tuple[int
 #: so that it is not read again before it changes.
 SKIPPED: Final = "skipped"
 
+#: The stage of a document that was given up with its slice, after each of whose tries a worker or a wave had died:
+#: nothing was found out of it.
+GIVEN_UP: Final = "wave"
+
 
 class Failure(NamedTuple):
     """A document or row that could not be indexed: which, at what stage, and why."""

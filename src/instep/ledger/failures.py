@@ -98,9 +98,12 @@ def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcom
     """Record the failures of slices: a document written or removed has none any more; a failed one has one more
     attempt.
     """
-    cured = {each.document_id for outcome in outcomes for each in outcome.entries}
-    cured.update(each for outcome in outcomes for each in outcome.removed)
     failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
+    cured: set[str] = set()
+    for outcome in outcomes:
+        # The entry of a document that failed says what is left of its older version.
+        there = {each.document_id for each in outcome.entries} - {each.document_id for each in outcome.failures}
+        cured.update(there, outcome.removed)
     known = _attempts(tx, key, cured | failed.keys())
     for some in batches(sorted(known)):
         tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))

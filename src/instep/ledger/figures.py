@@ -13,7 +13,7 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
-from instep.domain.waves import SKIPPED
+from instep.domain.waves import GIVEN_UP, SKIPPED
 from instep.ledger.tables import checkpoints, failures, jobs, leases, promoted, slices, wants
 from instep.ledger.transaction import Transaction, batches
 
@@ -27,8 +27,9 @@ _WATERMARKS: Final = select(checkpoints.c.ref, checkpoints.c.watermark).join(
 _FAILURES: Final = (
     select(failures.c.ref, func.count().label("number")).where(failures.c.stage != SKIPPED).group_by(failures.c.ref)
 )
-_OLDEST_FAILURES: Final = (
+_OLDEST_GIVEN_UP: Final = (
     select(failures.c.ref, func.min(failures.c.failed_at).label("oldest"))
+    .where(failures.c.stage == GIVEN_UP)
     .join(promoted, and_(promoted.c.ref == failures.c.ref, promoted.c.generation == failures.c.generation))
     .group_by(failures.c.ref)
 )
@@ -44,8 +45,8 @@ class EntityFigures:
     `slices`, `units` (those planned), `counts` and `attempts` (tries that ended badly) are of jobs that have not ended.
     `leases` are held; `oldest_lease` is since when the oldest is, `first_expiry` when the first of them expires unless
     it is renewed. `watermark` is the lowest of its promoted checkpoints, None without any. `failures` are in the list,
-    of all generations, without what is only left out. `oldest_failure` is the time of the oldest in a promoted
-    generation, with what is left out: what is indexed of an older version of such a document stays as it is.
+    of all generations, without what is only left out. `oldest_given_up` is the time of the oldest in a promoted
+    generation that was given up with its slice: what is indexed of an older version of such a document stays as it is.
     """
 
     slices: dict[SliceState, int] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class EntityFigures:
     partitions: int = 0
     watermark: int | None = None
     failures: int = 0
-    oldest_failure: int | None = None
+    oldest_given_up: int | None = None
 
     def lease(self, since: int, expires_at: int) -> None:
         self.leases += 1
@@ -69,8 +70,8 @@ class EntityFigures:
         self.partitions += 1
         self.watermark = watermark if self.watermark is None else min(self.watermark, watermark)
 
-    def failed(self, at: int) -> None:
-        self.oldest_failure = at if self.oldest_failure is None else min(self.oldest_failure, at)
+    def given_up(self, at: int) -> None:
+        self.oldest_given_up = at if self.oldest_given_up is None else min(self.oldest_given_up, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,8 @@ def read(tx: Transaction) -> Figures:
         found[_entity(ref)].checkpoint(watermark)
     for ref, number in tx.connection.execute(_FAILURES):
         found[_entity(ref)].failures += number
-    for ref, oldest in tx.connection.execute(_OLDEST_FAILURES):
-        found[_entity(ref)].failed(oldest)
+    for ref, oldest in tx.connection.execute(_OLDEST_GIVEN_UP):
+        found[_entity(ref)].given_up(oldest)
     open_wants = {WantState(state): number for state, number in tx.connection.execute(_WANTS)}
     return Figures(tx.now(), dict(states), open_wants, dict(found))
 

@@ -177,6 +177,11 @@ class ChunkWriter(Protocol):
         document_id may be empty.
         """
 
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        """Read all rows of these documents as of the base version, with these columns and without vectors
+        (`retold_schema`): as `ChunkChanges.retold` they change nothing.
+        """
+
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         """Find rows (of `row_schema`, without vectors yet) that the index cannot hold, by their places, with the
         reason. Their documents are failures, and nothing of them is staged.

@@ -151,6 +151,20 @@ class Documents(Fixtures):
         assert (failure.attempts, failure.version, failure.job_id) == (3, "v2", "job-3")
         assert failure.failed_at == START + 30
 
+    def test_the_entry_of_a_document_that_failed_cures_nothing(self, ledger: Ledger) -> None:
+        def left(claim: Claim) -> SliceOutcome:
+            whole, failed = outcome(claim, version=""), outcome(claim, fail=[0], version="v2")
+            return replace(
+                failed, entries=[*failed.entries, *(each for each in whole.entries if each.uri == change(0).uri)]
+            )
+
+        self._run(ledger, "first", outcome)
+        for attempt in (1, 2):
+            part = self._run(ledger, f"failing-{attempt}", left)
+            assert ledger.documents.entries(part.instance)[change(0).uri].version == ""
+            (failure,) = ledger.failures.newest()
+            assert (failure.uri, failure.version, failure.attempts) == (change(0).uri, "v2", attempt)
+
     @pytest.mark.parametrize("how", ["written", "removed"])
     def test_a_document_that_was_written_or_removed_has_no_failure(self, ledger: Ledger, how: str) -> None:
         self._run(ledger, "first", lambda claim: outcome(claim, fail=[0, 1]))

@@ -29,9 +29,11 @@ def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceO
             manifest.pop(removed, None)
             failed.pop(removed, None)
     for outcome in outcomes:
+        failing = {each.document_id for each in outcome.failures}
         for entry in outcome.entries:
             manifest[entry.document_id] = entry
-            failed.pop(entry.document_id, None)
+            if entry.document_id not in failing:
+                failed.pop(entry.document_id, None)
     record_failures(tables, key, job_id, (each for outcome in outcomes for each in outcome.failures))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from instep.domain.waves import SKIPPED
+from instep.domain.waves import GIVEN_UP, SKIPPED
 from instep.ledger.figures import EntityFigures, Figures
 from tests.simulator.model.tables import JobRow, Tables
 
@@ -25,8 +25,9 @@ def read(tables: Tables) -> Figures:
             found[ref.entity].checkpoint(checkpoint.watermark)
     for (ref, generation), records in tables.failures.items():
         found[ref.entity].failures += sum(each.stage != SKIPPED for each in records.values())
-        if records and tables.state.promoted.get(str(ref)) == generation:
-            found[ref.entity].failed(min(each.failed_at for each in records.values()))
+        given_up = [each.failed_at for each in records.values() if each.stage == GIVEN_UP]
+        if given_up and tables.state.promoted.get(str(ref)) == generation:
+            found[ref.entity].given_up(min(given_up))
     wants = Counter(each.state for each in tables.state.wants.values() if not each.state.ended)
     return Figures(tables.now(), dict(Counter(job.state for job in live)), dict(wants), dict(found))
 

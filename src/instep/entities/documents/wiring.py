@@ -58,6 +58,7 @@ def document_setup(
     chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
     limits = limits_of(entity)
     embeddings = str(project.state_dir / "embeddings")
+    readers = next((each for each in columns if each.name == entity.readers), None)
 
     def transform() -> Any:
         return load_transform(entity.transform) if entity.transform else None
@@ -79,7 +80,7 @@ def document_setup(
             version=part.epoch,
             limits=limits,
             columns=columns,
-            secret=entity.readers is not None,
+            readers=readers,
             cache=embeddings,
             transform=transform(),
         )
@@ -114,7 +115,7 @@ def document_setup(
         target_name=project.target_of(name),
         dimensions=entity.embed.dimensions,
         columns=[each.column for each in columns],
-        readers=next((each.column for each in columns if each.name == entity.readers), None),
+        readers=readers.column if readers else None,
         buckets=entity.buckets,
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,

@@ -5,12 +5,12 @@ text that tells whether any value of a row has changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,6 +23,13 @@ from instep.errors import UserError
 from instep.sources.document_source import Content, Row
 
 Values: TypeAlias = Mapping[str, Value]
+
+
+class Said(NamedTuple):
+    """What a source says of the columns of a document, and what is wrong of the first that is."""
+
+    values: dict[str, Value]
+    wrong: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,27 +60,38 @@ class ColumnReader:
     def _patterns(self) -> Mapping[str, re.Pattern[str]]:
         return {each.name: re.compile(each.of) for each in self._read if each.origin is Origin.PATH}
 
-    def of_source(self, uri: str, content: Content) -> dict[str, Value]:
-        """The values that are not in the text itself. Raises `WrongValue`."""
-        found: dict[str, Value] = {}
-        for each in self._read:
-            if each.origin is Origin.PATH:
-                found[each.name] = _value(each, _matched(self._patterns[each.name], each.name, uri), text=True)
-            elif each.origin is Origin.FILE:
-                found[each.name] = _value(each, _fact(each.of, uri, content))
-            elif each.origin is Origin.SOURCE and isinstance(content.fields, Mapping):
-                found[each.name] = _value(each, content.fields.get(each.of))
-        if isinstance(content.fields, Row) and (reason := content.fields.wrong):
-            raise WrongValue(reason)
-        return found
+    def of_source(self, uri: str, content: Content) -> Said:
+        """The values that are not in the text itself."""
 
-    def of_front_matter(self, said: Mapping[str, Any]) -> dict[str, Value]:
-        """The values in front matter, which is text. Raises `WrongValue`."""
-        return {
-            each.name: _value(each, said.get(each.of), text=True)
-            for each in self._read
-            if each.origin is Origin.FRONT_MATTER
-        }
+        def found() -> Iterator[tuple[DeclaredColumn, Any, bool]]:
+            for each in self._read:
+                if each.origin is Origin.PATH:
+                    yield each, _matched(self._patterns[each.name], each.name, uri), True
+                elif each.origin is Origin.FILE:
+                    yield each, _fact(each.of, uri, content), False
+                elif each.origin is Origin.SOURCE and isinstance(content.fields, Mapping):
+                    yield each, content.fields.get(each.of), False
+
+        said = self._said(found())
+        if isinstance(content.fields, Row) and (reason := content.fields.wrong):
+            return said._replace(wrong=said.wrong or self.said(WrongValue(reason)))
+        return said
+
+    def of_front_matter(self, said: Mapping[str, Any]) -> Said:
+        """The values in front matter, which is text."""
+        mine = (each for each in self._read if each.origin is Origin.FRONT_MATTER)
+        return self._said((each, said.get(each.of), True) for each in mine)
+
+    def _said(self, found: Iterable[tuple[DeclaredColumn, Any, bool]]) -> Said:
+        """A wrong value hides none of the others: readers are obeyed of a document that fails, too."""
+        values: dict[str, Value] = {}
+        wrong: str | None = None
+        for each, said, text in found:
+            try:
+                values[each.name] = _value(each, said, text=text)
+            except WrongValue as error:
+                wrong = wrong or self.said(error)
+        return Said(values, wrong)
 
     def arrays(self, documents: Sequence[tuple[Values, Row | None]]) -> list[pa.Array[Any]]:
         """The columns `fields` of some documents, of each what was found, and its row if it is one of a table."""

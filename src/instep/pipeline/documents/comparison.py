@@ -21,9 +21,10 @@ from instep.domain.waves import WaveSlice
 from instep.pipeline.documents.diff import chunk_digests, key_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.rows import change_batch
-from instep.targets.document_target import ChunkChanges, declared_fields, existing_schema
+from instep.targets.document_target import ChunkChanges, declared_fields, existing_schema, retold_schema
 
 if TYPE_CHECKING:
+    from instep.domain.document_columns import DocumentColumn
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
     from instep.targets.document_target import DocumentTarget
 
@@ -58,6 +59,9 @@ class _EmptyTarget:
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         return existing_schema().empty_table()
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        return retold_schema(columns).empty_table()
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}

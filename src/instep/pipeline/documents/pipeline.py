@@ -25,7 +25,7 @@ class DocumentProgram:
 
     `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
     DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
-    (`transformed`). No `cache` folder: nothing is cached. `secret`: not everybody may read the documents.
+    (`transformed`). No `cache` folder: nothing is cached. `readers`: the column that says who may find a document.
     """
 
     source: DocumentSource
@@ -39,7 +39,7 @@ class DocumentProgram:
     version: int
     limits: Limits = DEFAULT_LIMITS
     columns: Sequence[DeclaredColumn] = ()
-    secret: bool = False
+    readers: DeclaredColumn | None = None
     cache: str | None = None
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
@@ -60,7 +60,7 @@ class DocumentProgram:
         from instep.pipeline.documents.columns import ColumnReader
         from instep.pipeline.documents.reading import Reader
 
-        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns, self.secret))
+        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns, self.readers is not None))
 
     def chunk_schema(self) -> pa.Schema:
         """The columns of chunk rows, before a transform."""
@@ -80,6 +80,7 @@ class DocumentProgram:
             Stamp(self.ref, self.instance, self.version),
             transformed=self.transformed,
             columns=self.columns,
+            readers=self.readers,
         )
         yield writer.outcome(chunks)
 

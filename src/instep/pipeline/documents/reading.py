@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from instep.domain.column_values import WrongValue
 from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned
@@ -122,28 +121,34 @@ class Reader:
         return self._parsed(document, answer, previous_hash)
 
     def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
-        document = document._replace(size=content.size, version=content.version, document_hash=(found := content.hash))
-        try:
-            values = self.columns.of_source(document.uri, content)
-        except WrongValue as error:
-            return _failed(document, "columns", self.columns.said(error))
+        source = self.columns.of_source(document.uri, content)
         row = content.fields if isinstance(content.fields, Row) else None
-        found = with_facts(found, "".join(facts_of(values, row)))
-        document = document._replace(document_hash=found, modified=content.modified, row=row)
-        if found == previous_hash:
+        found = with_facts(content.hash, "".join(facts_of(source.values, row)))
+        document = document._replace(
+            size=content.size,
+            version=content.version,
+            document_hash=found,
+            modified=content.modified,
+            values=source.values,
+            row=row,
+        )
+        if found == previous_hash and source.wrong is None:
             return document._replace(unchanged=True)
         try:
             parsed = self._parse(content, document.uri)
-            values |= self.columns.of_front_matter(parsed.front)
-        except WrongValue as error:
-            return _failed(document, "columns", self.columns.said(error))
         except ParseFailure as error:
-            return _failed(document, error.stage, error.reason)
+            flaw = error.stage, error.reason
         except ImportError:
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
-            return _failed(document, "parse", f"{type(error).__name__}: {error}")
-        return document._replace(parsed=parsed, values=values)
+            flaw = "parse", f"{type(error).__name__}: {error}"
+        else:
+            front = self.columns.of_front_matter(parsed.front)
+            document = document._replace(values=source.values | front.values)
+            if (wrong := source.wrong or front.wrong) is None:
+                return document._replace(parsed=parsed)
+            flaw = "columns", wrong
+        return _failed(document, *(flaw if source.wrong is None else ("columns", source.wrong)))
 
     def _parse(self, content: Content, uri: str) -> Parsed:
         parser = parse_text if content.text else parse

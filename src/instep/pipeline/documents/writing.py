@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_values import column_type
 from instep.domain.counts import Counts
-from instep.domain.document_columns import DeclaredColumn
+from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import content_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.texts import cleaned
@@ -21,9 +22,11 @@ from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
 from instep.errors import InstepError
 from instep.pipeline.documents.columns import chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
+from instep.pipeline.documents.narrowing import TOGETHER, Left, narrow
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
 from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, retold_schema, row_schema
+from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +105,7 @@ class _Effects(NamedTuple):
     wanted_digest: Array
     stored_digest: Array
     flaws: dict[int, tuple[str, str]]
+    left: dict[int, Left]
 
 
 class Writer:
@@ -118,8 +122,10 @@ class Writer:
         *,
         transformed: bool = False,
         columns: Sequence[DeclaredColumn] = (),
+        readers: DeclaredColumn | None = None,
     ) -> None:
         self._writer = writer
+        self._readers = readers
         self._declared = columns
         self._columns = [each.column for each in columns]
         self._vectors = vectors
@@ -140,6 +146,10 @@ class Writer:
             if change.rows.num_rows or change.stale.num_rows or change.retold:
                 yield change
             # What was refused since is among the flaws.
+            if self._readers is not None:
+                nothing = ChunkChanges(change.rows.slice(0, 0), change.stale.slice(0, 0))
+                for retold in self._narrowed(self._readers, group, ends, effects):
+                    yield nothing._replace(retold=retold)
             size.learn(group.num_rows)
             for place, each in enumerate(ends):
                 _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
@@ -197,6 +207,7 @@ class Writer:
             wanted_digest=document_digests(_chunk_digests(rows), owner, len(ends)),
             stored_digest=document_digests(_chunk_digests(existing.take(kept)), stored_owner[kept], len(ends)),
             flaws=flaws,
+            left={},
         )
         places_of = {each.document_id: place for place, each in enumerate(ends)}
 
@@ -209,6 +220,21 @@ class Writer:
         stale[replaced] = False
         removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
         return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse, anew)
+
+    def _narrowed(
+        self, readers: DeclaredColumn, group: pa.Table, ends: list[_End], effects: _Effects
+    ) -> Iterator[pa.Table]:
+        """Readers of what is indexed of documents that fail: see `narrowing`."""
+        failed = [place for place, each in enumerate(ends) if each.failure_stage or place in effects.flaws]
+        named = _readers_named(readers, group) if failed else []
+        for some in portions(failed, TOGETHER):
+            of_documents = {ends[place].document_id: place for place in some}
+            stored = self._writer.stored(list(of_documents), self._columns)
+            found = narrow(stored, {each: named[at] for each, at in of_documents.items()}, readers.name, self._declared)
+            effects.left.update({of_documents[each]: left for each, left in found.left.items()})
+            retold = self._retold(found.rows, _column(found.rows, "locator"))
+            if retold is not None:
+                yield retold
 
     def _require_one_end(self, ends: list[_End]) -> None:
         """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
@@ -357,7 +383,15 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     if each.failure_stage or flaw:
         stage, reason = flaw or (each.failure_stage or "", each.failure_reason or "")
         tally["skipped" if stage == SKIPPED else "failed"] += 1
-        done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, cleaned(reason)))
+        left = effects.left.get(place)
+        if left is not None:
+            # Of no version and no content: whatever comes next is written, though it is what was there before.
+            kept = ManifestEntry(
+                each.document_id, each.source_uri, each.source_size, "", "", left.chunks, each.bucket, left.digest
+            )
+            done.entries.append(kept)
+        reason = cleaned(reason, left.note if left else "")
+        done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, reason))
         return
     wanted, written, removed = int(effects.wanted[place]), int(effects.written[place]), int(effects.removed[place])
     tally["rows_written"] += written
@@ -391,6 +425,21 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
 
 def _chunk_digests(rows: pa.Table) -> Array:
     return chunk_digests(_column(rows, "chunk_id"), _column(rows, "chunk_hash"))
+
+
+def _readers_named(readers: DeclaredColumn, group: pa.Table) -> list[list[str]]:
+    """The readers that the source names of each document of a group, as its end row says them: what a transform adds to
+    chunks is not told of a document that fails.
+    """
+    told = group.filter(group["end_of_document"])
+    kind = column_type(readers.column.type)
+    if readers.origin is Origin.TRANSFORM or readers.name not in told.schema.names:
+        return [[] for _ in range(told.num_rows)]
+    try:
+        found = told[readers.name].cast(kind).to_pylist()
+    except pa.ArrowInvalid:  # A transform made something else of it.
+        return [[] for _ in range(told.num_rows)]
+    return [[each for each in some or () if each is not None] for some in found]
 
 
 def _flags(column: Any) -> Array:

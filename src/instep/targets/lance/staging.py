@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
+from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.location import Location, lance_library
@@ -26,6 +26,8 @@ from instep.targets.table_target import TableChange, TableSpec, arrow_schema, ch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from instep.domain.document_columns import DocumentColumn
 
     Numbers = npt.NDArray[np.uint64]
 
@@ -130,13 +132,25 @@ class LanceChunkWriter:
         return pa.concat_tables(found)
 
     def _rows(self, document_ids: Sequence[str]) -> pa.Table:
+        found = self._scanned(document_ids, ["document_id", "chunk_id", "chunk_hash"])
+        return found.select(existing_schema().names).cast(existing_schema())
+
+    def _scanned(self, document_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
         scanner = self._dataset.scanner(
-            columns=["document_id", "chunk_id", "chunk_hash"],
+            columns=list(columns),
             filter=f"document_id IN ({', '.join(map(_literal, document_ids))})",
             with_row_address=True,
         )
-        found: pa.Table = scanner.to_table()
-        return found.rename_columns({"_rowaddr": "locator"}).select(existing_schema().names).cast(existing_schema())
+        found: pa.Table = scanner.to_table().rename_columns({"_rowaddr": "locator"})
+        return found
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        schema = retold_schema(columns)
+        if self._empty or not document_ids:
+            return schema.empty_table()
+        with self._place.understood():
+            found = self._scanned(document_ids, [name for name in schema.names if name != "locator"])
+        return found.select(schema.names).cast(schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}

@@ -132,12 +132,19 @@ def written(place: Location, physical: str, document_ids: Sequence[str], columns
     import pyarrow as pa
 
     schema = written_schema(columns)
-    found = []
+    found = rows_of_documents(place, physical, document_ids, schema.names)
+    return pa.Table.from_pylist(list(found), schema=schema)
+
+
+def rows_of_documents(
+    place: Location, physical: str, document_ids: Sequence[str], columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """These columns of all rows of these documents."""
     for some in portions(document_ids, _DOCUMENTS):
         where = f"document_id in {location.texts(some)}"
-        for page in _pages(place, physical, schema.names, _WRITTEN_ROWS, filter=where):
-            found += [{name: each[name] for name in schema.names} for each in page]
-    return pa.Table.from_pylist(found, schema=schema)
+        for page in _pages(place, physical, columns, _WRITTEN_ROWS, filter=where):
+            for each in page:
+                yield {name: each[name] for name in columns}
 
 
 def _pages(place: Location, physical: str, columns: Sequence[str], size: int, **where: str) -> Iterator[Any]:

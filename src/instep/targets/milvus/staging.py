@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 from instep.targets import request_limits as shared
-from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
+from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
@@ -109,6 +110,13 @@ class MilvusChunkWriter:
             [pa.array(values, type) for values, type in zip(columns, existing_schema().types, strict=True)],
             schema=existing_schema(),
         )
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        schema = retold_schema(columns)
+        wanted = [] if self._empty else list(dict.fromkeys(document_ids))
+        names = [name for name in schema.names if name != "locator"]
+        found = searching.rows_of_documents(self.place, self.physical, wanted, names)
+        return pa.Table.from_pylist([{**each, "locator": 0} for each in found], schema=schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}

@@ -127,14 +127,19 @@ def written(
     import pyarrow as pa
 
     schema = written_schema(columns)
-    asked = {"query": {"terms": {"document_id": list(document_ids)}}, "_source": schema.names}
-    body = {**asked, "sort": [{"chunk_id": "asc"}]}
-    found = [
-        {name: each["_source"].get(name) for name in schema.names}
-        for hits in indexes.pages(coded(physical), body, _WRITTEN_ROWS)
-        for each in hits
-    ]
-    return pa.Table.from_pylist(found, schema=schema)
+    found = rows_of_documents(indexes, physical, document_ids, schema.names)
+    return pa.Table.from_pylist(list(found), schema=schema)
+
+
+def rows_of_documents(
+    indexes: Indexes, physical: str, document_ids: Sequence[str], columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """These columns of all rows of these documents."""
+    names = {name: RENAMED.get(name, name) for name in columns}
+    asked = {"query": {"terms": {"document_id": list(document_ids)}}, "_source": list(names.values())}
+    for hits in indexes.pages(coded(physical), {**asked, "sort": [{"chunk_id": "asc"}]}, _WRITTEN_ROWS):
+        for each in hits:
+            yield {name: each["_source"].get(stored) for name, stored in names.items()}
 
 
 def columns_of(names: Sequence[str], query: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.targets.document_target import ChunkChanges, existing_schema, with_vectors
+from instep.domain.document_columns import DocumentColumn
+from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.journal import Journal
 from instep.targets.opensearch.bulk import ID_BYTES, Bulk, Pace, deletes, upserts
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS, coded
 from instep.targets.opensearch.log import Log
-from instep.targets.opensearch.searching import columns_of, values
+from instep.targets.opensearch.searching import columns_of, rows_of_documents, values
 from instep.targets.request_limits import portions
 
 #: Documents in one question, and rows in one answer.
@@ -54,6 +55,13 @@ class OpenSearchChunkWriter:
         # A row is found again by its chunk_id.
         columns["locator"] = [0] * len(found)
         return pa.table(columns, schema=existing_schema())
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        schema = retold_schema(columns)
+        if document_ids:
+            self._indexes.refresh(coded(self._physical))
+        found = rows_of_documents(self._indexes, self._physical, document_ids, schema.names)
+        return pa.Table.from_pylist([{**each, "locator": 0} for each in found], schema=schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         """Find unfit rows. Rows too large for a request are found by the server itself, whose limit is not known

@@ -16,7 +16,7 @@ from instep.domain.columns import STRING
 from instep.errors import Conflict
 from instep.postgres.connection import Name, Session, names
 from instep.postgres.location import Location
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import (
     COMMIT,
@@ -36,6 +36,8 @@ from instep.targets.table_target import OWN
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from instep.domain.document_columns import DocumentColumn
 
 #: Documents in one lookup, and rows in one deletion.
 _LOOKUP: Final = 1_000
@@ -107,6 +109,23 @@ class PostgresChunkWriter:
             session.run("SELECT set_config('enable_seqscan', 'off', true)")
             rows = [_rows(session, self.index, portion, but=later) for portion in portions(compared, _LOOKUP)]
             return rows + [_counted(session, self.index, some, but=later) for some in portions(counted, _LOOKUP)]
+
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        import pyarrow as pa
+
+        schema = retold_schema(columns)
+        if not document_ids or self._empty:
+            return schema.empty_table()
+        with self.place.session() as session:
+            later = _later(session, self.index, self.base)
+            found = session.run(
+                "SELECT {columns} FROM {table} WHERE {those}",
+                *_bound(document_ids, later),
+                columns=names([ROW if name == LOCATOR else name for name in schema.names]),
+                table=session.name(self.index.name),
+                those=_of_documents(later),
+            )
+        return pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         import pyarrow.compute as pc

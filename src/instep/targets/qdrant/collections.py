@@ -70,12 +70,13 @@ def points_of(rows: pa.RecordBatch) -> Points:
     vectors: Any = rows.column("vector")
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
     payloads = [
-        {**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(_without_booleans(rows))
+        {**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(without_booleans(rows))
     ]
     return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
 
 
-def _without_booleans(rows: pa.RecordBatch) -> pa.RecordBatch:
+def without_booleans(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with their booleans as they are stored."""
     import pyarrow as pa
 
     columns = [each.cast(pa.int8()) if pa.types.is_boolean(each.type) else each for each in rows.columns]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,12 @@ def contents(collections: Collections, physical: str) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_pylist(list(page), schema=schema)
 
 
+def with_flags(rows: Iterable[Mapping[str, Any]], columns: Sequence[DocumentColumn]) -> list[dict[str, Any]]:
+    """Payloads with the values of these columns as they were written: a boolean is stored as 0 or 1."""
+    flags = [each.name for each in columns if each.type is DocumentColumnType.BOOL]
+    return [{**row, **{each: bool(row[each]) for each in flags if row.get(each) is not None}} for row in rows]
+
+
 def written(
     collections: Collections, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn]
 ) -> pa.Table:
@@ -123,10 +129,8 @@ def written(
 
     schema = written_schema(columns)
     fields = [name for name in schema.names if name != "vector"]
-    rows = [dict(each) for each in _rows(collections, physical, Where(any_of={"document_id": document_ids}), fields)]
-    for name in (each.name for each in columns if each.type is DocumentColumnType.BOOL):
-        for each in rows:
-            each[name] = None if each.get(name) is None else bool(each[name])
+    rows = list(_rows(collections, physical, Where(any_of={"document_id": document_ids}), fields))
+    rows = with_flags(rows, columns)
     for portion in portions(rows, _PAGE):
         some = {point_id(each["chunk_id"]): each for each in portion}
         for id, vector in collections.vectors(physical, list(some)).items():

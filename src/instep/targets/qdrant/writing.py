@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.targets.document_target import ChunkChanges, existing_schema
+from instep.domain.document_columns import DocumentColumn
+from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema
 from instep.targets.journal import Journal
 from instep.targets.qdrant.collections import (
     VERSION,
@@ -26,8 +27,10 @@ from instep.targets.qdrant.collections import (
     points_of,
     requests,
     sizes,
+    without_booleans,
 )
 from instep.targets.qdrant.journal import Log
+from instep.targets.qdrant.searching import with_flags
 from instep.targets.request_limits import portions, records
 
 #: Documents in one question, and rows in one answer.
@@ -72,6 +75,12 @@ class QdrantChunkWriter:
             for page in pages(self._collections, self._physical, where, fields=fields, limit=_PAGE):
                 yield from page
 
+    def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
+        schema = retold_schema(columns)
+        fields = [name for name in schema.names if name != "locator"]
+        found = [{**each, "locator": 0} for each in self._found(list(dict.fromkeys(document_ids)), fields)]
+        return pa.Table.from_pylist(with_flags(found, columns), schema=schema)
+
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         import numpy as np
 
@@ -115,7 +124,7 @@ class QdrantChunkWriter:
     def _retell(self, rows: pa.Table) -> None:
         """Give points columns anew; their vectors stay as they are. Newer ones stay as a whole."""
         for batch in rows.drop_columns("locator").combine_chunks().to_batches(max_chunksize=_RETOLD_AT_ONCE):
-            payloads = {point_id(each["chunk_id"]): each for each in records(batch)}
+            payloads = {point_id(each["chunk_id"]): each for each in records(without_booleans(batch))}
             self._collections.retell(self._physical, payloads, only_if=Where(at_most={VERSION: self._epoch}))
 
     def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:

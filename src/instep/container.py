@@ -23,6 +23,7 @@ from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
 from instep.pipeline.engine.choice import EngineChoice, EngineName, choose, choose_for_table, choose_planning, cores_of
+from instep.planning.contacts import ContactFiles
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
@@ -142,6 +143,10 @@ class Container:
     def _lock_files(self) -> LockFiles:
         return LockFiles(self.project.state_dir / "workers")
 
+    def contacts(self, ledger: Ledger, *, kept: bool = True) -> ContactFiles:
+        """Notes of when targets were asked."""
+        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, kept)
+
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""
         return Context(
@@ -158,6 +163,7 @@ class Container:
             engine=self.engine,
             prepare=self.prepare,
             counters=counters or Uncounted(),
+            contacts=self.contacts(ledger),
             group=partial(group_of, self.project),
             driver_cpu=self._driver_cpu,
             retention=self.project.retention,

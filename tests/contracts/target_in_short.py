@@ -46,6 +46,7 @@ class ShortContract(OnOneIndex):
     put_rows = ColumnsContract.put_rows
     stored = ColumnsContract.stored
     test_rows_that_are_told_anew = ColumnsContract.test_rows_that_are_told_anew_keep_their_vectors
+    test_rows_are_read_whole = ColumnsContract.test_rows_are_read_whole_and_their_readers_become_fewer
     test_values_of_columns_are_read_back = ColumnsContract.test_values_of_columns_are_read_back
     test_a_trial_of_hosts = TargetContract.test_a_trial_counts_a_row_of_each_host_and_leaves_nothing
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest

@@ -395,6 +395,34 @@ def test_a_ledger_of_yesterday_learns_what_was_indexed_since(place: Location) ->
     assert run(project).state is None
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["all of its files", "the ledger alone"])
+def test_a_ledger_and_a_source_of_yesterday_are_not_up_to_date(place: Location, whole: bool) -> None:
+    """Nothing has changed between the two: only the target knows better."""
+    project = place.project("one")
+    run(project)
+    assert run(project).state is None
+    note = project.project.root / "docs" / "n1.md"
+    before, stat = note.read_text(), note.stat()
+    keep(project)
+    note.write_text("# N1\n\nsearchable of tomorrow\n")
+    run(project)
+    note.write_text(before)
+    os.utime(note, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    if whole:
+        restore(project)
+    else:
+        place.lose(project)
+        shutil.copy(project.project.root / "kept" / "ledger.db", project.project.root / ".instep" / "ledger.db")
+    for ask in (project.run, project.plan, project.run):
+        with pytest.raises(UserError, match="seen a newer epoch") as raised:
+            ask()
+        assert "instep adopt Document" in str(raised.value)
+    project.adopt()
+    assert run(project).counts.written == 1
+    assert not texts(project, "tomorrow")
+    assert (run(project).state, differs(project)) == (None, False)
+
+
 def keep(project: Instep) -> None:
     """A backup of its ledger."""
     shutil.copytree(project.project.root / ".instep", project.project.root / "kept")

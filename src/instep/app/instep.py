@@ -89,6 +89,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         container = Container(self.project, spark=self._spark)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
             indexes, setups = cache(ledger.partitions.indexes), container.setups(entities)
+            contacts = container.contacts(ledger, kept=False)
 
             def planned(setup: EntitySetup) -> Plan:
                 found = plan_entity(
@@ -99,6 +100,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
                     choose=partial(container.choose, ledger=ledger),
                     listing=_listing(watch, setup.ref.label),
                     indexes=indexes,
+                    contacts=contacts,
                 )
                 return plan_answer(found, explain=explain)
 

@@ -20,15 +20,17 @@ def owner_in(ledger: Ledger) -> Owner:
     return Owner(naming.ledger, frozenset(ledger.partitions.all_indexes()) if naming.since else frozenset())
 
 
-def demand_ownership(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
+def demand_ownership(setup: EntitySetup, ledger: Ledger, generation: str) -> bool:
     """Check the ownership of the index that a job would write and the alias that it would move. Raises `NotOurs` if
-    another ledger owns one, `UserError` if this ledger is older than they are. A target that is down is not checked:
-    the job waits for it.
+    another ledger owns one, `UserError` if this ledger is older than they are. A target that is down is not checked
+    (the answer is False): the job waits for it.
     """
     with suppress(Away, Transient, Unknown):
         refusal = foreign(setup, ledger, generation) or replaced(setup, ledger, generation)
         if refusal is not None:
             raise refusal
+        return True
+    return False
 
 
 def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:

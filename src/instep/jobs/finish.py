@@ -78,6 +78,7 @@ def _end(
         problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
     if problem is None:
         _serve_all(setup, part, ledger)
+        context.contacts.note(part.ref, part.generation, part.epoch)
         rows = status.counts.read
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         _settle(setup, part, ledger, job_id, notes)

@@ -14,6 +14,7 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import Liveness
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import Engine
+from instep.planning.contacts import Contacts, Unasked
 from instep.telemetry.progress import Counters, Progress, Uncounted
 
 
@@ -36,6 +37,7 @@ class Context:
     engine: Callable[[EngineChoice], Engine]
     prepare: Callable[[EntitySetup], None]
     counters: Counters = field(default_factory=Uncounted)
+    contacts: Contacts = field(default_factory=Unasked)
     #: The group whose limit holds for what workers start or go on with there by themselves.
     group: Callable[[PartitionRef], Group | None] = lambda _: None
     #: The workers that this process has registered, in whichever thread.

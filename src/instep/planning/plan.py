@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Final
 
 from instep.domain.fingerprint import TARGET, change_text, changed_parts
 from instep.domain.instances import Instance, Reason, first_reason
@@ -22,7 +23,10 @@ from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.contacts import Contacts, Unasked
 from instep.planning.upstream import missing_upstream
+
+_UNASKED: Final = Unasked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,10 @@ def plan_entity(
     choose: Callable[[EntitySetup, int], EngineChoice],
     listing: Callable[[int], None] | None = None,
     indexes: Callable[[str], set[str]] | None = None,
+    contacts: Contacts = _UNASKED,
 ) -> EntityPlan:
-    """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's method, or a
-    cache of it.
+    """Compare the source with the ledger. Never writes but for notes of `contacts`; may be thrown away. `indexes` is
+    the ledger's method, or a cache of it.
     """
     made_of = setup.fingerprint  # First: what cannot be built is not read, for which Spark might have to start.
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
@@ -117,6 +122,8 @@ def plan_entity(
     )
     if found.kind is not Kind.NOTHING:
         demand_ownership(setup, ledger, generation)
+    elif checkpoint is not None:
+        _demand_newest(setup, ledger, generation, contacts)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,
@@ -131,6 +138,16 @@ def plan_entity(
         digest=_digest(setup, generation, checkpoint, found),
         settings=NO_SETTINGS if found.kind in (Kind.NOTHING, Kind.RESUME) else settings(),
     )
+
+
+def _demand_newest(setup: EntitySetup, ledger: Ledger, generation: str, contacts: Contacts) -> None:
+    """Check, where nothing is to be done, that the target has seen nothing newer than this ledger has done: it may have
+    been replaced by an older one, and the source as well. See `contacts`.
+    """
+    known = contacts.known(setup.ref, generation)
+    outdated = known is None or (known and known > ledger.leases.last_epoch(setup.ref))
+    if outdated and demand_ownership(setup, ledger, generation):
+        contacts.note(setup.ref, generation, ledger.leases.last_epoch(setup.ref))
 
 
 def unplanned(

@@ -66,6 +66,7 @@ class Planner:
             choose=context.choose,
             listing=lambda found: context.progress.listing(ref.label, found),
             indexes=indexes,
+            contacts=context.contacts,
         )
         self._tell_listing(plan)
         known = plan.checkpoint

@@ -64,8 +64,8 @@ def _left(
     found: dict[str, set[frozenset[str]]] = {each: set() for each in documents}
     for owner, some in zip(owners, after, strict=True):
         found[owner].add(frozenset(some))
-    owner: Any = pc.index_in(_flat(rows["document_id"]), value_set=pa.array(documents, pa.string()))
-    places = owner.to_numpy(zero_copy_only=False).astype(np.int64)
+    place_of = {each: at for at, each in enumerate(documents)}
+    places = np.array([place_of[each] for each in owners], np.int64)
     digests = document_digests(
         chunk_digests(_flat(rows["chunk_id"]), _flat(rows["chunk_hash"])), places, len(documents)
     )

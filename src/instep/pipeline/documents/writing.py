@@ -436,10 +436,10 @@ def _readers_named(readers: DeclaredColumn, group: pa.Table) -> list[list[str]]:
     if readers.origin is Origin.TRANSFORM or readers.name not in told.schema.names:
         return [[] for _ in range(told.num_rows)]
     try:
-        found = told[readers.name].cast(kind).to_pylist()
-    except pa.ArrowInvalid:  # A transform made something else of it.
+        column: Any = told[readers.name].cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # A transform made something else of it.
         return [[] for _ in range(told.num_rows)]
-    return [[each for each in some or () if each is not None] for some in found]
+    return [list(filter(None, some or ())) for some in column.to_pylist()]
 
 
 def _flags(column: Any) -> Array:

@@ -1,0 +1,77 @@
+"""When a target was last asked whether this ledger is its newest, in a small file for each partition and generation.
+
+A ledger that was replaced by an older one, together with its source, finds nothing to do, and its target alone knows
+better. To ask it takes longer than to find that nothing has changed, so it is asked at once where something says that a
+file was brought back (the ledger knows fewer epochs than the note, or the note was written at another time than it
+says), and else once an hour. A note that is lost or cannot be written costs a question.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Protocol
+
+from instep.domain.refs import PartitionRef
+
+_GOOD_FOR: Final = 3_600.0
+#: Seconds between the two writes of a note, at most; and between the clock and that of the file system.
+_WRITTEN_IN, _APART = 0.5, 60.0
+
+
+class Contacts(Protocol):
+    def known(self, ref: PartitionRef, generation: str) -> int | None:
+        """The newest epoch that the target had seen; None if it is to be asked again."""
+
+    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
+        """The target has seen no newer epoch."""
+
+
+class Unasked:
+    """No target is asked."""
+
+    def known(self, ref: PartitionRef, generation: str) -> int | None:
+        return 0
+
+    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class ContactFiles:
+    """Implements `Contacts`. `ledger` is its id: a folder may be that of several, one after the other. `kept`: notes
+    are written.
+    """
+
+    folder: Path
+    ledger: str
+    kept: bool = True
+
+    def known(self, ref: PartitionRef, generation: str) -> int | None:
+        path = self._path(ref, generation)
+        try:
+            there = path.stat()
+            noted = json.loads(path.read_bytes())
+            known, at, file = int(noted["epoch"]), float(noted["at"]), int(noted["file"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        # No copy has the time at which its data was written last.
+        same = file == there.st_ino and 0 <= there.st_ctime - at < _WRITTEN_IN
+        return known if same and -_APART < time.time() - at < _GOOD_FOR else None
+
+    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
+        if not self.kept:
+            return
+        path = self._path(ref, generation)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"{}")
+            there = path.stat()  # By the clock of the file system, which may be another host's.
+            path.write_text(json.dumps({"epoch": epoch, "at": there.st_ctime, "file": there.st_ino}))
+
+    def _path(self, ref: PartitionRef, generation: str) -> Path:
+        return self.folder / sha256("\0".join((self.ledger, str(ref), generation)).encode()).hexdigest()[:32]

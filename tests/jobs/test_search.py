@@ -246,6 +246,26 @@ def test_of_each_document_only_the_best_chunk(tickets: instep.Instep) -> None:
     assert len(tickets.search("printer", limit=200, group=True)) == 12, "a document of two entities is two"
 
 
+def test_a_document_of_many_chunks_hides_no_other(tmp_path: Path) -> None:
+    docs = tmp_path / "few"
+    docs.mkdir()
+    (tmp_path / "many").mkdir()
+    for name in ("long", "longer"):
+        (docs / f"{name}.md").write_text("\n\n".join(f"Zebra {name}." for _ in range(1_200)))
+    (docs / "short.md").write_text("Some words of which only one, zebra, is looked for among many others here.\n")
+    project = declared(tmp_path)
+    chunk = {"size": 20, "overlap": 0}
+    made = project.project.model_dump(by_alias=True, exclude_unset=True)
+    made["entities"] = {"Few": {**made["entities"]["Few"], "chunk": chunk}}
+    project = instep.Instep(Project.model_validate(made | {"root": tmp_path}))
+    project.run()
+    for mode in ("text", "vector", "hybrid"):
+        found = project.search("zebra", mode=mode, limit=3, group=True)
+        assert len({each.document_id for each in found}) == len(found) == 3, mode
+        assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+        assert project.search("zebra", mode=mode, limit=1, offset=2, group=True) == found[2:]
+
+
 def test_hits_are_passed_over(tickets: instep.Instep) -> None:
     every = tickets.search("printer", limit=9)
     assert tickets.search("printer", limit=4, offset=5) == every[5:]

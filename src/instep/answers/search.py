@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import cast, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.readers import readable_by
-from instep.domain.document_columns import BUILT_IN, MODIFIED
+from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import parsed
-from instep.domain.filters import Condition, FilterError, FilterValue, columns_of, every
+from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
 from instep.domain.fingerprint import COLUMN
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
@@ -93,6 +94,9 @@ MAX_LIMIT = 1000
 MAX_FACETS = 5
 #: So many times the documents are asked for in chunks, and again as many if those are too few.
 _CHUNKS = 4
+#: Searches for documents, of `MAX_LIMIT` chunks at most.
+_SEARCHES = 20
+_DOCUMENT = DocumentColumn("document_id", DocumentColumnType.STRING)
 #: The part of a fingerprint that says how text becomes vectors.
 _EMBEDDER = "embedder"
 #: The part that says which columns every index has, and more.
@@ -155,16 +159,9 @@ def search(
     for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
-        ask = partial(
-            setup.target.search,
-            physical,
-            entity=setup.alias,
-            text=query,
-            vector=vector,
-            mode=possible,
-            where=chosen,
-        )
-        answers.append(_documents(ask, limit + offset) if group else ask(limit=limit + offset))
+        asked = partial(setup.target.search, physical, entity=setup.alias, text=query, vector=vector, mode=possible)
+        ask = partial(_chosen, asked, [] if chosen is None else [chosen])
+        answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
     return [_answer(hit, query) for hit in alternating(answers)[offset : offset + limit]]
 
 
@@ -288,15 +285,34 @@ def _made_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: st
     return recorded.get(physical, otherwise)
 
 
+def _chosen(
+    ask: Callable[..., list[document_target.Hit]], required: Sequence[Condition], limit: int, *more: Condition
+) -> list[document_target.Hit]:
+    """The best chunks of those that meet all conditions."""
+    conditions = [*required, *more]
+    return ask(limit=limit, where=every(conditions) if conditions else None)
+
+
 def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> list[document_target.Hit]:
-    """The best chunks of so many documents: of more and more chunks, since a document may have any number."""
+    """The best chunks of so many documents: of more and more chunks, since a document may have any number. Where as
+    many chunks as one search gives are of too few documents, the next one leaves these out.
+    """
     many = count
-    while True:
+    best: dict[str, document_target.Hit] = {}
+    for _ in range(_SEARCHES):
         many = min(MAX_LIMIT, many * _CHUNKS)
-        found = ask(limit=many)
-        best = {hit.document_id: hit for hit in reversed(found)}
-        if len(best) >= count or len(found) < many or many == MAX_LIMIT:
-            return [hit for hit in found if best[hit.document_id] is hit][:count]
+        found = ask(many, *([OneOf(_DOCUMENT, tuple(best), negated=True)] if best else []))
+        first = {hit.document_id: hit for hit in reversed(found)}
+        fresh = [hit for hit in found if first[hit.document_id] is hit]
+        ended = len(found) < many or len(best) + len(fresh) >= count
+        if not ended and many < MAX_LIMIT:
+            continue
+        # Ranks of a later search begin anew.
+        least = min((hit.score for hit in best.values()), default=math.inf)
+        best |= {hit.document_id: replace(hit, score=min(hit.score, least)) for hit in fresh}
+        if ended:
+            break
+    return list(best.values())[:count]
 
 
 def _answer(hit: document_target.Hit, query: str) -> Hit:

@@ -359,7 +359,9 @@ class MemoryWriter:
         rows = self.target._store.indexes[self.physical].rows
         schema = retold_schema(columns)
         found = self.existing(document_ids)["locator"].to_pylist()
-        return pa.Table.from_pylist([{**rows[each], "locator": each} for each in found], schema=schema)
+        return pa.Table.from_pylist(
+            [{**rows[int(each)], "locator": each} for each in found if each is not None], schema=schema
+        )
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}

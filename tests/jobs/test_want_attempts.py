@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from instep.domain.events import WantCreated
+from instep.domain.events import Event, WantCanceled, WantCreated, WantFailed
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.domain.wants import Retries, Want, WantState
 from instep.entities.plan_request import PlanOptions
-from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.errors import Away, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.want_scheduler import WantScheduler
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
@@ -134,3 +135,24 @@ def test_an_error_that_stops_the_job_again_and_again_spends_the_attempts() -> No
     world.work()
     assert world.wanted("again").state is WantState.SUCCESSFUL
     assert [each.id for each in world.ledger.jobs.newest()] == [job.id]
+
+
+@pytest.mark.parametrize(
+    ("end", "goes"), [(WantFailed(want="w", error="no"), True), (WantCanceled(want="w"), False), (None, True)]
+)
+def test_a_want_that_fails_meanwhile_has_still_asked_for_its_other_targets(
+    ledger: Ledger, clock: VirtualClock, end: Event | None, goes: bool
+) -> None:
+    """One worker begins one of them, which fails at once, while another one plans the other."""
+    other = PartitionRef.parse("Beside@42/9970")
+    told = context(ProgressLog(), ledger=ledger, clock=clock)
+    setups: Any = {ISSUE: None, other: None}
+    scheduler = WantScheduler(Planner(setups, told, PlanOptions(), {}))
+    ledger.events.append([WantCreated(want="w", refs=(str(ISSUE), str(other)))])
+    assert scheduler._due() == [(ISSUE, ""), (other, "")]
+    if end is not None:
+        ledger.events.append([end])
+    with nullcontext() if goes else pytest.raises(Fenced):
+        scheduler._demand([(other, "")])
+    with pytest.raises(Fenced):
+        scheduler._demand([(other, "v2")])

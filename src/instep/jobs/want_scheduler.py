@@ -8,7 +8,7 @@ from contextlib import suppress
 from instep.domain.events import WantFailed
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
-from instep.domain.wants import Want
+from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Fenced, InstepError
 from instep.jobs.job_spans import trace_of
 from instep.jobs.job_starter import JobStarter, passes
@@ -35,6 +35,7 @@ class WantScheduler(JobStarter):
         self._takes = takes
         self._leaves = leaves
         self._traces: dict[tuple[PartitionRef, str], str] = {}
+        self._asking: dict[tuple[PartitionRef, str], list[str]] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
         """The worker's partitions with an open want, and their generation; the oldest want first."""
@@ -44,6 +45,10 @@ class WantScheduler(JobStarter):
             (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
         ]
         self._traces = self._traces_of(wants)
+        self._asking = {}
+        for each in wants:
+            for ref in each.refs:
+                self._asking.setdefault((PartitionRef.parse(ref), each.generation), []).append(each.id)
         stopped = ledger.open_parts.wanted_stopped(setups)
         named += [key for key in stopped if not (self._leaves(key[0]) or self._rests(*key))]
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
@@ -67,10 +72,18 @@ class WantScheduler(JobStarter):
         return found
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
-        """A want may have been canceled while the job was planned: its namespace was deleted, say."""
+        """A want may have been canceled while the job was planned: its namespace was deleted, say. One that has failed
+        for another of its partitions, in the hands of another worker, had asked for this one as well.
+        """
         for ref, generation in keys:
-            if not any(each.generation == generation for each in _waiting(self._context.ledger, [ref])):
+            waiting = any(each.generation == generation for each in _waiting(self._context.ledger, [ref]))
+            if not waiting and not self._failed(self._asking.get((ref, generation), ())):
                 raise Fenced(f"{ref} is not wanted any more")
+
+    def _failed(self, wants: Iterable[str]) -> bool:
+        """Whether one of these wants has failed."""
+        found = (self._context.ledger.wants.get(each) for each in wants)
+        return any(each is not None and each.state is WantState.FAILED for each in found)
 
     def _asked_in(self, ref: PartitionRef, generation: str) -> str:
         return self._traces.get((ref, generation), "")

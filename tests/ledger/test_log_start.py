@@ -60,6 +60,7 @@ def test_a_process_that_dies_before_any_write_of_forgetting_leaves_the_same_stat
     ledger.events.append(wants(0))
     state, deaths, left = ledger.events.state(), 0, []
     code = f"import pathlib, sys; from {__name__} import _die_before_write as die; die(pathlib.Path(sys.argv[1]), {{}})"
+    half = 0
     for number in range(1, 100):
         died = subprocess.run([sys.executable, "-c", code.format(number), path], capture_output=True, check=False)
         assert ledger.events.state() == state, number
@@ -67,11 +68,18 @@ def test_a_process_that_dies_before_any_write_of_forgetting_leaves_the_same_stat
         assert (verified.differences, verified.skipped) == ((), {}), number
         with engine.connect() as connection:
             left.append(connection.scalar(select(func.count()).select_from(events)))
+            started = connection.scalar(select(func.count()).select_from(log_start))
+        if started and left[-1]:
+            half += 1
+            assert ledger.events.forgettable(0) == left[-1], (
+                "a later one finishes it, though nothing else is to be done"
+            )
         if died.returncode == 0:
             break
         assert died.returncode == -signal.SIGKILL, died.stderr.decode()
         deaths += 1
     assert deaths >= 4
+    assert half
     assert (left[0], left[-1]) == (512, 0)
     [next_one] = ledger.events.append([WantCreated(want="next", refs=(str(REF),))])
     assert next_one.sequence == state.sequence + 1

@@ -83,13 +83,16 @@ def state(connection: Connection, naming: Naming) -> tuple[State, Origins]:
 
 
 def forgettable(tx: Transaction, before: int) -> int:
-    """Count the events that may be forgotten: those older than this time, if they are worth it."""
+    """Count the events that may be forgotten: those older than this time, if they are worth it, and those that were
+    left by a process that died in the middle of forgetting.
+    """
     connection = tx.connection
     start = of(connection).sequence
     older = select(func.count()).where(events.c.sequence > start, events.c.at < before)
     number = int(connection.scalar(older) or 0)
+    left = int(connection.scalar(select(func.count()).where(events.c.sequence <= start)) or 0)
     rest = number % MOST
-    return number - rest if rest < _worth(connection) else number
+    return left + (number - rest if rest < _worth(connection) else number)
 
 
 def forget(database: Database, before: int, limit: int) -> int:

@@ -20,6 +20,7 @@ from instep.app import Instep, load
 from instep.cli import main
 from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principals
 from instep.errors import InstepError, UserError
+from instep.targets.lance import LanceTarget
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 from tests.api.test_access import ELSEWHERE, refused
 from tests.telemetry.scrape import values_of
@@ -251,6 +252,49 @@ def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) 
             ask()
     load(tmp_path).run()
     assert titles(load(tmp_path).search("zebra")) == ["Open"]
+
+
+def test_readers_that_are_new_let_nobody_in_to_what_was_built_without(tmp_path: Path) -> None:
+    """Though the column is there: a document that failed since may have rows with those of an older version."""
+    (tmp_path / "docs").mkdir()
+    secret = tmp_path / "docs" / "secret.md"
+    secret.write_text(DOCUMENTS["secret"])
+    declared = tmp_path / "instep.yaml"
+    column = '      acl: {type: "string[]", on_wrong: null}\n'
+    project = PROJECT.replace('      acl: "string[]"\n', column)
+    declared.write_text(project.replace("    readers: acl\n", ""))
+    for number in range(12):
+        (tmp_path / "docs" / f"open-{number}.md").write_text(DOCUMENTS["open"])
+    load(tmp_path).run()
+    secret.write_text(DOCUMENTS["secret"].replace("acl: [alice,", "due: soon\nacl: ["))
+    load(tmp_path).run()
+    declared.write_text(project)
+    with pytest.raises(UserError, match="built without the readers"):
+        load(tmp_path).search("zebra", principals=["alice"])
+    (plan,) = load(tmp_path).plan()
+    assert "readers are new" in " ".join(plan.why)
+    load(tmp_path).run()
+    assert set(titles(load(tmp_path).search("zebra", limit=20, principals=["alice"]))) == {"Open"}
+
+
+def test_readers_are_obeyed_between_the_move_of_the_alias_and_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "secret.md").write_text(DOCUMENTS["secret"])
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    promote, found = LanceTarget.promote, []
+
+    def promoted(target: LanceTarget, alias: str, physical: str | None, epoch: int) -> None:
+        promote(target, alias, physical, epoch)
+        instep = load(tmp_path)
+        found.extend(titles(instep.search("zebra", principals=[each])) for each in ("alice", "bob"))
+        found.append(instep.why("Note", "docs/secret.md", principals=["alice"]).row["title"])
+
+    monkeypatch.setattr(LanceTarget, "promote", promoted)
+    for _ in range(2):
+        load(tmp_path).run(full_refresh=True)
+    assert found == [[SECRET], [], SECRET] * 2
 
 
 @pytest.mark.parametrize("principals", [[""], ["a\0"], ["x" * 2_001], [f"p{n}" for n in range(MOST + 1)]])

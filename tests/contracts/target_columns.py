@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from instep.arrow_values import column_type
-from instep.domain.document_columns import DocumentColumn, DocumentColumnType
+from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filters import Contains, OneOf
 from instep.errors import UserError
 from instep.targets.document_target import ChunkChanges, DocumentTarget, retold_schema
@@ -141,6 +141,13 @@ class ColumnsContract(OnOneIndex):
         found = target.written(self.physical, list(map(str, rows["document_id"].to_pylist())), COLUMNS).to_pylist()
         assert len(found) == rows.num_rows
         return {each["document_id"]: each for each in found}
+
+    def test_a_column_that_is_not_there_is_no_null(self, target: DocumentTarget) -> None:
+        index = self.with_columns(target)
+        self.put_rows(target, rows_with(VALUES[:2]))
+        assert target.written(index, ["d0"], [MODIFIED])["modified"].to_pylist() == [None]
+        with pytest.raises(UserError):
+            target.written(index, ["d0"], [DocumentColumn("order_none", DocumentColumnType.STRING)])
 
     def test_an_index_with_other_columns_is_refused(self, target: DocumentTarget) -> None:
         self.with_columns(target)

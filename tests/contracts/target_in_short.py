@@ -47,6 +47,7 @@ class ShortContract(OnOneIndex):
     stored = ColumnsContract.stored
     test_rows_that_are_told_anew = ColumnsContract.test_rows_that_are_told_anew_keep_their_vectors
     test_rows_are_read_whole = ColumnsContract.test_rows_are_read_whole_and_their_readers_become_fewer
+    test_a_column_that_is_not_there = ColumnsContract.test_a_column_that_is_not_there_is_no_null
     test_values_of_columns_are_read_back = ColumnsContract.test_values_of_columns_are_read_back
     test_a_trial_of_hosts = TargetContract.test_a_trial_counts_a_row_of_each_host_and_leaves_nothing
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest

@@ -103,7 +103,7 @@ def test_a_document_that_is_mended_has_the_readers_that_it_names(project: WithRe
     assert project.sync().read == 0
 
 
-def _answering(answer: Answer) -> FilesSource:
+def _answering(answer: Answer) -> type[FilesSource]:
     class Answering(FilesSource):
         def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
             return (answer for _ in documents)
@@ -124,7 +124,7 @@ def test_a_document_that_cannot_be_read_is_found_by_nobody(project: WithReaders,
     project.write("[alice]", name="b.md")
     project.sync()
     project.write("[alice]", more="due: 2024-01-01\n")
-    source: Any = _answering(answer)
+    source = _answering(answer)
     project.program = dataclasses.replace(project.program, source=source((str(project.folder),)))
     assert project.sync().failed == 1
     assert (project.readers(), project.readers("b.md")) == ([], ["alice"])

@@ -30,6 +30,7 @@ from instep.targets.document_target import (
     StoredRow,
     contents_schema,
     existing_schema,
+    lacking_columns,
     retold_schema,
     written_schema,
 )
@@ -229,6 +230,8 @@ class MemoryTarget(OwnedIndexes):
     def written(self, physical: str, document_ids: Sequence[str], columns: Sequence[DocumentColumn] = ()) -> pa.Table:
         schema, wanted = written_schema(columns), set(document_ids)
         rows = [row for row in self.stored(physical) if row["document_id"] in wanted]
+        if lacking := {each.name for each in columns if any(each.name not in row for row in rows)}:
+            raise lacking_columns(physical, lacking, self.name)
         return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
 
     def _indexes(self, prefix: str) -> list[str]:

@@ -220,6 +220,18 @@ def test_a_filter_by_a_column_that_is_not_served_yet_is_refused(
         assert changed.search("printer", where="team = 'ops'", entities=["Ticket"]), "the others are as they were"
 
 
+def test_a_filter_by_a_column_of_another_origin_finds_what_is_served(tickets: instep.Instep) -> None:
+    declared = tickets.project.model_dump(by_alias=True, exclude_unset=True)
+    team = declared["entities"]["Ticket"]["columns"]["team"]
+    kind = team if isinstance(team, str) else team["type"]
+    declared["entities"]["Ticket"]["columns"]["team"] = {"type": kind, "on_wrong": None}
+    changed = instep.Instep(Project.model_validate(declared | {"root": tickets.project.root}))
+    (plan,) = changed.plan(["Ticket"])
+    assert "column team changed" in " ".join(plan.why)
+    ask = {"where": "team = 'ops'", "entities": ["Ticket"]}
+    assert changed.search("printer", **ask) == tickets.search("printer", **ask) != []
+
+
 def test_a_filter_finds_what_is_served_before_the_job_that_built_it_has_ended(
     tickets: instep.Instep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

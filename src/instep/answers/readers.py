@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from instep.domain.filters import Condition
-from instep.domain.fingerprint import COLUMN
+from instep.domain.fingerprint import READERS, column_part
 from instep.domain.readers import PrincipalError, checked_principals, may_read, readable
 from instep.entities.documents.provenance import DocumentProvenance
 from instep.entities.documents.setup import DocumentSetup
+from instep.entities.generations import generation_of
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
@@ -24,15 +25,16 @@ def as_principals(principals: Iterable[str]) -> tuple[str, ...]:
         ) from None
 
 
-def readable_by(setup: DocumentSetup, ledger: Ledger, physical: str, principals: Sequence[str]) -> Condition | None:
+def readable_by(
+    setup: DocumentSetup, ledger: Ledger, physical: str, principals: Sequence[str], generation: str | None
+) -> Condition | None:
     """The condition of documents that these principals may find; None where everybody may find all. Raises `UserError`
     for an index that was built without this column of readers, or with another one: nobody finds anything there.
     """
     if setup.readers is None:
         return None
-    part = f"{COLUMN} {setup.readers.name}"
-    built = [each for each in ledger.checkpoints.of_entity(setup.ref.entity) if each.physical == physical]
-    if not built or built[0].fingerprint.get(part) != setup.fingerprint.get(part):
+    made_of, now = made_of_what(setup, ledger, physical, generation) or {}, setup.fingerprint
+    if any(made_of.get(part) != now[part] for part in (READERS, column_part(setup.readers.name))):
         raise UserError(
             f"{setup.ref.label}: what is served was built without the readers that are declared now: "
             "nobody may find anything in it",
@@ -41,11 +43,26 @@ def readable_by(setup: DocumentSetup, ledger: Ledger, physical: str, principals:
     return readable(setup.readers, principals)
 
 
-def shows(setup: EntitySetup, ledger: Ledger, found: object, principals: Sequence[str]) -> bool:
+def made_of_what(
+    setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None
+) -> Mapping[str, str] | None:
+    """The fingerprint of an index that is served, as its checkpoint has it; or the job that builds it, since it is
+    served shortly before its job has ended. None if neither is there.
+    """
+    unfinished = ledger.jobs.unfinished(setup.ref, generation_of(ledger, setup.ref, generation))
+    part = unfinished.part(setup.ref).part if unfinished is not None else None
+    # In this order: a job that has ended meanwhile has left its checkpoint.
+    for each in ledger.checkpoints.of_entity(setup.ref.entity):
+        if each.physical == physical:
+            return each.fingerprint
+    return part.fingerprint if part is not None and part.physical == physical else None
+
+
+def shows(setup: EntitySetup, ledger: Ledger, found: object, principals: Sequence[str], generation: str | None) -> bool:
     """Whether these principals may be told of a row: no otherwise than of one that does not exist."""
     if not isinstance(setup, DocumentSetup) or not isinstance(found, DocumentProvenance) or setup.readers is None:
         return True
-    readable_by(setup, ledger, found.physical, principals)
+    readable_by(setup, ledger, found.physical, principals, generation)
     rows = setup.target.written(found.physical, [found.row.document_id], [setup.readers]).to_pylist()
     mine = [each[setup.readers.name] or () for each in rows if each["chunk_id"] == found.row.chunk_id]
     return bool(mine) and all(may_read(readers, principals) for readers in mine)

@@ -11,11 +11,11 @@ from functools import partial
 from typing import cast, get_args
 
 from instep.answers.answer import Answer
-from instep.answers.readers import readable_by
+from instep.answers.readers import made_of_what, readable_by
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import parsed
 from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
-from instep.domain.fingerprint import COLUMN
+from instep.domain.fingerprint import column_part, column_type
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
 from instep.entities.documents.inspection import has_modified
@@ -240,7 +240,7 @@ def _served(
         if condition is not None:
             names = [each.name for each in columns_of(condition)]
             _demand_in_index(setup, ledger, physical, names, generation)
-        required = [readable_by(setup, ledger, physical, principals), condition]
+        required = [readable_by(setup, ledger, physical, principals, generation), condition]
         chosen = [each for each in required if each is not None]
         yield setup, physical, every(chosen) if chosen else None
     if not built:
@@ -260,11 +260,13 @@ def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
 def _demand_in_index(
     setup: DocumentSetup, ledger: Ledger, physical: str, names: Iterable[str], generation: str | None
 ) -> None:
-    """Raises `UserError` for a column that the index was built without, or that was another one then."""
+    """Raises `UserError` for a column that the index was built without, or that was of another type then. Where its
+    values came from is no matter: they are what is served, until the next run.
+    """
     now, then = setup.fingerprint, _made_of(setup, ledger, physical, generation)
     for name in sorted(names):
-        part = f"{COLUMN} {name}"
-        lacks = part in now and then.get(part) != now[part]
+        part = column_part(name)
+        lacks = part in now and column_type(then.get(part)) != column_type(now[part])
         if name == MODIFIED.name and then.get(_SCHEMA) != now.get(_SCHEMA):
             lacks = not has_modified(setup, physical)
         if lacks:
@@ -274,15 +276,13 @@ def _demand_in_index(
 
 
 def _made_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None) -> Mapping[str, str]:
-    """The fingerprint of an index that is served; empty if the ledger that made it is lost. It is served shortly before
-    its job has ended, and may be replaced while this is asked: then it is taken for what is declared.
+    """The fingerprint of an index that is served; empty if the ledger that made it is lost. It may be replaced while
+    this is asked: then it is taken for what is declared.
     """
-    unfinished = ledger.jobs.unfinished(setup.ref, generation_of(ledger, setup.ref, generation))
-    recorded = {each.physical: each.fingerprint for each in ledger.checkpoints.of_entity(setup.ref.entity)}
-    otherwise: Mapping[str, str] = setup.fingerprint if recorded else {}
-    if unfinished is not None and unfinished.part(setup.ref).part.physical == physical:
-        otherwise = unfinished.part(setup.ref).part.fingerprint
-    return recorded.get(physical, otherwise)
+    found = made_of_what(setup, ledger, physical, generation)
+    if found is not None:
+        return found
+    return setup.fingerprint if ledger.checkpoints.of_entity(setup.ref.entity) else {}
 
 
 def _chosen(

@@ -128,7 +128,7 @@ def why(
             for physical in _read(setup, ledger, generation):
                 built = True
                 row = setup.trace(ledger, physical, id)
-                if row is not None and shows(setup, ledger, row, principals):
+                if row is not None and shows(setup, ledger, row, principals, generation):
                     return row
         except Transient as error:
             away = error  # Another target may have the same row.

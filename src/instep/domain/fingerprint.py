@@ -14,6 +14,22 @@ IN_PROJECT: Final = "project"
 TARGET: Final = "target"
 #: Parts of declared columns begin with this word; their names follow.
 COLUMN: Final = "column"
+#: The part that names the column of readers, if there is one.
+READERS: Final = "readers"
+
+
+def column_part(name: str) -> str:
+    return f"{COLUMN} {name}"
+
+
+def column_fingerprint(kind: str, *rest: object) -> str:
+    """The fingerprint of a column: its type, which filters depend on, and a digest of that and the rest."""
+    return f"{kind} {digest([kind, *rest])}"
+
+
+def column_type(fingerprint: str | None) -> str | None:
+    """The type that such a fingerprint names; None if there is none."""
+    return fingerprint.partition(" ")[0] if fingerprint and " " in fingerprint else None
 
 
 def digest(value: Any) -> str:
@@ -35,8 +51,10 @@ def change_text(part: str, now: Mapping[str, str], then: Mapping[str, str]) -> s
     """The meaning of a changed part, as text."""
     if part == TARGET:
         return f"target moved: from {then[part]} to {now[part]}"
-    if part.startswith(f"{COLUMN} ") and (part in now) != (part in then):
-        return f"{part} is {'new' if part in now else 'no longer declared'}"
+    if (part.startswith(f"{COLUMN} ") or part == READERS) and (part in now) != (part in then):
+        gone = "are no longer" if part == READERS else "is no longer"
+        new = "are new" if part == READERS else "is new"
+        return f"{part} {new if part in now else f'{gone} declared'}"
     if part != NAMES:
         return f"{part} changed"
     by = "their path in the project" if part in now else "absolute paths"

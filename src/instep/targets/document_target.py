@@ -131,6 +131,10 @@ def written_schema(columns: Sequence[DocumentColumn] = ()) -> pa.Schema:
     return pa.schema([*texts, pa.field("vector", pa.list_(pa.float32())), *column_fields(columns)])
 
 
+def lacking_columns(physical: str, names: Iterable[str], where: str) -> UserError:
+    return UserError(f"index {physical!r} has no column {', '.join(sorted(names))}", where=where)
+
+
 def _unexpected_refusal(document_id: str, reason: str) -> None:
     raise UserError(f"document {document_id!r}: {reason}")
 
@@ -328,6 +332,7 @@ class DocumentTarget(IndexTarget, Protocol):
         """Read all rows of these documents that a reader finds now, with texts, titles, vectors and these columns
         (`written_schema`).
         The length of a vector may have changed, which means nothing to a search; one that is zero may be left out.
+        Raises `UserError` where these rows have no such column.
         """
 
     def search(

@@ -147,9 +147,12 @@ def _why_not(
 
 
 def has_modified(setup: DocumentAdapters, physical: str) -> bool:
-    """Whether the index is of a version that made the built-in column `modified`, as far as the target can tell."""
+    """Whether the index is of a version that made the built-in column `modified`."""
     try:
-        setup.target.written(physical, ["none"], [MODIFIED])
+        some = next((batch for batch in setup.target.contents(physical) if batch.num_rows), None)
+        # A target without a schema of its own tells by its rows.
+        ids = ["none"] if some is None else list(map(str, some["document_id"].slice(0, 1).to_pylist()))
+        setup.target.written(physical, ids, [MODIFIED])
     except Away:
         raise
     except UserError:

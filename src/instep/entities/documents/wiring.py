@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from instep.document_state.columns import FEW
 from instep.domain.document_columns import DeclaredColumn, Origin
-from instep.domain.fingerprint import TARGET
+from instep.domain.fingerprint import READERS, TARGET
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
@@ -65,6 +65,8 @@ def document_setup(
 
     def fingerprints() -> Mapping[str, str]:
         made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform(), columns=columns)
+        if readers is not None:
+            made[READERS] = readers.name
         return {**made, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:

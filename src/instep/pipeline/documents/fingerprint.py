@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from instep.domain.document_columns import DeclaredColumn
-from instep.domain.fingerprint import COLUMN, digest
+from instep.domain.fingerprint import column_fingerprint, column_part, digest
 from instep.errors import UserError
 from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
@@ -226,7 +226,7 @@ def fingerprint(
         "schema": digest([ROWS, RULES, embedder.dimensions]),
     }
     for each in columns:
-        parts[f"{COLUMN} {each.name}"] = digest([each.column.type, each.origin, each.of, each.lenient])
+        parts[column_part(each.name)] = column_fingerprint(each.column.type, each.origin, each.of, each.lenient)
     if transform is not None:
         parts["transform"] = loaded_fingerprint(transform)
     return parts

@@ -13,6 +13,7 @@ from instep.targets.document_target import (
     Hit,
     StoredRow,
     contents_schema,
+    lacking_columns,
     written_schema,
 )
 from instep.targets.facets import Counted, Facet
@@ -127,6 +128,9 @@ def written(
     import pyarrow as pa
 
     schema = written_schema(columns)
+    mapped = (indexes.mappings(physical) or {}).get("properties", {})
+    if lacking := {each.name for each in columns} - mapped.keys():
+        raise lacking_columns(physical, lacking, indexes.shown)
     found = rows_of_documents(indexes, physical, document_ids, schema.names)
     return pa.Table.from_pylist(list(found), schema=schema)
 

@@ -16,6 +16,7 @@ from instep.targets.document_target import (
     Hit,
     StoredRow,
     contents_schema,
+    lacking_columns,
     written_schema,
 )
 from instep.targets.facets import Counted, Facet
@@ -130,6 +131,8 @@ def written(
     schema = written_schema(columns)
     fields = [name for name in schema.names if name != "vector"]
     rows = list(_rows(collections, physical, Where(any_of={"document_id": document_ids}), fields))
+    if lacking := {each.name for each in columns if any(each.name not in row for row in rows)}:
+        raise lacking_columns(physical, lacking, collections.shown)
     rows = with_flags(rows, columns)
     for portion in portions(rows, _PAGE):
         some = {point_id(each["chunk_id"]): each for each in portion}

@@ -232,7 +232,7 @@ def test_a_revocation_in_a_document_that_fails_is_obeyed(
     assert main(["diff", "--project", str(tmp_path)]) == 0, "what is left is as it is recorded"
     capsys.readouterr()
     (again,) = instep.run()
-    assert again.counts is None or again.counts.read == 0
+    assert again.counts.read == 0
     secret.write_text(DOCUMENTS["secret"])
     (mended,) = instep.run()
     assert (mended.counts.written, mended.counts.embedded) == (1, 0)
@@ -283,7 +283,8 @@ def test_readers_are_obeyed_between_the_move_of_the_alias_and_its_record(
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "secret.md").write_text(DOCUMENTS["secret"])
     (tmp_path / "instep.yaml").write_text(PROJECT)
-    promote, found = LanceTarget.promote, []
+    promote = LanceTarget.promote
+    found: list[Any] = []
 
     def promoted(target: LanceTarget, alias: str, physical: str | None, epoch: int) -> None:
         promote(target, alias, physical, epoch)

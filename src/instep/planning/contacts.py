@@ -1,4 +1,5 @@
-"""When a target was last asked whether this ledger is its newest, in a small file for each partition and generation.
+"""Notes of the last time at which a target was asked whether this ledger is its newest: a small file for each partition
+and generation.
 
 A ledger that was replaced by an older one, together with its source, finds nothing to do, and its target alone knows
 better. To ask it takes longer than to find that nothing has changed, so it is asked at once where something says that a

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _PIPELINE = ("tests/documents/test_pipeline.py",)
 _PARSE = ("tests/documents/test_parse.py",)
 
+_NARROWING = ("tests/documents/test_narrowing.py",)
 _COLUMNS = ("tests/documents/test_columns.py",)
 
 MUTANTS = [
@@ -20,8 +21,8 @@ MUTANTS = [
     Mutant(
         "facts of a file are no part of its document",
         "pipeline/documents/reading.py",
-        "found = with_facts(found, ",
-        "found = with_facts(found, '' and ",
+        "found = with_facts(content.hash, ",
+        "found = with_facts(content.hash, '' and ",
         _COLUMNS,
     ),
     Mutant(
@@ -34,9 +35,37 @@ MUTANTS = [
     Mutant(
         "a document with the same bytes is cut and compared again",
         "pipeline/documents/reading.py",
-        "        if found == previous_hash:\n            return document._replace(unchanged=True)\n",
-        "",
+        "        if found == previous_hash and source.wrong is None:\n",
+        "        if False:\n",
         ("tests/documents/test_reading.py",),
+    ),
+    Mutant(
+        "a document that fails keeps the readers it had",
+        "pipeline/documents/writing.py",
+        "if each.failure_stage or place in effects.flaws]",
+        "if place in effects.flaws]",
+        _NARROWING,
+    ),
+    Mutant(
+        "the text of an older version is shown to whom the newer one names",
+        "domain/readers.py",
+        "return then if PUBLIC in named else [each for each in then if each in set(named)]",
+        "return named",
+        _NARROWING,
+    ),
+    Mutant(
+        "what a document said before it failed counts as unchanged when it says that again",
+        "pipeline/documents/writing.py",
+        'each.document_id, each.source_uri, each.source_size, "", "", left.chunks,',
+        'each.document_id, each.source_uri, each.source_size, "", each.document_hash or "", left.chunks,',
+        _NARROWING,
+    ),
+    Mutant(
+        "a wrong value hides the readers that come after it",
+        "pipeline/documents/columns.py",
+        "                wrong = wrong or self.said(error)\n",
+        "                return Said(values, self.said(error))\n",
+        _NARROWING,
     ),
     Mutant(
         "an exception of a parser ends the wave",

@@ -144,8 +144,8 @@ MUTANTS = [
     Mutant(
         "a document that went in at last is still a failure",
         "ledger/failures.py",
-        "    cured.update(each for outcome in outcomes for each in outcome.removed)\n",
-        "",
+        "        cured.update(there, outcome.removed)\n",
+        "        cured.update(there)\n",
         _SQLITE,
     ),
     Mutant(

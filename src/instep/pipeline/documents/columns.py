@@ -26,7 +26,7 @@ Values: TypeAlias = Mapping[str, Value]
 
 
 class Said(NamedTuple):
-    """What a source says of the columns of a document, and what is wrong of the first that is."""
+    """The values of the columns of a document, and the reason why the first of the wrong ones is wrong."""
 
     values: dict[str, Value]
     wrong: str | None = None

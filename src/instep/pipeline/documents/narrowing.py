@@ -27,7 +27,7 @@ _BOTH: Final = "until it is mended, it is found by those alone whom its older ve
 
 
 class Left(NamedTuple):
-    """What is indexed of a document that failed: its rows, their digest, and a note if some readers miss it."""
+    """The rows of a document that failed: their number, their digest, and a note if some readers miss them."""
 
     chunks: int
     digest: int

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from instep.container import Container
-from instep.domain.planning import WAVE_SECONDS
+from instep.domain.planning import wave_work
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient
 from instep.jobs.run import run_entities
@@ -50,8 +50,8 @@ def test_waves_that_last_are_measured_unless_they_are_tried_again(
         assert choice.pace_from == "a default"
 
 
-#: More than a wave, or two, of the slow embedder.
-_DOCUMENTS = 700
+#: More than a wave of the slow embedder.
+_DOCUMENTS = 300
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ _DOCUMENTS = 700
 def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds_a_text: float
 ) -> None:
-    clock, waves, texts = VirtualClock(), list[int](), list[int]()
+    clock, waves, texts = VirtualClock(), list[list[int]](), list[int]()
     embed, run = HashingEmbedder.embed, InlineEngine.run
 
     def embedding(embedder: HashingEmbedder, some: Any) -> Any:
@@ -69,7 +69,7 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
         return embed(embedder, some)
 
     def running(engine: InlineEngine, wave: Any, *args: Any) -> Any:
-        waves.append(wave.work)
+        waves.append([each.work for each in wave.slices])
         return run(engine, replace(wave, tasks=1), *args)  # The clock is for one thread.
 
     monkeypatch.setattr(HashingEmbedder, "embed", embedding)
@@ -82,7 +82,7 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
         assert believed.pace_from == "a default"
         (result,) = run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
         learned = container.choose(setup, 10_000, ledger)
-        measured = sum(waves) / (sum(texts) * seconds_a_text)
+        measured = sum(map(sum, waves)) / (sum(texts) * seconds_a_text)
         assert learned.pace_from == f"measured in job {str(result.job_id)[:8]}"
         assert learned.work_per_second == pytest.approx(measured, rel=0.05)
         assert learned.inline_seconds == pytest.approx(10_000 / measured, rel=0.05)
@@ -93,6 +93,8 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
         planned = said(capsys, "plan", "--project", str(tmp_path), code=2)
         assert f"about {measured:,.0f} rows a second (measured in job {str(result.job_id)[:8]})" in planned
         run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
-    # Slices are claimed whole: a wave may be longer by one of them.
-    assert waves[0] <= 2 * WAVE_SECONDS * measured, "a wave is about ten seconds of this embedder"
-    assert len(waves) == 1 or sum(waves) > WAVE_SECONDS * measured
+    # Slices are claimed whole. How large each is differs from run to run: ids of documents come of the test's folder.
+    *before, last = waves[0]
+    goal = wave_work(learned.pace)
+    assert sum(before) < goal, "a wave is about ten seconds of this embedder"
+    assert sum(before) + last >= goal or len(waves) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from instep.document_state import parts
+from instep.document_state import corpus_parts
 from instep.document_state.losses import emptied, missing, tally
 from instep.domain.counts import Counts
 from instep.domain.identity import canonical_uri, document_id
@@ -70,7 +70,7 @@ def test_parts_of_two_builds_add_up_to_the_whole(ledger: Ledger, base: bool, mon
     whole = list(side_by_side(setup(), ledger, "served", "built", FAILED))
     assert len(whole) == 1
     monkeypatch.setattr(builds, "TOGETHER", 100)
-    monkeypatch.setattr(parts, "_DOCUMENTS", 50)
+    monkeypatch.setattr(corpus_parts, "_DOCUMENTS", 50)
     if base:
         monkeypatch.setattr(documents, "_BASE_ROWS", 1)
         ledger.documents.compact("served", in_pieces=True)

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.document_state.columns import ChangeColumns
+from instep.document_state.corpus_parts import bounds, part_numbers, parts_for
 from instep.document_state.cuts import cut_columns
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.document_state.losses import failing, tally
-from instep.document_state.parts import bounds, part_numbers, parts_for
 from instep.document_state.pieces import PIECE, PieceFiles, Recorded, StateLost, piece_schema, write_pieces
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.manifest import Action

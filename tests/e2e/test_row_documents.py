@@ -101,7 +101,7 @@ def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.pipeline.engine.choice.SPARK_PLANS", 1)
     monkeypatch.setattr("instep.pipeline.engine.corpus._FEW", 0)
     monkeypatch.setattr("instep.pipeline.engine.corpus._ROWS", 10)
-    monkeypatch.setattr("instep.document_state.parts._DOCUMENTS", 16)
+    monkeypatch.setattr("instep.document_state.corpus_parts._DOCUMENTS", 16)
     monkeypatch.setattr("instep.ledger.documents._BASE_ROWS", 1)
     monkeypatch.setattr("instep.ledger.plans._FILE_ROWS", 1)
 

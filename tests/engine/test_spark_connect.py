@@ -24,7 +24,7 @@ INSTEP = [sys.executable, "-m", "instep"]
 
 #: Waits for less long for a server that does not answer.
 HASTY = (
-    "import sys; from instep.pipeline.engine import watched; watched.ANSWER_SECONDS = 2.0; "
+    "import sys; from instep.pipeline.engine import connect_channel; connect_channel.ANSWER_SECONDS = 2.0; "
     "from instep.__main__ import main; sys.exit(main())"
 )
 

@@ -13,7 +13,7 @@ from instep.domain.events import WantCreated
 from instep.domain.identity import content_hash, document_id
 from instep.entities.documents import provenance
 from instep.errors import UserError
-from instep.sources.local import version
+from instep.sources.local_files import version
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 from tests.jobs.projects import Home, home

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from instep.document_state import parts
+from instep.document_state import corpus_parts
 from instep.document_state.pieces import PIECE, StateLost
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
@@ -23,7 +23,7 @@ def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base of four documents, in pieces of two."""
     monkeypatch.setattr(documents, "_BASE_ROWS", 4)
     monkeypatch.setattr(documents, "_PAGE", 4)
-    monkeypatch.setattr(parts, "_DOCUMENTS", 2)
+    monkeypatch.setattr(corpus_parts, "_DOCUMENTS", 2)
     monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
 
 

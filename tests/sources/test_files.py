@@ -23,8 +23,8 @@ from instep.domain.manifest import difference
 from instep.errors import UserError
 from instep.sources.document_source import TooLarge, Unread, Unreadable, Vanished
 from instep.sources.files import FilesSource
-from instep.sources.local import Globs
-from instep.sources.urls import base_uri
+from instep.sources.globs import Globs
+from instep.sources.url_files import base_uri
 from tests.sources.rights import without_rights
 from tests.sources.unsteady import Unsteady, unsteady
 

@@ -1,4 +1,4 @@
-"""Checks that executors of Spark have what tasks need; what is missing is told with the executor's host."""
+"""Executors of a Spark cluster as `instep check --cluster` finds them: what each has, and what it lacks."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class _Survey:
 
     def taken(self, session: SparkSession) -> list[ExecutorState]:
         """Ask: each executor stages a row at each target, and when all are committed, each counts them."""
+        from instep.pipeline.engine.executor_probe import LIBRARIES, question
         from instep.pipeline.engine.executors import ask_all, readers
-        from instep.pipeline.engine.host import LIBRARIES, question
 
         self._begin()
         clients = sorted({_CLIENTS[self._types[each]] for each in self._trials})
@@ -192,7 +192,7 @@ class _Survey:
 
     def _compare(self, hosts: Mapping[str, Mapping[str, str | None]], libraries: Iterable[str]) -> None:
         """Find libraries that are missing, or are other ones than here."""
-        from instep.pipeline.engine.host import BRING_LIBRARIES, versions
+        from instep.pipeline.engine.executor_probe import BRING_LIBRARIES, versions
 
         here = versions(libraries)
         for host, there in hosts.items():

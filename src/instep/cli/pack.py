@@ -37,11 +37,11 @@ def pack(
       instep pack
       instep pack -o /shared/environment.tar.gz
     """
-    from instep.pipeline.engine import environment
+    from instep.pipeline.engine import environment_archive
 
     out = Output(as_json=as_json)
     out.note("Packing what is installed here (a minute for a gigabyte) …")
-    packed = environment.pack(output)
+    packed = environment_archive.pack(output)
 
     def show() -> None:
         out.line(f"{packed.path}: {packed.distributions} distributions, {bytes_text(packed.size)}")

@@ -166,7 +166,7 @@ class Documents(Store):
         """The same for a base in pieces, each of them a part of the documents: no more than one is held. Rows of the
         ledger are read as far as they were written after the last base, or all (`anew`).
         """
-        from instep.document_state.parts import bounds, one_by_one, parts_for
+        from instep.document_state.corpus_parts import bounds, one_by_one, parts_for
         from instep.document_state.pieces import PIECE
 
         def written(tx: Transaction) -> str | None:

@@ -1,4 +1,4 @@
-"""The start of the event log: the state that those events led to which were forgotten, and the forgetting of more.
+"""The start of the event log: old events are replaced by the state that they led to, and deleted.
 
 A snapshot is a shortcut, and can be made again; a start cannot: what led to it is gone. So it also has what a state has
 not, the origins of wants and of what is served, and later versions of Instep read it whatever becomes of the rules of

@@ -1,4 +1,4 @@
-"""Is the ledger's schema the one this code knows? Creates and upgrades it.
+"""The version of the ledger's schema: checked against this code's, created and upgraded.
 
 A new ledger is made from `tables.metadata` and stamped: importing Alembic costs as much as a small
 run. A test proves that the migrations lead to the very same schema.

@@ -25,8 +25,8 @@ from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.files import FilesSource
-from instep.sources.local import check_size, reason
-from instep.sources.urls import is_url
+from instep.sources.local_files import check_size, reason
+from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,10 +13,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from instep.domain.identity import file_uri, project_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
-from instep.sources import local
+from instep.sources import local_files
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
-from instep.sources.local import Globs
-from instep.sources.urls import UrlRoot, is_url
+from instep.sources.globs import Globs
+from instep.sources.url_files import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
 _LOCAL = "file://"
@@ -68,17 +68,17 @@ class FilesSource:
     def read(self, uri: str, *, max_bytes: int) -> Content:
         """Read one document. Raises `Vanished` or `Unreadable`."""
         if (path := self.path_of(uri)) is not None:
-            return local.read(path, max_bytes=max_bytes)
+            return local_files.read(path, max_bytes=max_bytes)
         return self._root(uri).read(uri, max_bytes=max_bytes)
 
     def open(self, uri: str) -> IO[bytes]:
         """A file from its start. Raises `Vanished` or `Unreadable`; reading it then raises `OSError`."""
-        return self._root(uri).open(uri) if (path := self.path_of(uri)) is None else local.opened(path)
+        return self._root(uri).open(uri) if (path := self.path_of(uri)) is None else local_files.opened(path)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
         """Read some bytes of a file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
         if (path := self.path_of(uri)) is not None:
-            return local.part(path, start, length)
+            return local_files.part(path, start, length)
         return self._root(uri).part(uri, start, length)
 
     def holds(self, uri: str) -> bool:
@@ -129,11 +129,12 @@ class FilesSource:
             status = os.stat(path)  # noqa: PTH116 - the path is bytes
         except OSError as error:
             raise UserError(
-                f"{local.shown(path)} cannot be listed: {local.reason(error)}", hint="Check the path of the source."
+                f"{local_files.shown(path)} cannot be listed: {local_files.reason(error)}",
+                hint="Check the path of the source.",
             ) from None
         if stat.S_ISDIR(status.st_mode):
-            return local.walk(path, name, include, exclude, problem, nowhere=nowhere)
-        return iter([local.document(name, status)])
+            return local_files.walk(path, name, include, exclude, problem, nowhere=nowhere)
+        return iter([local_files.document(name, status)])
 
     def _place(self, root: str) -> tuple[bytes, str]:
         """Path of a local root, and the URI that it goes by."""

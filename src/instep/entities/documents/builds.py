@@ -45,7 +45,7 @@ def side_by_side(
         before, after = (ledger.documents.columns(each, _COLUMNS) for each in (served, built))
         yield Beside(before, after, failures)
         return
-    from instep.document_state.parts import bounds, part_numbers, parts_for
+    from instep.document_state.corpus_parts import bounds, part_numbers, parts_for
 
     with TemporaryDirectory() as folder:
         was, now = (_in_pieces(ledger, each, Path(folder)) for each in (served, built))

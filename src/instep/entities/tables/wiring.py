@@ -24,7 +24,7 @@ from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
-from instep.sources.urls import is_url
+from instep.sources.url_files import is_url
 from instep.targets.table_target import Mappable, TableTarget
 
 #: Types that a flag may be stored as.

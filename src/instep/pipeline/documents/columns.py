@@ -1,5 +1,6 @@
-"""Columns of documents on their way: what sources say as values, columns of Arrow in their declared types, and the
-text that tells whether any value of a row has changed.
+"""Values of a document's declared columns: read from its source, and turned into Arrow columns of their types.
+
+The values of a row as one text tell whether any of them has changed.
 """
 
 from __future__ import annotations

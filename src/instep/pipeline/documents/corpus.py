@@ -1,7 +1,7 @@
 """The work of tasks that plan a corpus on Spark: list rows, compare a part of them, cut a bucket of the changes.
 
-Parts are ranges of document ids (`document_state.parts`), so that what belongs to one part is found without the others,
-and the changes of all parts, one part after the other, are in the order of their ids.
+Parts are ranges of document ids (`document_state.corpus_parts`), so that what belongs to one part is found without the
+others, and the changes of all parts, one part after the other, are in the order of their ids.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns, ListedColumns, stream_of
+from instep.document_state.corpus_parts import bounds, parts_of
 from instep.document_state.cuts import runs
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.document_state.identities import heads_of
 from instep.document_state.losses import failing, tally
-from instep.document_state.parts import bounds, parts_of
 from instep.document_state.pieces import Recorded, new_file, read_whole, write_whole
 from instep.domain.manifest import Action, Difference
 from instep.domain.planning import SliceSizing

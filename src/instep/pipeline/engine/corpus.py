@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns, ChangesElsewhere, ListedElsewhere, of_stream
-from instep.document_state.parts import part_numbers, parts_for
+from instep.document_state.corpus_parts import part_numbers, parts_for
 from instep.document_state.pieces import Recorded
 from instep.domain.jobs import SlicePlan, StoredSlice
 from instep.domain.manifest import Action, Difference, DocumentChange
@@ -33,8 +33,8 @@ from instep.error_transport import explained, packed
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, Comparison, Cutting, PartFile, counts_of
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.answers import answer
 from instep.pipeline.engine.path_checks import require_able_executors
+from instep.pipeline.engine.spark_job import run_spark_job
 from instep.pipeline.engine.tasks import ddl, settled
 from instep.sources.tables.row_documents import FramedTable, PortionedTable, RowDocuments
 from instep.sources.tables.spark_rows import rows_of
@@ -207,7 +207,7 @@ class SparkCorpus:
 
     def _answer(self, frame: DataFrame) -> pa.Table:
         try:
-            return answer(frame.sparkSession, frame, pool="long")
+            return run_spark_job(frame.sparkSession, frame, pool="long")
         except InstepError:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Does Spark work here? Starts it, runs a job through its Python workers, and stops it."""
+"""A check that Spark works here: start it, run a job through its Python workers, and stop it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.answers import answer
+from instep.pipeline.engine.spark_job import run_spark_job
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def ask(session: SparkSession, question: Question, known: Iterable[Executor] = (
 
     asked = udf(_answering(question, {tuple(each) for each in known}), "string", useArrow=False)
     tasks = sparkapi.slots(session) or _TASKS
-    said = answer(session, session.range(0, tasks, 1, tasks).select(asked("id").alias("said")), pool="short")
+    said = run_spark_job(session, session.range(0, tasks, 1, tasks).select(asked("id").alias("said")), pool="short")
     found: dict[Executor, Any] = {}
     for text in filter(None, said.column(0).to_pylist()):
         host, process, told = json.loads(str(text))

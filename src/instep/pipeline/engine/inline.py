@@ -12,9 +12,9 @@ from instep.domain.waves import Stage, TaskOutcome, Wave, WaveSlice, assign_task
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
-from instep.pipeline.engine.counting import watched
 from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
 from instep.pipeline.engine.pipelining import closed, pipelined
+from instep.pipeline.engine.task_progress import watched
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
 
 #: How long a stopped wave waits for its other tasks: they look between two batches.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from instep.errors import UserError
 from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.executor_probe import BRING_LIBRARIES, LIBRARIES, question
 from instep.pipeline.engine.executors import ask
-from instep.pipeline.engine.host import BRING_LIBRARIES, LIBRARIES, question
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from instep.error_transport import explained
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
-from instep.pipeline.engine.answers import answer
-from instep.pipeline.engine.counting import Counted, counter
 from instep.pipeline.engine.engine import ChunkProgram, RowProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.pipelining import pipelined
 from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.spark_job import run_spark_job
+from instep.pipeline.engine.task_progress import Counted, counter
 from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes
 
@@ -229,6 +229,6 @@ class _Progress:
 
 
 def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Progress) -> pa.Table:
-    found = answer(session, frame, pool="short" if wave.work <= SHORT_WORK else "long", look=progress.look)
+    found = run_spark_job(session, frame, pool="short" if wave.work <= SHORT_WORK else "long", look=progress.look)
     progress.end()
     return found

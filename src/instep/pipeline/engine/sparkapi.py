@@ -192,7 +192,7 @@ def connect(address: str, session_id: str | None = None) -> SparkSession:
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    from instep.pipeline.engine.watched import WatchedChannelBuilder
+    from instep.pipeline.engine.connect_channel import WatchedChannelBuilder
 
     channels = WatchedChannelBuilder(address, lambda: _hang_up(client))
     if session_id is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from instep.errors import UserError
-from instep.sources.urls import file_version, files_below, is_url
+from instep.sources.url_files import file_version, files_below, is_url
 
 #: What Spark takes for a pattern in a path.
 _PATTERN = re.compile(r"[*?{}\[\]\\]")

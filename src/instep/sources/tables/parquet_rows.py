@@ -26,7 +26,7 @@ from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_documents import demand_types
 from instep.sources.tables.rows import content_versions, declared_values, versions_of
 from instep.sources.tables.table_source import demand
-from instep.sources.urls import file_version
+from instep.sources.url_files import file_version
 
 #: Bytes of text and rows in a batch, about.
 _BATCH_BYTES = 4 << 20

@@ -14,7 +14,7 @@ from instep.domain.manifest import SourceDocument
 from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window, row_key
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Row, Unreadable, Vanished
-from instep.sources.local import check_size
+from instep.sources.local_files import check_size
 from instep.sources.tables.table_source import TableSource
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_reading import over_source, told
 from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
 from instep.sources.tables.table_source import Sessions, Transform, Unseen, demand, transformed
-from instep.sources.urls import is_url
+from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

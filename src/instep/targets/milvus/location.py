@@ -249,8 +249,8 @@ def collection(name: str) -> str:
     return coded
 
 
-def directory(name: str) -> str:
-    """The collection that lists the chunks of this index (see `directory`). Its name has room for any index's."""
+def chunk_lists(name: str) -> str:
+    """The collection that lists the chunks of this index (see `chunk_lists`). Its name has room for any index's."""
     return f"{STATE}_{hashlib.sha256(checked_name(name).encode()).hexdigest()}"
 
 

@@ -12,7 +12,7 @@ from instep.domain.words import parted
 from instep.errors import UserError
 from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
 from instep.targets.facets import Counted, Facet
-from instep.targets.milvus import directory, filtering, layout, location
+from instep.targets.milvus import chunk_lists, filtering, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
 from instep.targets.request_limits import portions
@@ -123,7 +123,7 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     schema = contents_schema()
     for page in _pages(place, physical, schema.names, CONTENTS_ROWS):
         batch = pa.RecordBatch.from_pylist(page, schema=schema)
-        directory.check(place, physical, batch)
+        chunk_lists.check(place, physical, batch)
         yield batch
 
 

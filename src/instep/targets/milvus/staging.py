@@ -19,7 +19,7 @@ from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 from instep.targets import request_limits as shared
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
-from instep.targets.milvus import directory, layout, location, searching
+from instep.targets.milvus import chunk_lists, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.location import Location, TooLarge
@@ -77,7 +77,7 @@ class MilvusChunkWriter:
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = [] if self._empty else list(dict.fromkeys(document_ids))
         with self.place.alone():
-            listed = directory.read(self.place, self.physical, wanted) or {}
+            listed = chunk_lists.read(self.place, self.physical, wanted) or {}
         walked = [each for each in wanted if listed.get(each) is None]
         chunks = sorted(frozenset().union(*(each for each in listed.values() if each)))
         found = [*self._where("document_id", walked), *self._where("chunk_id", chunks)]
@@ -159,15 +159,15 @@ class MilvusChunkWriter:
             yield from self._by_partition(with_vectors(pa.Table.from_batches([there]), stored))
 
     def _list(self, rows: pa.RecordBatch) -> None:
-        """List rows in the directory, before they are written. A server has none, and one that it finds is no use from
+        """List the chunks of rows, before they are written. A server has none, and one that it finds is no use from
         now on.
         """
         with self.place.alone():
             self._journal.refuse(self._epoch)
             if not self.place.remote:
-                directory.add(self.place, self.physical, rows)
+                chunk_lists.add(self.place, self.physical, rows)
             elif self._is_lite:
-                directory.forget(self.place, self.physical)
+                chunk_lists.forget(self.place, self.physical)
 
     def _upsert(self, partition: str, rows: pa.RecordBatch) -> None:
         with self.place.alone():
@@ -194,7 +194,7 @@ class MilvusChunkWriter:
         if change.removed:
             with self.place.alone():
                 self._journal.refuse(self._epoch)
-                directory.remove(self.place, self.physical, change.removed)
+                chunk_lists.remove(self.place, self.physical, change.removed)
 
     def _delete_by(self, field: str, values: Any) -> None:
         """Delete in few requests, so of all partitions: Milvus looks for the rows to delete, each time."""

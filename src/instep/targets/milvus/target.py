@@ -18,7 +18,7 @@ from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
-from instep.targets.milvus import directory, journal, layout, location
+from instep.targets.milvus import chunk_lists, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
@@ -102,7 +102,7 @@ class MilvusTarget(OwnedIndexes):
                 # Before the collection: an index without one could be taken for a leftover.
                 self._own(physical, self.owner.id)
                 self._journal(physical).begin()
-                directory.create(self._place, physical)
+                chunk_lists.create(self._place, physical)
             layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix), columns)
 
     def exists(self, physical: str) -> bool:
@@ -145,7 +145,7 @@ class MilvusTarget(OwnedIndexes):
         with self._place.alone():
             self.demand(physical)
             if full or self._place.is_lite:
-                directory.flush(self._place, physical)
+                chunk_lists.flush(self._place, physical)
                 self._place.call("flush", location.collection(physical))
             if full:
                 self._place.call("compact", location.collection(physical))
@@ -201,7 +201,7 @@ class MilvusTarget(OwnedIndexes):
         with self._place.alone():
             self.demand(physical)
             self._journal(physical).drop()
-            directory.forget(self._place, physical)
+            chunk_lists.forget(self._place, physical)
             layout.drop(self._place, physical)
             journal.disown(self._place, physical)
 

@@ -1,9 +1,9 @@
-"""The chunks that each document of an index may have: a collection beside it, in Milvus Lite in this process.
+"""Lists of the chunks that each document of an index may have: a collection beside it, for Milvus Lite in this process.
 
 Milvus Lite finds rows at once by their primary keys, and walks over all of them for anything else. Here a document's
 chunk_ids are found by its own id. Of each document all are listed that were ever written, before they are: one that is
 not there any more does no harm. No other writer writes at that time (`Location.alone`), else a row could be there that
-is not listed: so a server has no directory, and neither has an index that was ever written on one, or in which a row
+is not listed: so a server has no lists, and neither has an index that was ever written on one, or in which a row
 was found that is not listed. Such an index is searched by a filter, as it is on a server.
 """
 
@@ -34,21 +34,21 @@ Listed = Mapping[str, frozenset[str] | None]
 
 
 def create(place: Location, physical: str) -> None:
-    """Create the directory of an index that is still to be made. What is left of an earlier one of that name lists too
+    """Create the lists of an index that is still to be made. What is left of an earlier one of that name lists too
     much: no harm.
     """
     if not place.remote:
-        layout.make(place, location.directory(physical), _schema())
+        layout.make(place, location.chunk_lists(physical), _schema())
 
 
 def forget(place: Location, physical: str) -> None:
-    """Drop the directory: from now on the index is searched by a filter."""
-    if (collection := location.directory(physical)) in place.call("list_collections"):
+    """Drop the lists: from now on the index is searched by a filter."""
+    if (collection := location.chunk_lists(physical)) in place.call("list_collections"):
         place.call("drop_collection", collection)
 
 
 def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed | None:
-    """The rows that may be there of these documents; None if there is no directory."""
+    """The rows that may be there of these documents; None if there are no lists."""
     if place.remote:
         return None
     found: dict[str, frozenset[str] | None] = {}
@@ -56,7 +56,7 @@ def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed 
         try:
             records = place.call(
                 "query",
-                location.directory(physical),
+                location.chunk_lists(physical),
                 filter=f"document_id in {location.texts(some)}",
                 output_fields=["document_id", "chunks"],
                 consistency_level="Strong",
@@ -79,7 +79,7 @@ def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
     grown = {name: before | fresh[name] for name, before in listed.items() if before is not None}
     records = [_record(name, chunks) for name, chunks in grown.items() if chunks != listed[name]]
     for some in portions(records, _AT_ONCE):
-        place.call("upsert", location.directory(physical), list(some))
+        place.call("upsert", location.chunk_lists(physical), list(some))
 
 
 def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
@@ -94,17 +94,17 @@ def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
         left = {chunk for portion in portions(chunks, _AT_ONCE) for chunk in _there(place, physical, portion)}
         gone = [document for document, each in listed.items() if each is not None and not each & left]
         if gone:
-            place.call("delete", location.directory(physical), filter=f"document_id in {location.texts(gone)}")
+            place.call("delete", location.chunk_lists(physical), filter=f"document_id in {location.texts(gone)}")
 
 
 def flush(place: Location, physical: str) -> None:
     """Before the index itself: what is on the disk is listed there."""
-    if not place.remote and location.directory(physical) in place.call("list_collections"):
-        place.call("flush", location.directory(physical))
+    if not place.remote and location.chunk_lists(physical) in place.call("list_collections"):
+        place.call("flush", location.chunk_lists(physical))
 
 
 def check(place: Location, physical: str, rows: pa.RecordBatch) -> None:
-    """Another writer of one of these rows has not listed it: then the directory cannot be used."""
+    """Another writer of one of these rows has not listed it: then the lists cannot be used."""
     if place.remote:
         return
     documents, chunks = (list(map(str, rows[name].to_pylist())) for name in ("document_id", "chunk_id"))

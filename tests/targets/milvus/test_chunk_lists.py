@@ -11,7 +11,7 @@ import pytest
 from instep.domain.identity import bucket_of
 from instep.errors import InstepError
 from instep.targets.document_target import ChunkChanges
-from instep.targets.milvus import directory, layout, location
+from instep.targets.milvus import chunk_lists, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records
 from instep.targets.milvus.target import MilvusTarget
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def has_one(target: MilvusTarget, physical: str = "D") -> bool:
-    return location.directory(physical) in Location(target.uri).call("list_collections")
+    return location.chunk_lists(physical) in Location(target.uri).call("list_collections")
 
 
 def add_unlisted(target: MilvusTarget, documents: Documents) -> None:
@@ -109,7 +109,7 @@ def test_chunks_that_stay_as_they_are_stay_listed(target: MilvusTarget) -> None:
 def test_a_document_that_was_removed_and_comes_back(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     put(target, "D", {name: [] for name in BEFORE}, epoch=2, attempt="2")
-    assert directory.read(Location(target.uri), "D", list(BEFORE)) == dict.fromkeys(BEFORE, frozenset())
+    assert chunk_lists.read(Location(target.uri), "D", list(BEFORE)) == dict.fromkeys(BEFORE, frozenset())
     put(target, "D", AFTER, epoch=3, attempt="3")
     put(target, "D", BEFORE, epoch=4, attempt="4")
     assert content(target, "D") == expected({**BEFORE, "new": ["new"]})
@@ -123,7 +123,7 @@ def test_a_late_removal_keeps_the_list_of_a_document_that_returned(target: Milvu
     put(target, "D", {"d0": [], "d1": []}, epoch=1, attempt="2")
     put(target, "D", {"d0": [*BEFORE["d0"], "one more"]}, epoch=1, attempt="3")
     late.stage(iter([changes_of({"d0": [], "d1": []}, gone)]))
-    listed = directory.read(Location(target.uri), "D", ["d0", "d1"])
+    listed = chunk_lists.read(Location(target.uri), "D", ["d0", "d1"])
     assert listed is not None
     assert (len(listed["d0"] or ()), listed["d1"]) == (4, frozenset())
     put(target, "D", {"d0": ["less"]}, epoch=1, attempt="4")
@@ -133,10 +133,10 @@ def test_a_late_removal_keeps_the_list_of_a_document_that_returned(target: Milvu
 
 
 def test_a_document_of_more_chunks_than_a_list_holds(target: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "_LIST_BYTES", 300)
+    monkeypatch.setattr(chunk_lists, "_LIST_BYTES", 300)
     many: Documents = {"d0": ["1", "2"], "d1": [f"{number}" for number in range(9)]}
     put(target, "D", many, epoch=1, attempt="1")
-    listed = directory.read(Location(target.uri), "D", ["d0", "d1"])
+    listed = chunk_lists.read(Location(target.uri), "D", ["d0", "d1"])
     assert listed is not None
     assert (len(listed["d0"] or ()), listed["d1"]) == (2, None)
     put(target, "D", {"d0": ["1"], "d1": ["less"]}, epoch=2, attempt="2")
@@ -156,12 +156,12 @@ def test_unlisted_rows_disable_the_lists(target: MilvusTarget, asked: list[str])
 
 def test_rows_that_are_gone_since_they_were_read_are_no_strangers(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
-    directory.check(Location(target.uri), "D", rows_of({"gone": ["gone"], **BEFORE}))
+    chunk_lists.check(Location(target.uri), "D", rows_of({"gone": ["gone"], **BEFORE}))
     assert has_one(target)
 
 
 def test_an_index_of_an_earlier_version_has_none(target: MilvusTarget) -> None:
-    directory.forget(Location(target.uri), "D")
+    chunk_lists.forget(Location(target.uri), "D")
     put(target, "D", BEFORE, epoch=1, attempt="1")
     target.create("D", DIMENSIONS, BUCKETS)
     assert not has_one(target)
@@ -176,13 +176,13 @@ def test_a_chunk_that_went_to_another_document_is_of_that_one(target: MilvusTarg
     put(target, "D", {"a": ["1"]}, epoch=1, attempt="1")
     moved = rows.set_column(0, rows.schema.field(0), ["b"])
     writer = target.writer("D", target.fence("D", 2))
-    directory.add(Location(target.uri), "D", moved)
+    chunk_lists.add(Location(target.uri), "D", moved)
     Location(target.uri).call("upsert", "D", records(moved), partition_name=location.partition("bucket", 0))
     assert writer.existing(["a"]).num_rows == 0
     assert Counter(writer.existing(["a", "b"])["document_id"].to_pylist()) == {"b": 1}
 
 
-def test_the_directory_is_dropped_with_its_index(target: MilvusTarget) -> None:
+def test_the_lists_are_dropped_with_its_index(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     assert has_one(target)
     target.drop("D")
@@ -194,7 +194,7 @@ def test_a_server_trusts_none(served: MilvusTarget) -> None:
     served.create("D", DIMENSIONS, BUCKETS)
     place = Location(served.uri, served.token)
     assert not has_one(served)
-    layout.make(place, location.directory("D"), directory._schema())
+    layout.make(place, location.chunk_lists("D"), chunk_lists._schema())
     put(served, "D", BEFORE, epoch=1, attempt="1")
     assert not has_one(served)
     put(served, "D", AFTER, epoch=2, attempt="2")

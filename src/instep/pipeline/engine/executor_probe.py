@@ -1,4 +1,7 @@
-"""Questions that a task answers for its host. Nothing is imported here that a host may lack."""
+"""Probes of an executor's host: versions of its libraries, its memory, and what it reaches.
+
+They run in a task. Nothing is imported here that a host may lack.
+"""
 
 from __future__ import annotations
 

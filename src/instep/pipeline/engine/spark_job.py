@@ -1,4 +1,4 @@
-"""The answer of a Spark job that is small, watched while the job runs."""
+"""Run one Spark job whose rows are few, watched while it runs, and cancelled on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ ALONE_SECONDS = 120.0
 _ALONE_ELSEWHERE_SECONDS = 900.0
 
 
-def answer(
+def run_spark_job(
     session: SparkSession, frame: DataFrame, *, pool: str, look: Callable[[Sequence[Stage]], None] = lambda _: None
 ) -> pa.Table:
-    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C. `look` is told how far its
-    stages are, also when it is through. Raises `SparkLost` when there has been no executor for long.
+    """The rows of a frame. The job has a thread of its own, so that this one can watch it and take Ctrl-C. `look` is
+    told how far its stages are, also when it is through. Raises `SparkLost` when there has been no executor for long.
     """
     group = f"instep-{uuid.uuid4().hex}"
     found: list[pa.Table] = []

@@ -16,7 +16,8 @@ from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.errors import InstepError, Transient, UserError
 from instep.sources.document_source import Content, Unread, Unreadable, Vanished
-from instep.sources.local import READS, Globs, check_size, reason
+from instep.sources.globs import Globs
+from instep.sources.local_files import READS, check_size, reason
 
 #: Where a listing says which version of a file it saw, best first.
 _VERSION_KEYS = (

@@ -1,0 +1,77 @@
+"""Globs of paths as in `.gitignore`: which files a source includes and excludes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from instep.errors import UserError
+
+_SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
+_FILES = re.compile(r"[*?\]][^/]*\.[^./*?\[\]]+\Z")
+_FOLDER = re.compile(r"([A-Za-z0-9_.+-]+)/\Z")
+
+#: What `pathspec` makes of them: most projects have no other patterns, and need not import it.
+_WITH_SUFFIX = "^(?:.+/)?[^/]*{}(?:(?:/)|$)"
+_IN_FOLDER = "^(?:.+/)?{}(?:/)"
+
+
+class Globs:
+    """Patterns over paths relative to a root, with `/` between names.
+
+    `**/*.md` and `*.md` match at any depth, `docs/` everything below it, `!draft.md` takes back what
+    an earlier pattern matched. With `of_files`, what ends in a wildcard with an extension (`*.js`) is said of files,
+    and not of all that is in a folder which is called so. Raises `UserError` for a pattern that means nothing.
+    """
+
+    def __init__(self, patterns: Sequence[str], *, of_files: bool = False) -> None:
+        rules = [rule for rule in map(_rule, patterns) if rule]
+        if of_files:
+            named = [_FILES.search(each) is not None for each in patterns if _rule(each)]
+            rules = [
+                (expression.removesuffix("(?:(?:/)|$)") + "$" if files else expression, wanted)
+                for (expression, wanted), files in zip(rules, named, strict=True)
+            ]
+        self.negated = not all(wanted for _, wanted in rules)
+        #: They only match what is in a folder whose path, with a slash behind it, they match as well.
+        self.of_folders = not self.negated and all(expression.endswith("(?:/)") for expression, _ in rules)
+        suffixes = [found[1] for found in map(_SUFFIX.match, patterns) if found]
+        self._suffixes = () if self.negated else tuple(suffixes)
+        groups: list[tuple[bool, Callable[[str], object]]] = [
+            (wanted, re.compile("|".join(f"(?:{expression})" for expression, _ in run)).match)
+            for wanted, run in groupby(rules, key=lambda rule: rule[1])
+        ]
+        # The last one that matches decides, so they are asked from the last to the first.
+        self._groups = groups[::-1]
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def matches(self, relative: str) -> bool:
+        if self._suffixes and relative.endswith(self._suffixes):
+            return True
+        for wanted, match in self._groups:
+            if match(relative):
+                return wanted
+        return False
+
+
+def _rule(pattern: str) -> tuple[str, bool] | None:
+    """The pattern as a regular expression, and whether it adds or takes back; None for a comment."""
+    for kind, simple in ((_SUFFIX, _WITH_SUFFIX), (_FOLDER, _IN_FOLDER)):
+        if found := kind.match(pattern):
+            return simple.format(re.escape(found[1])), True
+
+    from pathspec.patterns.gitignore.base import GitIgnorePatternError
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    try:
+        expression, wanted = GitIgnoreSpecPattern.pattern_to_regex(pattern)
+    except GitIgnorePatternError:
+        expression = wanted = None
+    if expression is None or wanted is None:
+        if not pattern.strip() or pattern.startswith("#"):
+            return None
+        raise UserError(f"{pattern!r} is not a glob", hint="Write it as in .gitignore, such as **/*.md or drafts/")
+    return re.sub(r"\(\?P<\w+>", "(?:", expression), wanted

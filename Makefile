@@ -29,7 +29,7 @@ CLASSES := $(VENV)/.classes
 test: $(CLASSES) ## Run the tests
 	@$(BIN)/pytest $(GROUPED) -m "not long"
 
-proof: $(STAMP) ## Run the dearest tests of simulator, ledger and targets; when all pass, note with which files: commit tests/proved.txt
+proof: $(STAMP) ## Run the dearest tests of what has changed, and note with what they passed: commit tests/proved.txt
 	@$(BIN)/python -m tests.proof $(GROUPED)
 
 QUICK := $(addprefix tests/,domain project tables doubles ledger/test_sqlite.py ledger/test_log.py)

@@ -1,124 +1,198 @@
-"""Tells whether the dearest tests of a room must run: what they prove has changed since they last passed.
+"""Tells whether a dear test must run: one of the files on which it depends has changed since it last passed.
 
-`proved.txt`, which is committed, holds for each room the digest of the files with which all of them passed. `make
-proof` runs them and writes it; `make test` runs them whenever it differs, `make soak` always.
+Tests depend on all that their file imports or names, through as many files as it takes, on fixtures of the folders that
+it is in, on the data beside any of these, and on the versions of libraries. `proved.txt`, which is committed, holds for
+each file of tests the digest of all that with which its proofs passed. `make proof` runs them and writes it; `make
+test` runs them whenever it differs, `make soak` always.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 PROVED: Final = Path(__file__).parent / "proved.txt"
 
-
-class Room(NamedTuple):
-    """Where its tests are, and on which files what they say depends: the product's, and what tests them."""
-
-    tests: tuple[str, ...]
-    depends: tuple[str, ...]
-
-
-ROOMS: Final = {
-    # Simulated, and what simulates it; the ledger, and its contract.
-    "ledger": Room(
-        ("tests/simulator", "tests/ledger"),
-        (
-            *("src/instep/domain", "src/instep/jobs", "src/instep/ledger"),
-            *("tests/contracts/ledger", "tests/ledger", "tests/simulator"),
-        ),
-    ),
-    "targets": Room(
-        ("tests/doubles", "tests/targets"),
-        (
-            *("src/instep/clickhouse", "src/instep/domain", "src/instep/postgres", "src/instep/servers"),
-            *("src/instep/arrow_types.py", "src/instep/errors.py"),
-            *("src/instep/targets", "tests/contracts", "tests/doubles", "tests/servers", "tests/targets"),
-            # A newer library of a store may do otherwise.
-            "requirements.lock",
-        ),
-    ),
-    # Tables that Spark reads.
-    "sources": Room(
-        ("tests/sources",),
-        (
-            *("src/instep/clickhouse", "src/instep/domain", "src/instep/pipeline/engine", "src/instep/sources"),
-            *("src/instep/arrow_types.py", "src/instep/errors.py"),
-            *("tests/contracts", "tests/servers", "tests/sources", "requirements.lock"),
-        ),
-    ),
-    # Spark through Connect.
-    "engine": Room(
-        ("tests/engine",),
-        (
-            *("src/instep/pipeline", "src/instep/domain", "src/instep/jobs"),
-            *("src/instep/error_transport.py", "src/instep/errors.py", "src/instep/own_code.py"),
-            *("tests/contracts", "tests/engine", "requirements.lock"),
-        ),
-    ),
-    # Crashes between any two writes, stories on a second target or bus, and pending queues: of all that there is.
-    "stories": Room(
-        ("tests/e2e", "tests/jobs", "tests/queues"),
-        (
-            *("src/instep", "tests/contracts", "tests/doubles", "tests/e2e", "tests/jobs", "tests/queues"),
-            *("examples/demo.py", "tests/servers", "requirements.lock"),
-        ),
-    ),
+#: The versions of libraries: a newer one may do otherwise.
+_LIBRARIES: Final = "requirements.lock"
+#: The composition root, and all above it. Tests that reach one of these run the whole product.
+_WHOLE: Final = ("src/instep/api/", "src/instep/app/", "src/instep/cli/", "src/instep/container.py")
+#: What works on jobs. Not the faces (command line, HTTP, page, answers), nor how requests come: those have tests that
+#: always run.
+_WORK: Final = tuple(
+    f"src/instep/{each}"
+    for each in (
+        *("clickhouse", "container.py", "document_state", "domain", "entities", "error_transport.py", "errors.py"),
+        *("jobs", "ledger", "own_code.py", "pipeline", "planning", "postgres", "servers", "sources", "targets"),
+    )
+)
+#: What executors on other machines do otherwise than a local Spark: code, paths, Python and settings.
+_CLUSTER: Final = tuple(
+    f"src/instep/{each}"
+    for each in (
+        *("answers/cluster.py", "cli/pack.py", "error_transport.py", "errors.py", "own_code.py", "pipeline/engine"),
+        *("jobs/wave.py", "project/cluster.py", "targets/trial.py"),
+    )
+)
+#: What a wave needs of an engine.
+_ENGINE: Final = tuple(
+    f"src/instep/{each}" for each in ("domain", "error_transport.py", "errors.py", "own_code.py", "pipeline")
+)
+#: What tests of the whole product are about, by the beginnings of their paths; of all others it is `_WORK`.
+ABOUT: Final = {
+    "tests/e2e/cluster/": _CLUSTER,
+    "tests/e2e/test_packed_environment.py": _CLUSTER,
+    "tests/e2e/test_demo.py": ("examples/demo.py", "src/instep/app", *_WORK),
+    "tests/engine/": _ENGINE,
+    "tests/e2e/tables/test_queued": ("src/instep/queues", *_WORK),
+    "tests/jobs/test_queue": ("src/instep/queues", *_WORK),
 }
 
-
-def room_of(path: str) -> str:
-    """Of a test file in `tests`, by its path there."""
-    return next(name for name, room in ROOMS.items() if f"tests/{path}".startswith(room.tests))
-
-
-def files(name: str, root: Path = ROOT) -> Iterator[Path]:
-    for each in ROOMS[name].depends:
-        place = root / each
-        yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+_CHECKED_ONLY: Final = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
+#: On a line of its own, or in the text of a program.
+_IMPORTED: Final = re.compile(
+    r"""(?:^|[;"'])[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)""", re.MULTILINE
+)
+_NAMED: Final = re.compile(r"\b(?:instep|tests|examples)(?:\.\w+)+")
+#: Its Python API, or its command line.
+_PUBLIC: Final = re.compile(r'\binstep\.(?:Instep|load)\b|^from instep import|"-m", "instep"', re.MULTILINE)
 
 
-def digest(name: str, root: Path = ROOT) -> str:
-    """Of the names and contents of all that the tests of a room depend on; the same on every machine."""
+def digest(tests: str, root: Path = ROOT) -> str:
+    """Of the names and contents of all that this file of tests depends on; the same on every machine."""
     total = blake2b(digest_size=16)
-    for file in files(name, root):
-        content = file.read_bytes()
-        total.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode())
-        total.update(content)
+    for name in sorted(depends(tests, root)):
+        total.update(f"{name} ".encode() + _digest(root / name))
     return total.hexdigest()
 
 
+def depends(tests: str, root: Path = ROOT) -> set[str]:
+    """The files on which this file of tests depends."""
+    folders = [*Path(tests).parents][:-2]  # What is in `tests` itself says how tests are run, and not what.
+    waiting = {name for name in (tests, *(f"{each.as_posix()}/conftest.py" for each in folders)) if _is(root, name)}
+    found: set[str] = set()
+    while waiting:
+        found |= waiting
+        waiting = {each for name in waiting for each in _imports(name, root)} - found
+    if any(each.startswith(_WHOLE) for each in found):
+        about = next((places for start, places in ABOUT.items() if tests.startswith(start)), _WORK)
+        found = {each for each in found if not each.startswith("src/")} | {
+            each for place in about for each in _below(place, root)
+        }
+    if "src/instep/ledger/schema.py" in found:
+        found |= _below("src/instep/ledger/migrations", root)
+    found |= {name for folder in {Path(each).parent for each in found} for name in _data(folder, root)}
+    return found | {each for each in (_LIBRARIES,) if _is(root, each)}
+
+
+def is_proved(tests: str, root: Path = ROOT, file: Path = PROVED) -> bool:
+    return (known := proved(file).get(tests)) is not None and known == digest(tests, root)
+
+
 def proved(file: Path = PROVED) -> dict[str, str]:
-    """The digest of each room with which its tests have passed."""
+    """The digest with which the proofs of each file have passed."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return dict(line.split() for line in lines)
 
 
-def is_proved(name: str, root: Path = ROOT, file: Path = PROVED) -> bool:
-    return proved(file).get(name) == digest(name, root)
+@cache
+def _imports(name: str, root: Path) -> frozenset[str]:
+    """Files that this one imports, wherever in it, or names in a text."""
+    if not name.endswith(".py") or name.startswith(_WHOLE):
+        return frozenset()
+    text = _CHECKED_ONLY.sub("", (root / name).read_text(encoding="utf-8"))
+    modules = set(_NAMED.findall(text))
+    here = Path(name).with_suffix("").parts
+    here = here[1:] if here[0] == "src" else here
+    for dots, module, names in _IMPORTED.findall(text):
+        base = [*here[: len(here) - len(dots)], module] if dots else [module]
+        start = ".".join(each for each in base if each)
+        modules |= {start, *(f"{start}.{each}" for each in re.findall(r"\w+", names))}
+    if not name.startswith("src/") and _PUBLIC.search(text):
+        modules.add("instep.app")
+    return frozenset(file for module in modules for file in _files(module, root))
 
 
-def main() -> int:
-    """Run those of the rooms that have changed, and note with which files they passed."""
-    worst = 0
-    for name, room in ROOMS.items():
-        before = digest(name)
-        if proved().get(name) == before:
-            print(f"{name}: nothing has changed since its tests passed")
-            continue
-        code = int(pytest.main(["-q", "-m", "proof and not long", "--prove", *room.tests, *sys.argv[1:]]))
-        worst = max(worst, code)
-        if not code and digest(name) == before:
-            noted = {**proved(), name: before}
-            PROVED.write_text("".join(f"{each} {noted[each]}\n" for each in sorted(noted)), encoding="utf-8")
-    return worst
+@cache
+def _files(module: str, root: Path) -> tuple[str, ...]:
+    """The file of a module, and those of the packages that it is in."""
+    names = module.split(".")
+    if names[0] not in ("instep", "tests", "examples"):
+        return ()
+    place = "src/" if names[0] == "instep" else ""
+    # The root package imports what it is asked for.
+    paths = [place + "/".join(names[:length]) for length in range(2, len(names) + 1)]
+    return tuple(each for path in paths for each in (f"{path}.py", f"{path}/__init__.py") if _is(root, each))
+
+
+@cache
+def _is(root: Path, name: str) -> bool:
+    return (root / name).is_file()
+
+
+@cache
+def _digest(file: Path) -> bytes:
+    return blake2b(file.read_bytes(), digest_size=16).digest()
+
+
+@cache
+def _below(place: str, root: Path) -> frozenset[str]:
+    here = root / place
+    return frozenset(each.relative_to(root).as_posix() for each in ((here,) if here.is_file() else here.rglob("*.py")))
+
+
+@cache
+def _data(folder: Path, root: Path) -> frozenset[str]:
+    """What is beside modules, and no module: configuration, programs in Java, files as they were once written."""
+    if folder.parts[0] not in ("src", "tests") or len(folder.parts) < 2:
+        return frozenset()
+    return frozenset((folder / each.name).as_posix() for each in (root / folder).iterdir() if _is_data(each))
+
+
+def _is_data(file: Path) -> bool:
+    return file.is_file() and file.suffix not in (".py", ".pyc")
+
+
+def forget() -> None:
+    """Look at all files anew."""
+    for each in (_imports, _files, _is, _digest, _below, _data):
+        each.cache_clear()
+
+
+class _Outcomes:
+    """Files of tests that have passed, and those in which one has not."""
+
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+        self.others: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        (self.passed if report.passed else self.others).add(report.nodeid.partition("::")[0])
+
+
+def main(options: Collection[str]) -> int:
+    """Run the proofs of files that have changed, and note with what each file's have passed."""
+    before = {each: digest(each) for each in _all()}
+    outcomes = _Outcomes()
+    code = int(pytest.main(["-q", "-m", "proof and not long", *options], plugins=[outcomes]))
+    forget()
+    good = {each for each in outcomes.passed - outcomes.others if before.get(each) == digest(each)}
+    noted = {name: known for name, known in proved().items() if name in before} | {each: before[each] for each in good}
+    PROVED.write_text("".join(f"{each} {noted[each]}\n" for each in sorted(noted)), encoding="utf-8")
+    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code
+
+
+def _all() -> list[str]:
+    return [each.relative_to(ROOT).as_posix() for each in sorted((ROOT / "tests").rglob("test_*.py"))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

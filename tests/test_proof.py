@@ -1,4 +1,4 @@
-"""What was proved is proved again when any file of it has changed."""
+"""What was proved is proved again when anything on which it depends has changed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,88 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof import ROOMS, ROOT, digest, files, is_proved
+from tests.proof import ABOUT, ROOT, depends, digest, forget, is_proved
+
+TESTS = "tests/shop/test_till.py"
+FILES = {
+    TESTS: """
+        from __future__ import annotations
+        from typing import TYPE_CHECKING
+        from tests.shop import money
+        from . import shelves
+        if TYPE_CHECKING:
+            from instep.domain import shown
+
+        CODE = "import sys; from instep.domain import named_in_a_text"
+
+        def test() -> None:
+            from instep.targets.shop.target import (
+                Target,
+            )
+        """,
+    "tests/shop/money.py": "coin = 1",
+    "tests/shop/shelves.py": "",
+    "tests/shop/conftest.py": "import tests.doubles.street",
+    "tests/doubles/street.py": "",
+    "tests/shop/prices.txt": "",
+    "src/instep/domain/shown.py": "",
+    "src/instep/domain/named_in_a_text.py": "",
+    "src/instep/targets/__init__.py": "",
+    "src/instep/targets/shop/target.py": "from instep.domain.deep import depth",
+    "src/instep/domain/deep.py": "",
+    "src/instep/domain/other.py": "",
+    "requirements.lock": "",
+}
+NOT_ITS_OWN = {"src/instep/domain/shown.py", "src/instep/domain/other.py"}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_any_change_of_a_file_asks_for_the_proof(tmp_path: Path, room: str) -> None:
-    assert len(list(files(room))) > 50
-    assert [each for each in ROOMS[room].depends if not (ROOT / each).exists()] == []
-    proved = tmp_path / "proved.txt"
-    places = [tmp_path / each if "." in each else tmp_path / each / "a.py" for each in ROOMS[room].depends]
-    for file in places:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("a = 1\n")
-    assert not is_proved(room, tmp_path, proved)
-    for file in places:
-        proved.write_text(f"other 123\n{room} {digest(room, tmp_path)}\n")
-        assert is_proved(room, tmp_path, proved)
-        file.write_text("a = 2\n")
-        assert not is_proved(room, tmp_path, proved)
-    proved.write_text(f"{room} {digest(room, tmp_path)}\n")
-    places[0].rename(places[0].with_name("b.py"))
-    assert not is_proved(room, tmp_path, proved)
+        file.write_text("\n".join(line.removeprefix(" " * 8) for line in text.splitlines()))
+    return tmp_path
+
+
+def test_tests_depend_on_what_they_import_on_fixtures_and_on_data_beside_them(tree: Path) -> None:
+    assert depends(TESTS, tree) == FILES.keys() - NOT_ITS_OWN
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_change_of_what_tests_depend_on_asks_for_the_proof_and_no_other(tree: Path, name: str) -> None:
+    proved = tree / "proved.txt"
+    assert not is_proved(TESTS, tree, proved)
+    proved.write_text(f"tests/test_other.py 123\n{TESTS} {digest(TESTS, tree)}\n")
+    assert is_proved(TESTS, tree, proved)
+    with (tree / name).open("a") as file:
+        file.write("# changed\n")
+    forget()
+    assert is_proved(TESTS, tree, proved) is (name in NOT_ITS_OWN)
+
+
+def test_a_file_that_is_new_or_gone_asks_for_the_proof(tree: Path) -> None:
+    before = digest(TESTS, tree)
+    (tree / "tests/shop/receipts.json").touch()
+    forget()
+    more = digest(TESTS, tree)
+    (tree / "tests/shop/prices.txt").unlink()
+    forget()
+    assert len({before, more, digest(TESTS, tree)}) == 3
+
+
+def test_a_contract_depends_on_its_own_adapter_only() -> None:
+    found = depends("tests/targets/milvus/test_contract.py")
+    assert {"src/instep/targets/milvus/target.py", "tests/contracts/target.py", "requirements.lock"} <= found
+    assert not [each for each in found if each.startswith(("src/instep/targets/qdrant/", "src/instep/jobs/"))]
+
+
+def test_stories_depend_on_what_works_on_jobs() -> None:
+    found = depends("tests/e2e/test_faults.py")
+    assert {"src/instep/jobs/wave.py", "src/instep/targets/lance/target.py", "tests/e2e/corpus.py"} <= found
+    assert not [each for each in found if each.startswith(("src/instep/cli/", "src/instep/api/"))]
+
+
+def test_what_is_said_of_stories_is_there() -> None:
+    assert [start for start in ABOUT if not list(ROOT.glob(f"{start}*"))] == []
+    assert [each for places in ABOUT.values() for each in places if not (ROOT / each).exists()] == []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from instep.targets.milvus.location import directory
+from instep.targets.milvus.location import chunk_lists
 from tests.e2e.promotions.sites import Rows
 
 
@@ -145,8 +145,8 @@ class Milvus:
         with self._client() as client:
             listed = set(client.list_collections())
         indexes = {each for each in listed if each.startswith(f"{alias}__")}
-        # Beside each of them there is a directory.
-        return indexes | {each for each in listed if each.startswith("_instep_")} - set(map(directory, indexes))
+        # Beside each of them there are lists of its chunks.
+        return indexes | {each for each in listed if each.startswith("_instep_")} - set(map(chunk_lists, indexes))
 
     @contextmanager
     def _client(self) -> Iterator[Any]:

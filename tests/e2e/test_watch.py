@@ -14,6 +14,7 @@ import pytest
 import instep
 from instep.answers.jobs import stop_job
 from instep.answers.status import Partition, entity_status
+from instep.domain.clock import TIMING
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.setup import DocumentSetup
@@ -95,7 +96,7 @@ def watch(
             slow.inner = setup.source
             setups = [replace(setup, source=slow)]  # type: ignore[arg-type]  # nothing is read of it
         with pytest.raises(KeyboardInterrupt):
-            serve(setups, site.context(container), watch=every)
+            serve(setups, site.context(container, timing=TIMING), watch=every)
 
 
 def test_changed_documents_are_indexed_and_unchanged_ones_make_no_job(site: Site, clock: Steps) -> None:
@@ -159,8 +160,8 @@ def test_a_source_that_takes_long_to_look_at_is_left_alone_for_longer(site: Site
 
 #: Of this, and then again and again, a job would be made each few seconds.
 LONG = 20 * 60
-#: How often sources are looked at then.
-SELDOM = 10.0
+#: How often sources are looked at then; and where only what becomes of it in the end matters.
+SELDOM, RARELY = 10.0, 60.0
 REFUSED = "were recorded; not served"
 
 
@@ -241,7 +242,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> 
     id = site.only_job().id
     assert stop_job(site.ledger, id, "enough", clock=clock) is JobState.STOPPED
     clock.quiet = LONG
-    watch(site, every=SELDOM)
+    watch(site, every=RARELY)
     assert site.only_job().state is JobState.STOPPED
     assert said(site, "was stopped by request: enough, and stays stopped") == 1
     assert any("enough" in note and f"instep job resume {id[:8]}" in note for note in status(site).notes)
@@ -273,9 +274,9 @@ def test_an_entity_with_an_empty_dependency_waits_for_it(site: Site, clock: Step
     declared.write_text(declared.read_text() + UPSTREAM)
     sites = site.place.root / "sites"
     sites.mkdir()
-    clock.quiet, clock.calm = LONG, 3 * SELDOM
+    clock.quiet, clock.calm = LONG, 3 * RARELY
     clock.steps = [lambda: corpus.write(sites, range(1))]
-    watch(site, every=SELDOM)
+    watch(site, every=RARELY)
     made = jobs(site)
     assert {part.part.ref.entity for job in made for part in job.parts} == {"Document", "Site"}
     assert all(job.state is JobState.COMPLETED for job in made), "no job was made in vain"
@@ -290,7 +291,7 @@ def test_an_error_of_one_watched_entity_stops_no_other(site: Site, clock: Steps,
         (site.place.root / "sites").mkdir()
         (site.place.root / "sites" / "a.pdf").write_bytes(b"%PDF-1.7 nothing")
     clock.quiet = LONG
-    watch(site, every=SELDOM)
+    watch(site, every=RARELY)
     assert site.place.wrong() == ""
 
 

@@ -12,9 +12,11 @@ from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind
 from tests.servers.postgres import running_postgres
 
+from .quick import QuickShop
 from .shop import Shop
 
-#: What each of them can do, `make test` sees on one; on the others it is the longest of these stories.
+#: What each of them can do, `make test` sees on one; on the others it is the longest of these stories. It needs Spark,
+#: and so does what a user writes for it; of the others only `make soak` does, on the other targets.
 ON_ALL = pytest.mark.parametrize(
     "any_shop",
     ["lance", *(pytest.param(each, marks=pytest.mark.proof) for each in ("clickhouse", "postgres"))],
@@ -22,13 +24,25 @@ ON_ALL = pytest.mark.parametrize(
 )
 ON_ONE = pytest.mark.parametrize(
     "any_shop",
-    ["lance", *(pytest.param(each, marks=pytest.mark.long) for each in ("clickhouse", "postgres"))],
+    ["quick", *(pytest.param(each, marks=pytest.mark.long) for each in ("clickhouse", "postgres"))],
     indirect=True,
 )
 
 
 @pytest.fixture
+def quick(tmp_path: Path) -> QuickShop:
+    """In Lance, and without Spark."""
+    made = QuickShop(tmp_path / "shop", "type: lance, uri: index")
+    made.declare()
+    made.fill()
+    return made
+
+
+@pytest.fixture
 def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    if request.param == "quick":
+        quick: Shop = request.getfixturevalue("quick")
+        return quick
     target = f"type: {request.param}, uri: index"
     if request.param == "postgres":
         server = running_postgres()
@@ -100,42 +114,42 @@ def test_a_rebuild_of_a_namespace_omits_rows_deleted_from_the_source(any_shop: S
     assert shop.wrong() == {}
 
 
-def test_a_rebuild_of_the_whole_is_served_when_it_is_there(shop: Shop) -> None:
-    shop.run()
-    before = shop.setup("Person").target.served("Person")
-    shop.remove("people", 1)
-    shop.save()
-    result = shop.run("Person", full_refresh=True)["Person"]
+def test_a_rebuild_of_the_whole_is_served_when_it_is_there(quick: QuickShop) -> None:
+    quick.run()
+    before = quick.setup("Person").target.served("Person")
+    quick.remove("people", 1)
+    quick.save()
+    result = quick.run("Person", full_refresh=True)["Person"]
     assert result.promoted
-    assert shop.setup("Person").target.served("Person") != before
-    assert shop.wrong("Person") == {}
+    assert quick.setup("Person").target.served("Person") != before
+    assert quick.wrong("Person") == {}
 
 
-def test_deleted_and_inserted_again_at_one_watermark_is_there(shop: Shop) -> None:
-    shop.run()
-    now = shop.now
-    shop.put("people", id=3, gone=True, at=now)
-    shop.save()
-    shop.run("Person")
-    shop.put("people", id=3, name="again", gone=False, at=now)
-    shop.save()
-    shop.run("Person", full_refresh=True)
-    assert shop.wrong("Person") == {}
+def test_deleted_and_inserted_again_at_one_watermark_is_there(quick: QuickShop) -> None:
+    quick.run()
+    now = quick.now
+    quick.put("people", id=3, gone=True, at=now)
+    quick.save()
+    quick.run("Person")
+    quick.put("people", id=3, name="again", gone=False, at=now)
+    quick.save()
+    quick.run("Person", full_refresh=True)
+    assert quick.wrong("Person") == {}
 
 
-def test_an_index_that_is_gone_is_built_again(shop: Shop) -> None:
-    shop.run()
-    shop.edit("uri: index", "uri: elsewhere")
-    built = shop.run()
+def test_an_index_that_is_gone_is_built_again(quick: QuickShop) -> None:
+    quick.run()
+    quick.edit("uri: index", "uri: elsewhere")
+    built = quick.run()
     assert {each.plan.kind for each in built.values()} == {Kind.REBUILD}
-    assert shop.wrong() == {}
+    assert quick.wrong() == {}
 
 
-def test_a_project_may_be_moved(shop: Shop) -> None:
-    shop.run()
-    moved = shop.root.rename(shop.root.with_name("moved"))
-    shop.root = moved
-    assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
+def test_a_project_may_be_moved(quick: QuickShop) -> None:
+    quick.run()
+    moved = quick.root.rename(quick.root.with_name("moved"))
+    quick.root = moved
+    assert {each.plan.kind for each in quick.run().values()} == {Kind.NOTHING}
 
 
 #: What a user writes beside the project.

@@ -19,7 +19,7 @@ from hypothesis import Phase, settings
 from xdist.remote import Producer
 
 from tests import groups
-from tests.proof import is_proved, proved
+from tests.proof import DEAR, is_proved, proved
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
@@ -75,23 +75,41 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     groups.mark(items)
+    for item in items:
+        if item.nodeid.startswith(DEAR):
+            item.add_marker(pytest.mark.proof)
     if not config.getoption("prove"):
         _leave_out_proved(config, items)
     if config.getoption("loadgroup", False):
         groups.arrange(items)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that are proved as a whole, but for those that are asked for by their name or folder."""
+    path = collection_path.relative_to(_ROOT).as_posix() if collection_path.is_relative_to(_ROOT) else ""
+    if config.getoption("prove") or not (path.startswith(DEAR) and path.endswith(".py")):
+        return None
+    asked = {Path(each.partition("::")[0]).resolve() for each in config.args} - {_ROOT, _ROOT / "tests"}
+    return None if asked & {collection_path, *collection_path.parents} else _is_proved(path) or None
+
+
 def _leave_out_proved(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if item.get_closest_marker("proof") and _is_proved(groups.path_of(item))]
+    """Leave out tests that are marked `proof` in files that have others."""
+    left_out = [item for item in items if item.get_closest_marker("proof") and _is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
 
 
+def _is_left_out(item: pytest.Item) -> bool:
+    path = f"tests/{groups.path_of(item)}"
+    return not path.startswith(DEAR) and _is_proved(path)
+
+
 @cache
 def _is_proved(path: str) -> bool:
-    return is_proved(f"tests/{path}")
+    return is_proved(path)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

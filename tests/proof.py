@@ -50,18 +50,53 @@ _ENGINE: Final = tuple(
 ABOUT: Final = {
     "tests/e2e/cluster/": _CLUSTER,
     "tests/e2e/test_packed_environment.py": _CLUSTER,
+    "tests/e2e/test_outages.py": ("src/instep/answers/doctor.py", "src/instep/cli/exit_codes.py", *_ENGINE),
     "tests/e2e/test_demo.py": ("examples/demo.py", "src/instep/app", *_WORK),
     "tests/engine/": _ENGINE,
+    "tests/e2e/test_row_documents.py": tuple(
+        f"src/instep/{each}"
+        for each in (
+            *("document_state", "domain", "entities/documents", "entities/setup.py", "error_transport.py", "errors.py"),
+            *("ledger/bases.py", "ledger/documents.py", "ledger/plans.py", "own_code.py", "pipeline", "planning"),
+            "sources",
+        )
+    ),
+    "tests/e2e/test_spark.py": ("src/instep/container.py", "src/instep/entities/documents", *_ENGINE),
     "tests/e2e/tables/test_queued": ("src/instep/queues", *_WORK),
     "tests/jobs/test_queue": ("src/instep/queues", *_WORK),
+    "tests/telemetry/": tuple(f"src/instep/{each}" for each in ("bus", "jobs", "requests", "telemetry")),
+    "tests/web/": tuple(f"src/instep/{each}" for each in ("answers", "api", "app", "requests", "web")),
 }
+#: Files of tests, and folders of them, of which all are proofs: they need a server, a Spark or a browser of their own,
+#: or wait for processes. What they have in common with others is seen on SQLite, on Lance and inline.
+DEAR: Final = tuple(
+    f"tests/{each}"
+    for each in (
+        *("bench/test_corpus_and_truth.py", "bus/test_nats", "bus/test_servers.py"),
+        *(
+            "e2e/cluster/",
+            "e2e/tables/test_queued_clickhouse.py",
+            "e2e/tables/test_types.py",
+            "e2e/test_state_at_url.py",
+        ),
+        *("engine/test_master.py", "engine/test_spark"),
+        *("jobs/test_queue_consumers.py", "ledger/test_mysql.py", "ledger/test_open_servers.py"),
+        *("ledger/test_postgres.py", "ledger/test_processes.py", "ledger/test_sqlite_plans.py"),
+        *("queues/test_clickhouse", "queues/test_killed_backfill.py", "queues/test_postgres"),
+        *("simulator/test_queues.py", "simulator/test_windows.py", "soak/test_full_disk.py", "soak/test_outage.py"),
+        *("sources/tables/test_clickhouse.py", "sources/tables/test_database_probe.py", "sources/tables/test_spark"),
+        *("sources/test_object_store.py", "targets/elasticsearch/", "targets/milvus/", "targets/opensearch/"),
+        *("targets/postgres/", "targets/test_clickhouse", "targets/test_dripping.py", "targets/test_qdrant"),
+        *("telemetry/test_traces.py", "web/"),
+    )
+)
 
 _CHECKED_ONLY: Final = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
 #: On a line of its own, or in the text of a program.
 _IMPORTED: Final = re.compile(
     r"""(?:^|[;"'])[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)""", re.MULTILINE
 )
-_NAMED: Final = re.compile(r"\b(?:instep|tests|examples)(?:\.\w+)+")
+_NAMED: Final = re.compile(r"\b(?:instep|tests|examples|bench)(?:\.\w+)+")
 #: Its Python API, or its command line.
 _PUBLIC: Final = re.compile(r'\binstep\.(?:Instep|load)\b|^from instep import|"-m", "instep"', re.MULTILINE)
 
@@ -125,7 +160,7 @@ def _imports(name: str, root: Path) -> frozenset[str]:
 def _files(module: str, root: Path) -> tuple[str, ...]:
     """The file of a module, and those of the packages that it is in."""
     names = module.split(".")
-    if names[0] not in ("instep", "tests", "examples"):
+    if names[0] not in ("instep", "tests", "examples", "bench"):
         return ()
     place = "src/" if names[0] == "instep" else ""
     # The root package imports what it is asked for.
@@ -146,7 +181,8 @@ def _digest(file: Path) -> bytes:
 @cache
 def _below(place: str, root: Path) -> frozenset[str]:
     here = root / place
-    return frozenset(each.relative_to(root).as_posix() for each in ((here,) if here.is_file() else here.rglob("*.py")))
+    files = [here] if here.is_file() else [each for each in here.rglob("*") if each.is_file()]
+    return frozenset(each.relative_to(root).as_posix() for each in files if each.suffix != ".pyc")
 
 
 @cache

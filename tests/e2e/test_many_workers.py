@@ -45,7 +45,7 @@ from .test_faults import NoProof
 DOCUMENTS = 24
 
 #: Looks seldom: waiting for a silent worker, which is minutes of this clock, takes few calls.
-SELDOM = replace(TIMING, poll=2_000)
+SELDOM = replace(TIMING, poll=5_000)
 
 
 class Gone(BaseException):

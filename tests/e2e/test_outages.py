@@ -81,6 +81,7 @@ def demand_no_failures(place: Location) -> None:
     assert {tuple(row) for row in rows} <= {("PENDING", 0)}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("remote", [False, True])
 def test_spark_that_is_away_is_named_as_such(place: Location, mute: int, remote: bool) -> None:
     where = f"{'sc' if remote else 'spark'}://127.0.0.1:{mute}"
@@ -120,6 +121,7 @@ def test_ctrl_c_says_whether_anything_is_left(
     assert place.wrong() == ""
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_one_ctrl_c_ends_the_wait_for_a_server_that_says_nothing(
     place: Location, silent: socket.socket, command: str
@@ -135,6 +137,7 @@ def test_one_ctrl_c_ends_the_wait_for_a_server_that_says_nothing(
     assert "Traceback" not in stderr
 
 
+@pytest.mark.proof
 def test_workers_that_run_another_python_are_named(place: Location, tmp_path: Path) -> None:
     place.declare(extra="engine: spark\nspark: {master: 'local[1]'}")
     none = str(tmp_path / "no-python")
@@ -144,6 +147,7 @@ def test_workers_that_run_another_python_are_named(place: Location, tmp_path: Pa
     demand_no_failures(place)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", ["inline", "spark"])
 def test_an_extra_that_is_missing_is_named(place: Location, tmp_path: Path, mute: int, engine: str) -> None:
     blocker = tmp_path / "blocker"

@@ -106,9 +106,10 @@ def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.ledger.plans._FILE_ROWS", 1)
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.usefixtures("on_spark")
-@pytest.mark.parametrize("version", [True, pytest.param(False, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("version", [True, False])
 def test_rows_are_followed_with_plans_that_spark_makes(tmp_path: Path, version: bool) -> None:
     desk = Desk(tmp_path / "desk", "parquet", version=version, spark=session(), entity="depends_on: []")
     desk.declare()
@@ -137,9 +138,10 @@ def test_rows_are_followed_with_plans_that_spark_makes(tmp_path: Path, version: 
     assert not list((desk.root / ".instep").rglob("*.plan"))
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.usefixtures("on_spark")
-@pytest.mark.parametrize("version", [True, pytest.param(False, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("version", [True, False])
 def test_tables_that_only_spark_reads_are_listed_in_tasks(
     tmp_path: Path, version: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

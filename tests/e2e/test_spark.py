@@ -70,6 +70,7 @@ def in_a_notebook(folder: Path, body: str) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.proof
 def test_builds_edits_and_transforms_with_a_session_of_its_own(place: Location, tmp_path: Path) -> None:
     plain, shouted, sorting = (
         place,

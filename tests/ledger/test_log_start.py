@@ -53,6 +53,7 @@ def _die_before_write(path: Path, number: int) -> None:
     forget_all(ledger, _LATER)
 
 
+@pytest.mark.proof
 def test_a_process_that_dies_before_any_write_of_forgetting_leaves_the_same_state(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger, engine = _opened(path)

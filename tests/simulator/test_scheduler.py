@@ -110,6 +110,7 @@ def test_an_endless_schedule_is_noticed(scheduler: Scheduler) -> None:
     scheduler.close()
 
 
+@pytest.mark.proof
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
     """Whatever order sets of strings have there."""
     code = (

@@ -36,7 +36,7 @@ def hold(rows):
 
 #: Waits for less long for an executor.
 _HASTY = (
-    "import sys; from instep.pipeline.engine import answers; answers.ALONE_SECONDS = 5.0; "
+    "import sys; from instep.pipeline.engine import spark_job; spark_job.ALONE_SECONDS = 5.0; "
     "from instep.__main__ import main; sys.exit(main())"
 )
 

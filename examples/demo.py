@@ -52,7 +52,7 @@ entities:
         - "*.dist-info/*.txt"         # lists of names, no documentation
         - pyspark/data/**
     chunk: {size: 800}
-    embed: {type: hashing, dimensions: 384}
+    embed: {type: static}         # a small model that comes with the extra `static`
   Package:
     target: graph
     source: {type: spark, format: parquet, path: tables/packages}

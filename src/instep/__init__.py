@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from instep.app import Instep, load
     from instep.errors import InstepError, UserError
     from instep.ledger.key_leases import KeyFailure
+    from instep.pipeline.documents.functions import ChunkFunction, EmbedFunction, ParsedDocument, ParseFunction
     from instep.project import Project
     from instep.queues.consumers import Ack
 
@@ -20,11 +21,28 @@ _HOMES = {
     "Project": "instep.project",
     "Ack": "instep.queues.consumers",
     "KeyFailure": "instep.ledger.key_leases",
+    "ChunkFunction": "instep.pipeline.documents.functions",
+    "EmbedFunction": "instep.pipeline.documents.functions",
+    "ParseFunction": "instep.pipeline.documents.functions",
+    "ParsedDocument": "instep.pipeline.documents.functions",
     "InstepError": "instep.errors",
     "UserError": "instep.errors",
 }
 
-__all__ = ["Ack", "Instep", "InstepError", "KeyFailure", "Project", "UserError", "__version__", "load"]
+__all__ = [
+    "Ack",
+    "ChunkFunction",
+    "EmbedFunction",
+    "Instep",
+    "InstepError",
+    "KeyFailure",
+    "ParseFunction",
+    "ParsedDocument",
+    "Project",
+    "UserError",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 EXTRAS = {
     "httpx": "openai",
     "sentence_transformers": "sentence-transformers",
+    "tokenizers": "static",
+    "safetensors": "static",
     "s3fs": "s3",
     "aiohttp": "http",
     "psycopg": "postgres",

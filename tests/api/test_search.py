@@ -38,7 +38,7 @@ def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep:
     assert {each["entity"] for each in found(entity="Page")} == {"Page"}
     assert [each["title"] for each in found(entity="Page", mode="text")] == ["Document 3"], "only one has the word"
     assert len(found(entity="Page", mode="vector", k=100)) > 5, "each has some direction"
-    assert len(found(k=3)) == 3
+    assert len(found(k=3, mode="hybrid")) == 3
 
 
 def test_facets_stand_beside_the_hits(client: httpx.Client, instep: Instep) -> None:

@@ -93,7 +93,7 @@ def test_run_exits_with_3_when_documents_failed_and_failures_gives_the_reason(
 def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "run")
     said = answer(capsys, "search", "Section 1 of 3", "--limit", "2")
-    assert said.startswith("1. ")
+    assert said.startswith("found by words\n1. ")
     for limit in (1, 2):
         few = json.loads(answer(capsys, "search", "Section 1 of 3", "--limit", str(limit), "--json"))
         assert len(few) == limit

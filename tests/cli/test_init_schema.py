@@ -25,6 +25,17 @@ def test_the_file_written_is_a_project_that_works_as_it_is(tmp_path: Path, capsy
     assert capsys.readouterr().out.splitlines()[-1] == f"next: instep run --project '{folder}'"
 
 
+@pytest.mark.parametrize("missing", [None, "wordllama", "tokenizers"])
+def test_it_proposes_the_model_that_comes_in_a_wheel_where_that_is_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    monkeypatch.setattr("instep.cli.project.find_spec", lambda name: None if name == missing else object())
+    assert main(["init", str(tmp_path)]) == 0
+    embed = documents(load_project(tmp_path)).embed
+    told = "pip install 'instep[static]'" in capsys.readouterr().out
+    assert (embed.type, told) == (("hashing", True) if missing else ("static", False))
+
+
 def test_commented_settings_are_valid_too(tmp_path: Path) -> None:
     main(["init", str(tmp_path)])
     file = tmp_path / "instep.yaml"
@@ -34,7 +45,7 @@ def test_commented_settings_are_valid_too(tmp_path: Path) -> None:
     assert spark in text
     assert model in text
     before, rest = text.split("    #   embed:\n")
-    commented, after = rest.split("    embed: {type: hashing")
+    commented, after = rest.split("    embed: {type: static")
     uncommented = "".join(line.replace("    #   ", "    ", 1) + "\n" for line in commented.splitlines())
     text = f"{before}    embed:\n{uncommented}    # {after}"
     assert "  # Commit:\n  #   source:" in text

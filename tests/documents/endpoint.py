@@ -32,10 +32,12 @@ class Endpoint:
         self.asked: list[list[str]] = []
         self.times: list[float] = []
         self.headers: list[dict[str, str]] = []
+        self.bodies: list[dict[str, Any]] = []
 
     def answer(self, body: dict[str, Any], headers: dict[str, str]) -> Answer:
         texts = body["input"]
         self.asked.append(texts)
+        self.bodies.append(body)
         self.times.append(time.monotonic())
         self.headers.append(headers)
         return (self.script.pop(0) if self.script else self.behave)(texts)

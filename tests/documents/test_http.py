@@ -45,6 +45,17 @@ def test_asks_in_batches_and_keeps_the_order(endpoint: Endpoint) -> None:
     assert embedder(endpoint).embed([]).shape == (0, 3)
 
 
+def test_prompts_stand_before_each_text_and_dimensions_are_sent_where_that_is_asked_for(endpoint: Endpoint) -> None:
+    made = embedder(endpoint, prompt="passage: ", shorten=True)
+    assert made.embed(["a", "bb"])[:, 0].tolist() == [len("passage: a"), len("passage: bb")]
+    assert endpoint.asked == [["passage: a", "passage: bb"]]
+    assert endpoint.bodies[0]["dimensions"] == 3
+    embedder(endpoint).embed(["a"])
+    assert "dimensions" not in endpoint.bodies[1]
+    assert made.fingerprint != embedder(endpoint).fingerprint
+    assert embedder(endpoint, shorten=True).fingerprint == embedder(endpoint).fingerprint, "the vectors are the same"
+
+
 def test_an_answer_in_another_order_is_put_right_by_index(endpoint: Endpoint) -> None:
     def reversed_answer(texts: list[str]) -> Answer:
         status, headers, answer = good(texts)

@@ -24,7 +24,9 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
+    EQUAL,
     ChunkChanges,
+    FusionWeights,
     Hit,
     SearchMode,
     StoredRow,
@@ -256,6 +258,7 @@ class MemoryTarget(OwnedIndexes):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         """Text: share of the words found, in the text and in the title. Vector: the cosine. Hybrid: their sum."""
         dimensions = self._index(physical).dimensions
@@ -267,7 +270,7 @@ class MemoryTarget(OwnedIndexes):
             told = [_folded(row["text"]), _folded(row["title"] or "")]
             found = sum(word in each for word in words for each in told) / (len(words) or 1)
             near = _cosine(row["vector"], vector) if vector else 0.0
-            return float({"text": found, "vector": near, "hybrid": found + near}[mode])
+            return float({"text": found, "vector": near, "hybrid": weights.text * found + weights.vector * near}[mode])
 
         rows = (row for row in self.stored(physical) if where is None or holds(where, row))
         ranked = sorted(((score(row), row["chunk_id"], row) for row in rows), key=lambda each: each[:2])

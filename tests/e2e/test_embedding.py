@@ -291,3 +291,23 @@ def test_a_silent_endpoint_is_reported_and_ends_the_run_before_there_is_a_job(
     endpoint.answers.set()
     assert embedded.run().state is JobState.COMPLETED
     assert embedded.wrong() == ""
+
+
+def test_queries_and_documents_have_prompts_of_their_own(embedded: Location, endpoint: Endpoint) -> None:
+    file = embedded.root / "instep.yaml"
+    plain = file.read_text()
+    file.write_text(plain.replace("dimensions: 3,", "dimensions: 3, query_prompt: 'query: ',"))
+    embedded.run()
+    indexed = len(endpoint.asked)
+    embedded.open().search("a river", mode="vector")
+    assert endpoint.asked[indexed:] == ["query: a river"]
+    # Another prompt for queries changes nothing of what is indexed; one for documents does.
+    file.write_text(plain)
+    assert embedded.run().state is None
+    file.write_text(plain.replace("dimensions: 3,", "dimensions: 3, document_prompt: 'passage: ',"))
+    (plan,) = embedded.open().plan()
+    assert "embedder changed" in plan.why
+    endpoint.asked.clear()
+    assert embedded.run().promoted
+    assert all(each.startswith("passage: ") for each in endpoint.asked)
+    assert embedded.wrong() == "", "what is stored has no prompt"

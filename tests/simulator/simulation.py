@@ -210,6 +210,7 @@ class Simulation:
             needs_spark=False,
             fingerprints=partial(dict, dict(self._fingerprint)),
             embedder=_no_embedder,
+            query_embedder=_no_embedder,
             programs=program,
             ttl=None,
             revision=lambda: "simulated",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import cast, get_args
+from typing import Final, cast, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.readers import made_of_what, readable_by
@@ -89,6 +89,7 @@ def _stem(word: str) -> str:
     return word
 
 
+MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 MAX_LIMIT = 1000
 #: Facets of one search, at most.
 MAX_FACETS = 5
@@ -104,9 +105,12 @@ _SCHEMA = "schema"
 
 
 class Hit(Answer):
-    """`score` is comparable within one answer only. `marks` are the ranges of `snippet` that match."""
+    """`score` is comparable within one answer only. `mode` is the way in which its entity was searched. `marks` are the
+    ranges of `snippet` that match.
+    """
 
     entity: str
+    mode: SearchMode
     score: float
     document_id: str
     chunk_id: str
@@ -130,7 +134,7 @@ def search(
     ledger: Ledger,
     query: str,
     *,
-    mode: SearchMode,
+    mode: SearchMode | None = None,
     limit: int,
     principals: Sequence[str] = (),
     where: str | None = None,
@@ -145,6 +149,8 @@ def search(
     `where`: a filter (`domain/filter_language.py`), which every entity has the columns for. `group`: of each document
     only its best chunk.
 
+    `mode`: by default the one of each entity.
+
     Documents with readers are found by those of `principals`, and by everybody if they are public.
     """
     query = _typed(query)
@@ -156,13 +162,23 @@ def search(
             hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
         )
     answers: list[list[document_target.Hit]] = []
+    modes: dict[str, SearchMode] = {}
     for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
-        possible = _possible(setup, ledger, generation, mode, progress)
+        possible = _possible(setup, ledger, generation, mode or setup.search_mode, progress)
+        modes[setup.alias] = possible
         vector = None if possible == "text" else _embed(setup, query)
-        asked = partial(setup.target.search, physical, entity=setup.alias, text=query, vector=vector, mode=possible)
+        asked = partial(
+            setup.target.search,
+            physical,
+            entity=setup.alias,
+            text=query,
+            vector=vector,
+            mode=possible,
+            weights=setup.weights,
+        )
         ask = partial(_chosen, asked, [] if chosen is None else [chosen])
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
-    return [_answer(hit, query) for hit in alternating(answers)[offset : offset + limit]]
+    return [_answer(hit, query, modes[hit.entity]) for hit in alternating(answers)[offset : offset + limit]]
 
 
 def facets(
@@ -171,7 +187,7 @@ def facets(
     query: str,
     columns: Sequence[str],
     *,
-    mode: SearchMode,
+    mode: SearchMode | None = None,
     limit: int,
     principals: Sequence[str] = (),
     where: str | None = None,
@@ -189,7 +205,7 @@ def facets(
     for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
         if own := [each for each in setup.columns if each.name in found]:
             _demand_in_index(setup, ledger, physical, [each.name for each in own], generation)
-            text = None if mode == "vector" else query
+            text = None if (mode or setup.search_mode) == "vector" else query
             most = limit if len(setups) == 1 else MAX_VALUES
             for name, counts in setup.target.facets(physical, Counted(own, text, chosen, most)).items():
                 found[name].update(dict(counts))
@@ -315,16 +331,16 @@ def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> lis
     return list(best.values())[:count]
 
 
-def _answer(hit: document_target.Hit, query: str) -> Hit:
+def _answer(hit: document_target.Hit, query: str, mode: SearchMode) -> Hit:
     found = snippet(hit.text, query)
-    return Hit(**asdict(hit), snippet=found.text, marks=found.marks)
+    return Hit(**asdict(hit), mode=mode, snippet=found.text, marks=found.marks)
 
 
-def checked_mode(mode: str) -> SearchMode:
-    """Raises `UserError` for a text that is no mode."""
-    if mode not in get_args(SearchMode):
-        raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
-    return cast("SearchMode", mode)
+def checked_mode(mode: str | None) -> SearchMode | None:
+    """The mode itself; None leaves it to each entity. Raises `UserError` for a text that is no mode."""
+    if mode is not None and mode not in MODES:
+        raise UserError(f"unknown search mode {mode!r}", hint=f"Allowed: {', '.join(MODES)}.")
+    return cast("SearchMode | None", mode)
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:
@@ -365,5 +381,5 @@ def _possible(
 
 
 def _embed(setup: DocumentSetup, query: str) -> list[float]:
-    vector: list[float] = setup.embedder().embed([query])[0].tolist()
+    vector: list[float] = setup.query_embedder().embed([query])[0].tolist()
     return vector

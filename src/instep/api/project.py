@@ -17,7 +17,9 @@ router = APIRouter()
 
 
 class Entity(Answer):
-    """`ref` names its only partition; null for one that is indexed by namespaces."""
+    """`ref` names its only partition; null for one that is indexed by namespaces. Of documents, `search_mode` is the
+    mode of a search that names none, and `meaning` says whether their vectors know what words mean.
+    """
 
     name: str
     kind: str
@@ -26,6 +28,8 @@ class Entity(Answer):
     target: str
     priority: int
     depends_on: list[str]
+    search_mode: str | None
+    meaning: bool | None
 
 
 class Target(Answer):
@@ -65,6 +69,8 @@ def read_project(instep: ProjectInstep) -> Project:
                 target=project.target_of(name),
                 priority=each.priority,
                 depends_on=list(each.depends_on),
+                search_mode=each.search_mode if isinstance(each, DocumentEntity) else None,
+                meaning=each.embed.meaning if isinstance(each, DocumentEntity) else None,
             )
             for name, each in project.entities.items()
         ],

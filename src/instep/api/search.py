@@ -39,7 +39,12 @@ def search(  # noqa: PLR0917 - parameters of a query
         ),
     ],
     entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
-    mode: Annotated[Mode, Query(description="By text, by vector, or both, fused by rank.")] = "hybrid",
+    mode: Annotated[
+        Mode | None,
+        Query(
+            description="By words, by vectors, or by both, fused by rank; by default the `search_mode` of each entity."
+        ),
+    ] = None,
     k: Annotated[int, Query(ge=1, le=100, description="Hits at most.")] = 10,
     offset: Annotated[int, Query(ge=0, le=900, description="Hits to pass over.")] = 0,
     where: Annotated[

@@ -18,6 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.app.evaluation import Evaluation
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
 from instep.app.namespaces import Namespaces
@@ -59,7 +60,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
+class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -364,7 +365,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         self,
         query: str,
         *,
-        mode: SearchMode = "hybrid",
+        mode: SearchMode | None = None,
         limit: int = 10,
         where: str | None = None,
         offset: int = 0,
@@ -375,7 +376,8 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Hit]:
-        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `where`: a filter on
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both); by default
+        that of the entity: `hybrid`, or `text` with an embedder that knows no meaning. `where`: a filter on
         columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits are passed over.
         `group`: of each document only its best chunk. `generation`: another than the promoted one. `target`: which one
         is asked of entities that have several; the first by default.
@@ -406,7 +408,7 @@ class Instep(Namespaces, Instances, Jobs, Queues, Upkeep):
         query: str,
         columns: Iterable[str],
         *,
-        mode: SearchMode = "hybrid",
+        mode: SearchMode | None = None,
         limit: int = 10,
         where: str | None = None,
         entities: Iterable[str] | None = None,

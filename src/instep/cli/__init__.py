@@ -24,6 +24,7 @@ from instep.cli import (
     buckets,
     checkpoints,
     diff,
+    evaluate,
     failures,
     instances,
     jobs,
@@ -127,6 +128,7 @@ app.command("plan", rich_help_panel=_EVERY_DAY)(plan.plan)
 app.command("run", rich_help_panel=_EVERY_DAY)(run.run)
 app.command("status", rich_help_panel=_EVERY_DAY)(status.status)
 app.command("search", rich_help_panel=_EVERY_DAY)(search.search)
+app.command("evaluate", rich_help_panel=_EVERY_DAY)(evaluate.evaluate)
 app.command("diff", rich_help_panel=_EVERY_DAY)(diff.diff)
 app.command("failures", rich_help_panel=_EVERY_DAY)(failures.failures)
 

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,8 @@ def init(
         out.line(f"wrote {file}")
         if ignored:
             out.line(f"added {STATE} to {ignored}")
+        if not has_static_model():
+            out.line("for search by meaning: pip install 'instep[static]', then embed: {type: static} in that file")
         out.line(f"next: {following}")
 
     out.result({"file": str(file), "gitignore": str(ignored) if ignored else None, "next": following}, show)
@@ -63,6 +66,8 @@ def write_project(folder: Path, *, force: bool) -> Path:
     file = folder / FILE_NAME
     template = resources.files("instep.cli").joinpath("templates", FILE_NAME).read_text(encoding="utf-8")
     text = template.replace("name: my-project", f"name: {project_name(folder)}", 1)
+    if not has_static_model():
+        text = text.replace("    embed: {type: static}", "    embed: {type: hashing, dimensions: 384}", 1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with file.open("w" if force else "x", encoding="utf-8") as out:
@@ -74,6 +79,11 @@ def write_project(folder: Path, *, force: bool) -> Path:
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(file)) from None
     return file
+
+
+def has_static_model() -> bool:
+    """Whether the embedder `static` works here."""
+    return all(find_spec(each) for each in ("wordllama", "tokenizers", "safetensors"))
 
 
 def project_name(folder: Path) -> str:

@@ -15,14 +15,22 @@ from instep.cli.texts import visible
 
 if TYPE_CHECKING:
     from instep.answers.search import FacetCount, Hit
+    from instep.project import Project
     from instep.targets.document_target import SearchMode
 
 
 def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="text, vector or hybrid (both, fused by rank).")
-    ] = "hybrid",
+        str | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="text (by words), vector (by meaning) or hybrid (both, fused by rank); by default hybrid, or text "
+            "with the embedder hashing, which knows no meaning.",
+            show_default=False,
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most results, 1 to 1000.")] = 5,
     where: Annotated[
         str | None,
@@ -82,7 +90,7 @@ def search(
         among = partial(
             opened.search,
             query,
-            mode=cast("SearchMode", mode),
+            mode=cast("SearchMode | None", mode),
             where=where,
             entities=entity,
             principals=as_ or (),
@@ -92,11 +100,11 @@ def search(
         found = among(limit=limit, offset=offset, group=group, progress=progress)
         facets = opened.facets(query, facet, **among.keywords) if facet else None
     if facets is None:
-        out.result(found, lambda: _show(out, found))
+        out.result(found, lambda: _show(out, opened.project, found))
         return
 
     def show() -> None:
-        _show(out, found)
+        _show(out, opened.project, found)
         _show_facets(out, facets)
 
     out.result({"items": found, "facets": facets}, show)
@@ -112,12 +120,15 @@ def _show_facets(out: Output, facets: Mapping[str, Sequence[FacetCount]]) -> Non
         console.print(line)
 
 
-def _show(out: Output, found: Sequence[Hit]) -> None:
+def _show(out: Output, project: Project, found: Sequence[Hit]) -> None:
     from rich.text import Text
 
     console = out.console()
     if not found:
         out.line("Nothing found.")
+    else:
+        ways = {(each.entity, each.mode): _way(project, each) for each in found}
+        console.print(Text(f"found by {' and '.join(sorted(set(ways.values())))}", style="dim"))
     for number, each in enumerate(found, 1):
         head = Text(f"{number}. ", style="dim")
         head.append(visible(_title(each)), style="bold")
@@ -128,6 +139,16 @@ def _show(out: Output, found: Sequence[Hit]) -> None:
         for start, end in each.marks:
             body.stylize("bold yellow", start, end)
         console.print(body)
+
+
+def _way(project: Project, hit: Hit) -> str:
+    """The way in which its entity was searched, in words that promise no more than its vectors know."""
+    from instep.project import DocumentEntity
+
+    declared = project.entities.get(hit.entity)
+    known = not isinstance(declared, DocumentEntity) or declared.embed.meaning
+    vectors = "meaning" if known else "hashed words"
+    return {"text": "words", "vector": vectors, "hybrid": f"words and {vectors}"}[hit.mode]
 
 
 def _title(hit: Hit) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.entity import EntityBase
-from instep.project.fields import Bytes, Columns, Model, Text, Variant, Whole, problem, typed
-from instep.project.sources import ClickHouseSource, DeclaredDocuments, SparkSource
+from instep.project.fields import Bytes, Columns, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
+from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, SparkSource
 
 MAX_BUCKETS = 1024
 MAX_DIMENSIONS = 65_536
@@ -18,15 +19,33 @@ MAX_DIMENSIONS = 65_536
 class HashingEmbed(Variant):
     """Deterministic vectors from hashed words: offline, quick, no model."""
 
+    meaning: ClassVar[bool] = False
+    """Whether texts of one meaning in different words are near to each other."""
+    weight: ClassVar[float] = 1.0
+    """Weight of its vectors beside words, unless told."""
     type: Literal["hashing"] = "hashing"
     """`hashing`."""
     dimensions: Whole = Field(default=384, ge=1, le=MAX_DIMENSIONS)
     """Length of the vectors."""
 
 
+class StaticEmbed(Variant):
+    """A small model whose weights come with a package (the extra `static`): offline, quick, and it knows what words
+    mean. WordLlama: each text is the mean of its tokens' vectors."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 0.7  # Chosen on the Cranfield collection; see docs/quality.md.
+    type: Literal["static"] = "static"
+    """`static`."""
+    dimensions: Literal[64, 128, 256] = 256
+    """Length of the vectors: the model can be cut to a half or a quarter."""
+
+
 class OpenAIEmbed(Variant):
     """An endpoint that speaks OpenAI's embeddings API."""
 
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
     type: Literal["openai"] = "openai"
     """`openai`."""
     url: Text = "https://api.openai.com/v1"
@@ -35,6 +54,12 @@ class OpenAIEmbed(Variant):
     """Name of the model."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
     """Length of the vectors that the model gives."""
+    shorten: bool = False
+    """Send `dimensions` along: the endpoint then gives vectors of this length, if its model can."""
+    query_prompt: Text | None = None
+    """Text put before each query, such as `"query: "` for E5; stands in quotes, for the space at its end."""
+    document_prompt: Text | None = None
+    """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
     api_key: SecretStr | None = None
     """Key sent as a bearer token; write `${OPENAI_API_KEY}`, never the key itself."""
     batch: Whole = Field(default=64, ge=1, le=2048)
@@ -53,29 +78,125 @@ class OpenAIEmbed(Variant):
 class SentenceTransformersEmbed(Variant):
     """A model run in this process by the sentence-transformers library (an extra)."""
 
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
     type: Literal["sentence-transformers"] = "sentence-transformers"
     """`sentence-transformers`."""
     model: Text
     """Name or folder of the model."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
     """Length of the vectors that the model gives."""
+    query_prompt: Text | None = None
+    """Text put before each query."""
+    document_prompt: Text | None = None
+    """Text put before each chunk that is embedded; it is not stored."""
 
 
-Embed: TypeAlias = HashingEmbed | OpenAIEmbed | SentenceTransformersEmbed
+class PythonEmbed(Variant):
+    """A function of yours, from texts to vectors; see [functions.md](functions.md)."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
+    type: Literal["python"] = "python"
+    """`python`."""
+    function: FunctionName
+    """`package.module:function`, from a list of texts to a vector for each."""
+    query_function: FunctionName | None = None
+    """The same for queries, if they are embedded in another way."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors."""
+    batch: Whole = Field(default=256, ge=1, le=65_536)
+    """Texts in one call."""
+    cache: bool = True
+    """Keep vectors, by the function's code and the text; `false` where looking them up costs more than the function."""
+
+
+Embed: TypeAlias = HashingEmbed | StaticEmbed | OpenAIEmbed | SentenceTransformersEmbed | PythonEmbed
 DeclaredEmbed: TypeAlias = Annotated[
     Embed,
     Field(discriminator="type"),
-    typed("hashing", "openai", "sentence-transformers"),
+    typed("hashing", "static", "openai", "sentence-transformers", "python"),
 ]
+
+
+class Weights(Model):
+    """Weights of the two lists of a hybrid search: the score of a hit is the sum over them of weight / (60 + rank)."""
+
+    text: Real = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
+    """Weight of the list by words."""
+    vector: Real | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
+    """Weight of the list by vectors: 1, or 0.7 with the embedder `static`, when left out."""
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> Self:
+        if self.text == self.vector == 0:
+            raise problem("weights", "are both 0: nothing would be found")
+        return self
+
+
+class Searching(Model):
+    """The way in which an entity is searched."""
+
+    mode: Literal["text", "vector", "hybrid"] | None = None
+    """Mode of searches that name none: `hybrid`, or `text` with the embedder `hashing`, which knows no meaning."""
+    weights: Weights = Weights()
+    """Weights of the two lists of a hybrid search."""
+
+
+class Promotion(Model):
+    """The demand on a new build before it is served in place of another; see [quality.md](quality.md)."""
+
+    queries: Text
+    """File of judged queries, relative to the project: lines of JSON, or an id, a tab and a query each."""
+    judgements: Text | None = None
+    """File of judgements in the form of TREC or BEIR, if `queries` has none."""
+    at_least: dict[str, Real | str] = Field(min_length=1)
+    """By metric (`ndcg@10`, `recall@10`, `mrr`; the number is from 1 to 100) a value such as `0.3`, or a share of what
+    the served build reaches, such as `0.98 of served`."""
+
+    @field_validator("at_least")
+    @classmethod
+    def _means_something(cls, value: dict[str, float | str]) -> dict[str, float | str]:
+        for metric, text in value.items():
+            if not is_metric(metric):
+                raise problem("metric", "must be ndcg@k, recall@k (k from 1 to 100) or mrr", path=(metric,))
+            try:
+                Demand.parse(metric, text)
+            except ValueError as error:
+                raise problem("demand", str(error), path=(metric,)) from error
+        return value
+
+
+class PythonParse(Variant):
+    """A function of yours, from the bytes of a file to its text; see [functions.md](functions.md)."""
+
+    type: Literal["python"] = "python"
+    """`python`."""
+    function: FunctionName
+    """`package.module:function`, from bytes and a URI to text, a `ParsedDocument`, or None: then Instep parses it."""
+
+
+DeclaredParse: TypeAlias = Annotated[PythonParse, typed("python")]
 
 
 class Chunk(Model):
     """The way in which documents are cut into chunks."""
 
+    type: Literal["structure", "python"] = "structure"
+    """`structure` (headings, paragraphs, sentences, words), or `python`: by a function of yours."""
+    function: FunctionName | None = None
+    """For `python`: `package.module:function`, from a text and its kind to a list of chunks; see
+    [functions.md](functions.md)."""
     size: Whole = Field(default=800, ge=1, le=1_000_000)
     """Most characters in a chunk."""
     overlap: Whole = Field(default=0, ge=0)
     """Characters that a chunk repeats of the one before; less than `size`."""
+
+    @model_validator(mode="after")
+    def _function_of_python(self) -> Self:
+        if (self.type == "python") != (self.function is not None):
+            raise problem("function", "belongs to `type: python`, and is needed there", path=("function",))
+        return self
 
     @model_validator(mode="after")
     def _overlap_below_size(self) -> Self:
@@ -132,10 +253,16 @@ class DocumentEntity(EntityBase):
     readers: str | None = None
     """Name of the column, a `string[]`, that says who may find a document: principals, or `public`. A document without
     any is found by nobody."""
+    parse: DeclaredParse | None = None
+    """The parser, if it is a function of yours; files are parsed by what their names end with when left out."""
     chunk: Chunk = Chunk()
     """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
     """The embedder, which makes vectors of chunks."""
+    search: Searching = Searching()
+    """The way in which it is searched."""
+    promotion: Promotion | None = None
+    """The demand on a new build before it is served in place of another."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of chunk rows to another; needs Spark."""
     buckets: Whole = Field(default=16, ge=1, le=MAX_BUCKETS)
@@ -158,9 +285,26 @@ class DocumentEntity(EntityBase):
         return self
 
     @model_validator(mode="after")
+    def _parser_of_files(self) -> Self:
+        if self.parse is not None and not isinstance(self.source, FilesSource):
+            raise problem("conflict", "is for files, and the source gives texts", path=("parse",))
+        return self
+
+    @model_validator(mode="after")
     def _columns_are_there(self) -> Self:
         check_columns(self)
         return self
+
+    @property
+    def search_mode(self) -> Literal["text", "vector", "hybrid"]:
+        """The mode of a search that names none: fused with vectors of hashed words, text is found worse than alone."""
+        return self.search.mode or ("hybrid" if self.embed.meaning else "text")
+
+    @property
+    def search_weights(self) -> tuple[float, float]:
+        """Weights of words and vectors in a hybrid search."""
+        declared = self.search.weights
+        return declared.text, self.embed.weight if declared.vector is None else declared.vector
 
     @property
     def needs_spark(self) -> bool:

@@ -17,6 +17,7 @@ from instep.domain.texts import DURATION_PATTERN, parse_duration
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 _NO_TIME = re.compile(r"0+ ?(ms|min|s|m|h|d|w)\Z")
 _BYTE_UNITS = {
     **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
@@ -93,6 +94,12 @@ def _apart(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _names_a_function(value: str) -> str:
+    if not _FUNCTION.match(value):
+        raise problem("function", "must have the form package.module:function")
+    return value
+
+
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -152,6 +159,7 @@ Namespaces = Annotated[
     tuple[Annotated[str, BeforeValidator(_namespace), WithJsonSchema({"type": ["string", "integer"]})], ...],
     AfterValidator(_apart),
 ]
+FunctionName = Annotated[str, AfterValidator(_names_a_function)]
 #: A column, or several different ones.
 Columns = Annotated[OneOrMore, AfterValidator(_different)]
 #: The same, or none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from instep.domain.document_columns import MODIFIED, DocumentColumn
 from instep.domain.filters import Condition
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SearchMode = Literal["text", "vector", "hybrid"]
+
+
+class FusionWeights(NamedTuple):
+    """Weights of the list by words and the list by vectors in a hybrid search."""
+
+    text: float = 1.0
+    vector: float = 1.0
+
+
+EQUAL: Final = FusionWeights()
 
 
 def column_fields(columns: Sequence[DocumentColumn]) -> list[pa.Field[Any]]:
@@ -345,6 +355,7 @@ class DocumentTarget(IndexTarget, Protocol):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         """The best rows among those that `where` holds for: the others are out before anything is ranked."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from instep.domain.filters import Condition
 from instep.domain.words import parted
 from instep.errors import UserError
-from instep.targets.document_target import Hit, SearchMode
+from instep.targets.document_target import EQUAL, FusionWeights, Hit, SearchMode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +47,7 @@ class Search:
     mode: SearchMode
     limit: int
     where: Condition | None = None
+    weights: FusionWeights = EQUAL
 
     def hits(
         self, dimensions: int, by_text: Callable[[str, int], list[Hit]], by_vector: Callable[[Query, int], list[Hit]]
@@ -66,7 +67,7 @@ class Search:
         if self.mode != "text":
             query = _checked(() if self.vector is None else self.vector, dimensions)
             lists.append(by_vector(query, many) if query.any() else [])
-        return (_fused(lists) if self.mode == "hybrid" else lists[0])[:limit]
+        return (_fused(lists, self.weights) if self.mode == "hybrid" else lists[0])[:limit]
 
     def ranked(self, rows: Iterable[tuple[float, Mapping[str, Any]]]) -> list[Hit]:
         """Hits of scores and rows: best first, in one order however they came."""
@@ -99,13 +100,15 @@ def _in_order(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
 
-def _fused(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
-    """Reciprocal rank fusion: the score of a row is the sum over the lists of 1 / (60 + rank)."""
+def _fused(lists: Sequence[Sequence[Hit]], weights: FusionWeights) -> list[Hit]:
+    """Reciprocal rank fusion: the score of a row is the sum over the lists of weight / (60 + rank). A list that counts
+    for nothing finds nothing.
+    """
     found: dict[str, Hit] = {}
-    for hits in lists:
-        for rank, hit in enumerate(hits, start=1):
+    for weight, hits in zip(weights, lists, strict=True):
+        for rank, hit in enumerate(hits if weight else (), start=1):
             before = found.get(hit.chunk_id)
-            score = (before.score if before else 0.0) + _rank_score(rank)
+            score = (before.score if before else 0.0) + weight * _rank_score(rank)
             found[hit.chunk_id] = replace(hit, score=score)
     return _in_order(found.values())
 

@@ -90,8 +90,8 @@ MUTANTS = [
     Mutant(
         "the limit of a search is the default",
         "cli/search.py",
-        "            limit=limit,\n            where=where,",
-        "            limit=10,\n            where=where,",
+        "among(limit=limit,",
+        "among(limit=10,",
         _COMMANDS,
     ),
     Mutant(

@@ -217,8 +217,8 @@ MUTANTS = [
     Mutant(
         "the dimensions of an embedder are in no fingerprint",
         "pipeline/documents/embed/http.py",
-        'digest(["openai", self.url.split("?")[0].rstrip("/"), self.model, self.dimensions])',
-        'digest(["openai", self.url.split("?")[0].rstrip("/"), self.model])',
+        'digest(["openai", place, self.model, self.dimensions, *',
+        'digest(["openai", place, self.model, *',
         ("tests/documents/test_http.py", "tests/documents/test_fingerprint.py"),
     ),
     Mutant(

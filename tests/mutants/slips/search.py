@@ -14,8 +14,8 @@ MUTANTS = [
     Mutant(
         "a search asked for one entity looks into all of them",
         "app/instep.py",
-        "in_one_target(container.documents(entities), target),",
-        "in_one_target(container.documents(None), target),",
+        "return search(\n                in_one_target(container.documents(entities), target),",
+        "return search(\n                in_one_target(container.documents(None), target),",
         _SEARCH,
     ),
     Mutant(
@@ -63,22 +63,22 @@ MUTANTS = [
     Mutant(
         "a hybrid answer is the vector list alone",
         "targets/ranking.py",
-        "(_fused(lists) if",
-        "(_fused(lists[1:]) if",
+        "(_fused(lists, self.weights) if",
+        "(_fused([[], lists[1]], self.weights) if",
         _LANCE,
     ),
     Mutant(
         "a hybrid answer is the word list alone",
         "targets/ranking.py",
-        "(_fused(lists) if",
-        "(_fused(lists[:1]) if",
+        "(_fused(lists, self.weights) if",
+        "(_fused([lists[0], []], self.weights) if",
         _LANCE,
     ),
     Mutant(
         "a row's score in a hybrid answer is that of its last list",
         "targets/ranking.py",
-        "score = (before.score if before else 0.0) + _rank_score(rank)",
-        "score = _rank_score(rank)",
+        "score = (before.score if before else 0.0) + weight * _rank_score(rank)",
+        "score = weight * _rank_score(rank)",
         _LANCE,
     ),
     Mutant(

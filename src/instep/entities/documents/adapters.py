@@ -15,9 +15,10 @@ from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
-from instep.targets.document_target import DocumentTarget
+from instep.targets.document_target import EQUAL, DocumentTarget, FusionWeights, SearchMode
 
 if TYPE_CHECKING:
+    from instep.entities.documents.quality import PromotionDemand
     from instep.pipeline.engine.corpus import SparkCorpus
 
 #: Number of documents that are read back before an index is served.
@@ -35,10 +36,12 @@ class WayToPlan:
 @dataclass(frozen=True, kw_only=True)
 class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
-    the transform, if there is one, and describes the result. `readers` is the column that says who may find a document.
-    `samples` is the number of documents read back before an index is served. `trial` asks an embedding service for one
-    vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to
-    look through, about.
+    the transform, if there is one, and describes the result. `readers` is the column that says who may find a
+    document. `query_embedder` makes vectors of what is searched for; `search_mode` is the way in which it is
+    searched unless told, and `weights` what words and vectors count for then. `demand` is what a build has to find
+    before it is served. `samples` is the number of documents read back before an index is served. `trial` asks the
+    embedder for one vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows
+    that a wave has to look through, about.
     """
 
     target: DocumentTarget
@@ -47,11 +50,15 @@ class DocumentAdapters(EntitySetup):
     sizing: SliceSizing
     guard: DeleteGuard
     embedder: Callable[[], Embedder]
+    query_embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
     columns: Sequence[DocumentColumn] = ()
     readers: DocumentColumn | None = None
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
+    search_mode: SearchMode = "hybrid"
+    weights: FusionWeights = EQUAL
+    demand: PromotionDemand | None = None
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None
     way_to_plan: Callable[[], WayToPlan] = WayToPlan

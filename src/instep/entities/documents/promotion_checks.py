@@ -12,6 +12,7 @@ from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, Tally, n
 from instep.domain.settings import allows_empty
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.builds import side_by_side
+from instep.entities.documents.quality import Build
 from instep.entities.documents.sources import ANY_SIZE
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -80,11 +81,17 @@ def problem(setup: DocumentAdapters, part: JobPart, ledger: Ledger, job: Job, st
         return "every document failed, so nothing is served" if checkpoint is None else _ALL_FAILED
     if checkpoint is None:
         counts = status.counts
-        return None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
+        nothing = None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
+        return nothing or (_finds_worse(setup, part, None) if stored else None)
     if stored == 0 and _holds_something(ledger, checkpoint):
         return None if empty and not status.counts.failed else EMPTY
     allowed = empty or bool(job.configuration.get("allow_deletes"))
-    return _replaces(setup, part, checkpoint, ledger, job, allowed=allowed)
+    worse = _finds_worse(setup, part, checkpoint) if stored else None
+    return worse or _replaces(setup, part, checkpoint, ledger, job, allowed=allowed)
+
+
+def _finds_worse(setup: DocumentAdapters, built: Build, served: Build | None) -> str | None:
+    return None if setup.demand is None else setup.demand.problem(setup, built, served)
 
 
 def _replaces(
@@ -199,8 +206,9 @@ def not_better(
     verdict = _compared(setup, ledger, generation, instance, served)
     if not verdict.enough:
         return f"{verdict}; what was served stays"
-    if allowed or empty:
-        return None
+    worse = _finds_worse(setup, checkpoint, served) if stored else None
+    if worse or allowed or empty:
+        return worse
     found = _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
     return found if isinstance(found, str) else None
 

@@ -124,7 +124,9 @@ class DocumentSetup(DocumentAdapters):
         return Size(*ledger.documents.totals(checkpoint.instance))
 
     def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
-        """Embed one text before all of them, if embedding costs something."""
+        """Embed one text before all of them, if embedding costs something, and read the queries of the promotion."""
+        if self.demand is not None:
+            self.demand.read()
         if self.rehearsal is not None:
             self.rehearsal()
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from instep.document_state.columns import FEW
 from instep.domain.document_columns import DeclaredColumn, Origin
@@ -16,28 +13,29 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
+from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
+from instep.entities.documents.embedders import embedder_of, trial_of
+from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.sources import document_source, limits_of, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
-from instep.errors import Away, Transient, UserError
+from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
-from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.project import DocumentEntity, Project, Promotion
 from instep.project.columns import declared_columns
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
-from instep.targets.document_target import DocumentTarget
+from instep.targets.document_target import DocumentTarget, FusionWeights
 
-#: Seconds to wait for one text before a job is made, and after which the wait is reported.
-_ANSWER_SECONDS: Final = 60.0
-_LATE_SECONDS: Final = 5.0
+if TYPE_CHECKING:
+    from instep.pipeline.documents.functions import FunctionParser
 
 
 def document_setup(
@@ -55,7 +53,6 @@ def document_setup(
     source = document_source(project, name, spark)
     kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
     columns = declared_columns(entity)
-    chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
     limits = limits_of(entity)
     embeddings = str(project.state_dir / "embeddings")
     readers = next((each for each in columns if each.name == entity.readers), None)
@@ -64,7 +61,14 @@ def document_setup(
         return load_transform(entity.transform) if entity.transform else None
 
     def fingerprints() -> Mapping[str, str]:
-        made = fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform(), columns=columns)
+        parser = parser_of(entity)
+        made = fingerprint(
+            chunker=chunker_of(entity),
+            embedder=embedder_of(entity.embed),
+            transform=transform(),
+            columns=columns,
+            parser=None if parser is None else parser.fingerprint,
+        )
         if readers is not None:
             made[READERS] = readers.name
         return {**made, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
@@ -72,7 +76,8 @@ def document_setup(
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(
             source=source,
-            chunker=chunker,
+            chunker=chunker_of(entity),
+            parser=parser_of(entity),
             embedder=embedder_of(entity.embed),
             target=into,
             physical=part.physical,
@@ -127,7 +132,11 @@ def document_setup(
         revision=lambda: revision_of(project.root),
         fingerprints=cache(fingerprints),
         embedder=lambda: embedder_of(entity.embed),
-        trial=partial(_try, entity.embed, embeddings) if isinstance(entity.embed, OpenAIEmbed) else None,
+        query_embedder=lambda: embedder_of(entity.embed, queries=True),
+        search_mode=entity.search_mode,
+        weights=FusionWeights(*entity.search_weights),
+        demand=_demand(project, entity.promotion),
+        trial=trial_of(entity.embed, embeddings),
         programs=program,
         limits=limits,
         rehearsal=_rehearsal(entity.transform, spark, columns) if entity.transform else None,
@@ -135,6 +144,33 @@ def document_setup(
         in_process=in_process(project.targets[project.target_of(name)]),
         needed=project.promotion_ratio,
     )
+
+
+def chunker_of(entity: DocumentEntity) -> Chunker:
+    """The declared chunker."""
+    declared = entity.chunk
+    if declared.function is None:
+        return Chunker(declared.size, declared.overlap)
+    from instep.pipeline.documents.functions import FunctionChunker, OwnFunction
+
+    return FunctionChunker(declared.size, declared.overlap, OwnFunction.of(declared.function, "chunk.function"))
+
+
+def parser_of(entity: DocumentEntity) -> FunctionParser | None:
+    """The declared parser; None for that of Instep."""
+    if entity.parse is None:
+        return None
+    from instep.pipeline.documents.functions import FunctionParser, OwnFunction
+
+    return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"))
+
+
+def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | None:
+    if declared is None:
+        return None
+    judgements = project.root / declared.judgements if declared.judgements else None
+    demands = [Demand.parse(metric, text) for metric, text in declared.at_least.items()]
+    return PromotionDemand(project.root / declared.queries, judgements, demands, project.state_dir / "quality")
 
 
 def _rehearsal(name: str, spark: Sessions, columns: Sequence[DeclaredColumn]) -> Callable[[], str]:
@@ -158,50 +194,3 @@ def _rehearsal(name: str, spark: Sessions, columns: Sequence[DeclaredColumn]) ->
         return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
 
     return rehearse
-
-
-def _try(declared: OpenAIEmbed, cache: str, say: Callable[[str], None]) -> None:
-    """Try the embedder with one text. Raises `UserError` for an embedder that cannot embed any text, and `Away` for one
-    that does not answer.
-    """
-    from instep.pipeline.documents.embed.http import HttpEmbedder
-    from instep.pipeline.documents.vectors import EmbeddingCache
-
-    made = embedder_of(declared)
-    assert isinstance(made, HttpEmbedder), "of that kind"
-    # An embedder that has worked before is not tried here: all vectors may be cached.
-    if EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
-        return
-    began = time.monotonic()
-    late = threading.Timer(_LATE_SECONDS, say, ["the embedder has not answered yet"])
-    late.start()
-    try:
-        probe(replace(made, attempts=1, timeout=_ANSWER_SECONDS))
-    except Transient as error:
-        # Another outage is retried when vectors are needed; this one has been waited for.
-        if time.monotonic() - began >= _ANSWER_SECONDS:
-            raise Away(str(error), hint="Is its model still being loaded? Run again when it answers.") from error
-    finally:
-        late.cancel()
-
-
-def embedder_of(declared: Embed) -> Embedder:
-    """Make the declared embedder."""
-    if isinstance(declared, HashingEmbed):
-        from instep.pipeline.documents.embed.hashing import HashingEmbedder
-
-        return HashingEmbedder(declared.dimensions)
-    if isinstance(declared, OpenAIEmbed):
-        from instep.pipeline.documents.embed.http import HttpEmbedder
-
-        return HttpEmbedder(
-            url=declared.url,
-            model=declared.model,
-            dimensions=declared.dimensions,
-            api_key=declared.api_key.get_secret_value() if declared.api_key else None,
-            batch=declared.batch,
-            requests_per_minute=declared.requests_per_minute,
-        )
-    from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
-
-    return SentenceTransformersEmbedder(declared.model, declared.dimensions)

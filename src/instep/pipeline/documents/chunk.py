@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from instep.domain.fingerprint import digest
+from instep.pipeline.documents.parse import ParseFailure
 
 #: Where documents over the limit are indexed all the same, none of more than so many times the limit is read: they are
 #: held in memory whole.
@@ -84,6 +85,10 @@ class Chunker:
     @property
     def fingerprint(self) -> str:
         return _fingerprint(self.size, self.overlap)
+
+    def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[str] | ParseFailure]:
+        """Chunks of each (kind, text), or why there are none."""
+        return self.chunks(texts)
 
     def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
         """Chunks of each (kind, text), in order; all of one kind at once, on all cores."""

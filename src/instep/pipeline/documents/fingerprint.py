@@ -32,23 +32,28 @@ from instep.pipeline.documents.embed.embedder import Embedder
 
 
 def load_transform(name: str) -> Any:
-    """The function behind `package.module:function`. Raises `UserError`."""
+    """The transform behind `package.module:function`. Raises `UserError`."""
+    return load_function(name, "transform")
+
+
+def load_function(name: str, setting: str) -> Any:
+    """The function behind `package.module:function`, which a setting names. Raises `UserError`."""
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(
-            f"transform {name} cannot be imported: {error}", hint="Its package must be installed or on PYTHONPATH."
+            f"{setting} {name} cannot be imported: {error}", hint="Its package must be installed or on PYTHONPATH."
         ) from error
     except (Exception, SystemExit) as error:
         # A script that is not meant to be imported may end the process, and no run would have been heard of.
         raise UserError(
-            f"transform {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
+            f"{setting} {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
             hint=f"This has to work: python -c 'import {module_name}'",
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise UserError(f"{module_name} has no function {function_name!r}", hint="Check `transform` in instep.yaml.")
+        raise UserError(f"{module_name} has no function {function_name!r}", hint=f"Check `{setting}` in instep.yaml.")
     return function
 
 
@@ -217,10 +222,13 @@ def fingerprint(
     embedder: Embedder,
     transform: Callable[..., Any] | None = None,
     columns: Sequence[DeclaredColumn] = (),
+    parser: str | None = None,
 ) -> dict[str, str]:
-    """Part → fingerprint: parser, chunker, embedder, schema, each declared column and, if there is one, transform."""
+    """Part → fingerprint: parser (its own, or that of a function), chunker, embedder, schema, each declared
+    column and, if there is one, transform.
+    """
     parts = {
-        "parser": parse.fingerprint(),
+        "parser": parser or parse.fingerprint(),
         "chunker": chunker.fingerprint,
         "embedder": embedder.fingerprint,
         "schema": digest([ROWS, RULES, embedder.dimensions]),

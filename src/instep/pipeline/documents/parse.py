@@ -86,7 +86,7 @@ def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     The title is that of the document (front matter, first heading, <title>, PDF metadata), or else
     the name of the file. Line ends become `\\n`; front matter is not part of the text.
     """
-    name = unquote(uri.rsplit("/", 1)[-1], errors="replace")
+    name = name_of(uri)
     suffix = PurePosixPath(name).suffix.lower()
     kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
     if not data:
@@ -112,12 +112,17 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     """The same for text that the source has taken out of its document already, so it is left as it is. It is cut as
     Markdown if the URI ends like that. The title is the first heading of Markdown, or else the end of the URI.
     """
-    name = unquote(uri.rsplit("/", 1)[-1], errors="replace")
+    name = name_of(uri)
     check_lines(data, max_line_bytes)
     text = _decoded(data)
     markdown = _KINDS.get(PurePosixPath(name).suffix.lower()) == "markdown"
     title = _first_heading(text[:_HEAD]) if markdown else ""
     return Parsed("markdown" if markdown else "text", titled(title) or name[:TITLE], text)
+
+
+def name_of(uri: str) -> str:
+    """The name of a document's file."""
+    return unquote(uri.rsplit("/", 1)[-1], errors="replace")
 
 
 def titled(text: str) -> str:

@@ -13,6 +13,7 @@ from instep.pipeline.documents.embed.embedder import Embedder
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.pipeline.documents.functions import FunctionParser
     from instep.pipeline.documents.reading import Reader
     from instep.pipeline.documents.vectors import EmbeddingCache
     from instep.sources.document_source import DocumentSource
@@ -25,7 +26,8 @@ class DocumentProgram:
 
     `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
     DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
-    (`transformed`). No `cache` folder: nothing is cached. `readers`: the column that says who may find a document.
+    (`transformed`). No `cache` folder: nothing is cached. No `parser`: files are parsed by what they are. `readers`:
+    the column that says who may find a document.
     """
 
     source: DocumentSource
@@ -41,6 +43,7 @@ class DocumentProgram:
     columns: Sequence[DeclaredColumn] = ()
     readers: DeclaredColumn | None = None
     cache: str | None = None
+    parser: FunctionParser | None = None
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
 
@@ -60,7 +63,13 @@ class DocumentProgram:
         from instep.pipeline.documents.columns import ColumnReader
         from instep.pipeline.documents.reading import Reader
 
-        return Reader(self.source, self.chunker, self.limits, ColumnReader(self.columns, self.readers is not None))
+        columns = ColumnReader(self.columns, self.readers is not None)
+        return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse if self.parser else None)
+
+    def own_functions(self) -> list[Any]:
+        """Functions of the project that its tasks call."""
+        made = (getattr(each, "own", None) for each in (self.parser, self.chunker, self.embedder))
+        return [each.function for each in made if each is not None]
 
     def chunk_schema(self) -> pa.Schema:
         """The columns of chunk rows, before a transform."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED
+from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
@@ -30,6 +31,12 @@ _GROUP_DOCUMENTS = 512
 _TOGETHER = 200_000
 #: Of these, so many become Python objects at once.
 _AT_ONCE = 2_000
+
+
+class Parse(Protocol):
+    """Turns bytes into text; raises `ParseFailure`."""
+
+    def __call__(self, data: bytes, uri: str, *, max_line_bytes: int) -> Parsed: ...
 
 
 class _Change(NamedTuple):
@@ -75,6 +82,7 @@ class Reader:
     chunker: Chunker
     limits: Limits
     columns: ColumnReader = field(default_factory=lambda: ColumnReader(()))
+    parser: Parse | None = None
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
@@ -138,7 +146,7 @@ class Reader:
             parsed = self._parse(content, document.uri)
         except ParseFailure as error:
             flaw = error.stage, error.reason
-        except ImportError:
+        except (ImportError, UserError):
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             flaw = "parse", f"{type(error).__name__}: {error}"
@@ -151,13 +159,18 @@ class Reader:
         return _failed(document, *(flaw if source.wrong is None else ("columns", source.wrong)))
 
     def _parse(self, content: Content, uri: str) -> Parsed:
-        parser = parse_text if content.text else parse
+        parser = parse_text if content.text else self.parser or parse
         parsed = parser(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
         return parsed if content.title is None else parsed._replace(title=titled(content.title) or parsed.title)
 
     def _batch(self, group: list[_Document]) -> pa.RecordBatch:
-        cut = iter(self.chunker.chunks([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
-        chunks = [next(cut) if each.parsed else [] for each in group]
+        cut = iter(self.chunker.cut([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
+        chunks: list[list[str]] = []
+        for place, each in enumerate(group):
+            found = next(cut) if each.parsed else []
+            if isinstance(found, ParseFailure):
+                group[place], found = _failed(each, found.stage, found.reason), []
+            chunks.append(found)
         for place, found in enumerate(chunks):
             reason = self.limits.chunks_text(len(found))
             if reason is not None and self.limits.on_oversize is not Oversize.WARN:

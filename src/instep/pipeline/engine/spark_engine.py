@@ -13,6 +13,7 @@ import pyarrow as pa
 from instep.domain.waves import Stage, TaskOutcome, Wave, assign_tasks
 from instep.error_transport import explained
 from instep.errors import Away, InstepError, Transient, UserError
+from instep.own_code import send
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import ChunkProgram, RowProgram, TableProgram, WaveProgram
@@ -67,6 +68,8 @@ class SparkEngine:
             if isinstance(program, TableProgram):
                 tell = _Progress(program.units, progress, stages)
                 return merged_outcomes(_of_table(session, wave, program, tell), wave)
+            for each in getattr(program, "own_functions", list)():
+                send(session, each)
             with self._lock, counter() as counted:
                 tell = _Progress(sum(len(part.changes) for part in wave.slices), progress, stages, counted)
                 if isinstance(program, RowProgram):

@@ -16,7 +16,16 @@ from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, demand_same, row_schema
+from instep.targets.document_target import (
+    EQUAL,
+    ChunkWriter,
+    FusionWeights,
+    Hit,
+    SearchMode,
+    StoredRow,
+    demand_same,
+    row_schema,
+)
 from instep.targets.facets import Counted, Facet
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
@@ -230,10 +239,11 @@ class LanceTarget(OwnedIndexes):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         from instep.targets.lance import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where, weights))
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.lance import searching

@@ -16,7 +16,7 @@ from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.milvus import chunk_lists, journal, layout, location
 from instep.targets.milvus.journal import Journal
@@ -215,10 +215,11 @@ class MilvusTarget(OwnedIndexes):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         from instep.targets.milvus import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where))
+        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where, weights))
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.milvus import searching

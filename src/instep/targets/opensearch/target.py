@@ -10,7 +10,7 @@ from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.logged_target import LoggedDocuments
 from instep.targets.opensearch import layout, searching
@@ -80,8 +80,11 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
-        return searching.search(self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit, where))
+        return searching.search(
+            self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit, where, weights)
+        )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         return searching.facets(self.indexes, checked_name(physical), counted)

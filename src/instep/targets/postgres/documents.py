@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.postgres.indexes import PostgresIndexes
 from instep.targets.ranking import Search
@@ -110,11 +110,12 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         from instep.targets.postgres import searching
 
         with self._index(physical) as (session, index):
-            return searching.search(session, index, Search(entity, text, vector, mode, limit, where))
+            return searching.search(session, index, Search(entity, text, vector, mode, limit, where, weights))
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.postgres import searching

@@ -13,7 +13,7 @@ from instep.domain.document_columns import BUILT_IN, DocumentColumn, DocumentCol
 from instep.domain.filters import Condition
 from instep.errors import UserError
 from instep.targets import journal as shared
-from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.logged_target import LoggedDocuments
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
@@ -136,9 +136,10 @@ class QdrantTarget(LoggedDocuments):
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
+        weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
         return searching.search(
-            self.collections, checked_name(physical), Search(entity, text, vector, mode, limit, where)
+            self.collections, checked_name(physical), Search(entity, text, vector, mode, limit, where, weights)
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

@@ -8,10 +8,8 @@ import { data, resource } from "./resource.js";
 import { link } from "./route.js";
 import { choose, chosen } from "./store.js";
 
-const MODES = { hybrid: "text and meaning", text: "text", vector: "meaning" };
-
 const found = (query) =>
-  path("/api/search", { q: query.get("q"), entity: query.get("entity"), mode: query.get("mode") || "hybrid", k: 20 });
+  path("/api/search", { q: query.get("q"), entity: query.get("entity"), mode: query.get("mode"), k: 20 });
 const origin = (hit) => path("/api/why", { ref: hit.entity, id: hit.chunk_id });
 
 /** An answer stands until it is asked for anew: indexes are not searched again and again. */
@@ -44,18 +42,31 @@ function options(query) {
   const set = (name) => (event) => {
     location.hash = link("search", null, { ...Object.fromEntries(query), [name]: event.target.value });
   };
-  const names = (data("/api/project")?.entities ?? [])
-    .filter((each) => each.kind === "documents")
-    .map((each) => each.name);
+  const documents = (data("/api/project")?.entities ?? []).filter((each) => each.kind === "documents");
+  const names = documents.map((each) => each.name);
+  const asked = documents.filter((each) => !query.get("entity") || each.name === query.get("entity"));
   return h(
     "div",
     { class: "options" },
-    option("search-mode", "by", { onchange: set("mode"), value: query.get("mode") || "hybrid" }, Object.entries(MODES)),
+    option("search-mode", "by", { onchange: set("mode"), value: query.get("mode") || usual(asked) }, Object.entries(modes(asked))),
     option("search-entity", "in", { onchange: set("entity"), value: query.get("entity") ?? "" }, [
       ["", "all entities"],
       ...names.map((name) => [name, name]),
     ]),
   );
+}
+
+/** What the modes look for, in words that promise no more than the vectors of these entities know. */
+function modes(entities) {
+  const vectors = entities.some((each) => each.meaning) ? "meaning" : "hashed words";
+  const named = { hybrid: `words and ${vectors}`, text: "words", vector: vectors };
+  return usual(entities) ? named : { "": "what suits each entity", ...named };
+}
+
+/** The mode in which these entities are searched unless told; "" where each has its own. */
+function usual(entities) {
+  const found = new Set(entities.map((each) => each.search_mode));
+  return found.size === 1 ? [...found][0] : "";
 }
 
 function option(id, label, properties, values) {

@@ -50,12 +50,15 @@ class HttpEmbedder:
     Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
     once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that
     does not fit raises `EmbedRejected`, a wrong key or address or vectors of another length `UserError`.
-    `requests_per_minute` holds for this process.
+    `requests_per_minute` holds for this process. `prompt` stands before each text. `shorten`: the endpoint is asked for
+    vectors of this length.
     """
 
     url: str
     model: str
     dimensions: int
+    prompt: str = ""
+    shorten: bool = False
     api_key: str | None = field(default=None, repr=False)
     batch: int = 64
     requests_per_minute: int | None = None
@@ -66,7 +69,8 @@ class HttpEmbedder:
     @property
     def fingerprint(self) -> str:
         """The model as its host knows it: the same name elsewhere may be another model."""
-        return digest(["openai", self.url.split("?")[0].rstrip("/"), self.model, self.dimensions])
+        place = self.url.split("?")[0].rstrip("/")
+        return digest(["openai", place, self.model, self.dimensions, *([self.prompt] if self.prompt else [])])
 
     @property
     def cached(self) -> bool:
@@ -75,7 +79,7 @@ class HttpEmbedder:
     def embed(self, texts: Texts) -> Vectors:
         import numpy as np
 
-        plain = as_list(texts)
+        plain = [self.prompt + each for each in as_list(texts)]
         parts = [self._batch(plain[start : start + self.batch]) for start in range(0, len(plain), self.batch)]
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), np.float32)
 
@@ -96,7 +100,9 @@ class HttpEmbedder:
         client, turns = _connection(self)
         import httpx
 
-        body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
+        body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "float"}
+        if self.shorten:
+            body["dimensions"] = self.dimensions
         turns.wait()
         try:
             response = within(self.timeout, partial(client.post, f"{self.url.rstrip('/')}/embeddings", json=body))

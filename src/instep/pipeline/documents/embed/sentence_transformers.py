@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentenceTransformersEmbedder:
-    """`model` is a name or a folder; it is loaded once per process, at the first text."""
+    """`model` is a name or a folder; it is loaded once per process, at the first text. `prompt` stands before each
+    text.
+    """
 
     model: str
     dimensions: int
+    prompt: str = ""
     batch: int = 256
 
     @property
@@ -30,7 +33,8 @@ class SentenceTransformersEmbedder:
         except PackageNotFoundError:
             library = ""
         # Patch releases do not change vectors; a rebuild costs too much to ask for it each time.
-        return digest(["sentence-transformers", library.partition(".")[0], self.model, self.dimensions])
+        prompt = [self.prompt] if self.prompt else []
+        return digest(["sentence-transformers", library.partition(".")[0], self.model, self.dimensions, *prompt])
 
     @property
     def cached(self) -> bool:
@@ -39,7 +43,7 @@ class SentenceTransformersEmbedder:
     def embed(self, texts: Texts) -> Vectors:
         import numpy as np
 
-        plain = as_list(texts)
+        plain = [self.prompt + each for each in as_list(texts)]
         model = _model(self.model)
         made = model.encode(plain, batch_size=32, convert_to_numpy=True, show_progress_bar=False)
         return np.asarray(made, np.float32).reshape(len(plain), -1)

@@ -1,0 +1,119 @@
+"""How well searches find: `python -m bench.quality FOLDER`, where FOLDER holds a judged collection.
+
+The collection has the files of the SMART system: documents (`cran.all.1400`, `CISI.ALL`), queries (`cran.qry`) and
+judgements (`cranqrel`), as the University of Glasgow lists them (ir.dcs.gla.ac.uk/resources/test_collections). Their
+source states no licence, so they are not in this repository. Each judged document counts as relevant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import instep
+from bench.run import say
+from instep.domain.relevance import METRICS
+from instep.project import Project
+
+EMBEDDERS: Final[Mapping[str, dict[str, Any]]] = {
+    "hashing": {"type": "hashing"},
+    "static": {"type": "static"},
+}
+#: nDCG@10 of hybrid searches with `static`, at least so many times that of …
+GOALS: Final = {("static", "text"): 1.0, ("hashing", "hybrid"): 1.2}
+
+_FIELD: Final = re.compile(r"^\.([A-Z])\s*$")
+
+
+def records(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Number (`.I`) and fields (`.T`, `.W`, …) of each record of a SMART file."""
+    number, fields, field = 0, defaultdict[str, list[str]](list), ""
+    for line in [*file.read_text(encoding="utf-8", errors="replace").splitlines(), ".I 0"]:
+        if line.startswith(".I "):
+            if number:
+                yield number, {name: "\n".join(lines).strip() for name, lines in fields.items()}
+            number, fields, field = int(line.split()[1]), defaultdict(list), ""
+        elif match := _FIELD.match(line):
+            field = match[1]
+        elif field:
+            fields[field].append(line)
+
+
+def judged(queries: Path, judgements: Path) -> Iterator[dict[str, Any]]:
+    """Queries with their relevant documents. Judgements count queries; they do not use their numbers."""
+    relevant = defaultdict[int, list[str]](list)
+    for line in judgements.read_text(encoding="utf-8").splitlines():
+        if columns := line.split():
+            relevant[int(columns[0])].append(columns[1])
+    for place, (_, fields) in enumerate(records(queries), 1):
+        yield {"id": str(place), "query": " ".join(fields["W"].split()), "relevant": sorted(set(relevant[place]))}
+
+
+def one(folder: Path, *patterns: str) -> Path:
+    found = [each for pattern in patterns for each in folder.glob(pattern)]
+    if not found:
+        raise SystemExit(f"{folder} has no {' or '.join(patterns)}")
+    return found[0]
+
+
+def collect(folder: Path, into: Path) -> tuple[int, int]:
+    """Write the collection as files of a project; returns the numbers of documents and queries."""
+    docs = into / "docs"
+    docs.mkdir()
+    count = 0
+    for number, fields in records(one(folder, "*.all*", "*.ALL")):
+        title = " ".join(fields.get("T", "").split())
+        (docs / f"{number}.md").write_text(f"# {title}\n\n{fields.get('W', '')}\n", encoding="utf-8")
+        count += 1
+    asked = list(judged(one(folder, "*.qry", "*.QRY"), one(folder, "*qrel", "*.REL", "*.rel")))
+    (into / "judged.jsonl").write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
+    return count, len(asked)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
+    asked.add_argument("collection", type=Path, help="folder of the collection")
+    asked.add_argument("--chunk", type=int, default=800, help="characters in a chunk")
+    asked.add_argument("--vector-weight", type=float, help="weight of static vectors in hybrid searches")
+    given = asked.parse_args()
+    found: dict[tuple[str, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        documents, queries = collect(given.collection, root)
+        say(f"{documents:,} documents, {queries} queries of {given.collection.name}")
+        print("| embedder | mode |", " | ".join(METRICS), "|\n|---|---|" + "---:|" * len(METRICS))
+        for name, embed in EMBEDDERS.items():
+            weight = given.vector_weight if name == "static" else None
+            opened = instep.Instep(_project(root, name, embed, given.chunk, weight))
+            opened.run()
+            for each in opened.evaluate(root / "judged.jsonl"):
+                found[name, each.mode] = each.scores["ndcg@10"]
+                print(
+                    f"| {name} | {each.mode} |", " | ".join(f"{each.scores[m]:.3f}" for m in METRICS), "|", flush=True
+                )
+    for side, least in GOALS.items():
+        times = found["static", "hybrid"] / found[side]
+        verdict = "met" if times >= least else "MISSED"
+        print(f"nDCG@10 of static hybrid is {times:.2f} times {' '.join(side)} (goal: at least {least}): {verdict}")
+
+
+def _project(root: Path, name: str, embed: dict[str, Any], chunk: int, weight: float | None) -> Project:
+    entity = {
+        "source": {"type": "files", "path": "docs"},
+        "embed": embed,
+        "chunk": {"size": chunk},
+        "search": {"weights": {"vector": weight}},
+    }
+    declared = {"name": name, "root": root, "ledger": f"sqlite:///{name}.db", "state": f".{name}", "engine": "inline"}
+    targets = {"index": {"type": "lance", "uri": f"index-{name}"}}
+    return Project.model_validate({**declared, "targets": targets, "entities": {"Document": entity}})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The embedder of an entity, made of its declaration, and its trial before anything is embedded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from instep.errors import Away, Transient
+from instep.pipeline.documents.embed.embedder import Embedder, probe
+from instep.project import Embed, HashingEmbed, OpenAIEmbed, PythonEmbed, StaticEmbed
+
+#: Seconds to wait for one text before a job is made, and after which the wait is reported.
+_ANSWER_SECONDS: Final = 60.0
+_LATE_SECONDS: Final = 5.0
+
+
+def embedder_of(declared: Embed, *, queries: bool = False) -> Embedder:
+    """Make the declared embedder: of chunks, or of queries, before which some models want other words."""
+    if isinstance(declared, HashingEmbed):
+        from instep.pipeline.documents.embed.hashing import HashingEmbedder
+
+        return HashingEmbedder(declared.dimensions)
+    if isinstance(declared, StaticEmbed):
+        from instep.pipeline.documents.embed.static import StaticEmbedder
+
+        return StaticEmbedder(declared.dimensions)
+    if isinstance(declared, PythonEmbed):
+        from instep.pipeline.documents.functions import FunctionEmbedder, OwnFunction
+
+        name = (declared.query_function if queries else None) or declared.function
+        own = OwnFunction.of(name, "embed.function")
+        return FunctionEmbedder(own, declared.dimensions, declared.batch, declared.cache)
+    prompt = (declared.query_prompt if queries else declared.document_prompt) or ""
+    if isinstance(declared, OpenAIEmbed):
+        from instep.pipeline.documents.embed.http import HttpEmbedder
+
+        return HttpEmbedder(
+            url=declared.url,
+            model=declared.model,
+            dimensions=declared.dimensions,
+            prompt=prompt,
+            shorten=declared.shorten,
+            api_key=declared.api_key.get_secret_value() if declared.api_key else None,
+            batch=declared.batch,
+            requests_per_minute=declared.requests_per_minute,
+        )
+    from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
+
+    return SentenceTransformersEmbedder(declared.model, declared.dimensions, prompt=prompt)
+
+
+def trial_of(declared: Embed, cache: str) -> Callable[[Callable[[str], None]], None] | None:
+    """The trial of the embedder with one text, which tells when that takes long; None if it cannot fail. It raises
+    `UserError` for an embedder that cannot embed any text, and `Away` for one that does not answer.
+    """
+    return None if isinstance(declared, HashingEmbed) else partial(_try, declared, cache)
+
+
+def _try(declared: Embed, cache: str, say: Callable[[str], None]) -> None:
+    from instep.pipeline.documents.embed.http import HttpEmbedder
+    from instep.pipeline.documents.vectors import EmbeddingCache
+
+    made = embedder_of(declared)
+    # An embedder that has worked before is not tried here: all vectors may be cached.
+    if made.cached and EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
+        return
+    if isinstance(made, HttpEmbedder):
+        made = replace(made, attempts=1, timeout=_ANSWER_SECONDS)
+    began = time.monotonic()
+    late = threading.Timer(_LATE_SECONDS, say, ["the embedder has not answered yet"])
+    late.start()
+    try:
+        probe(made)
+    except Transient as error:
+        # Another outage is retried when vectors are needed; this one has been waited for.
+        if time.monotonic() - began >= _ANSWER_SECONDS:
+            raise Away(str(error), hint="Is its model still being loaded? Run again when it answers.") from error
+    finally:
+        late.cancel()

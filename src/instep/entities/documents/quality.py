@@ -1,0 +1,160 @@
+"""The quality of the build of an entity: its rankings of judged queries, and the demand of its promotion."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from instep.domain.judgements import JudgementError, judged_queries
+from instep.domain.relevance import DEPTH, Demand, Found, JudgedQuery, Measured, gains, shortfall
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.pipeline.documents.embed.embedder import Embedder
+    from instep.targets.document_target import DocumentTarget, FusionWeights, SearchMode
+
+#: Chunks that are looked at, for so many documents.
+_CHUNKS: Final = 300
+#: The part of a fingerprint that says how text becomes vectors.
+EMBEDDER: Final = "embedder"
+#: So many measurements are kept, the latest.
+_KEPT: Final = 100
+
+
+class Searched(Protocol):
+    """A setup of documents, as far as a search needs it."""
+
+    @property
+    def target(self) -> DocumentTarget: ...
+
+    @property
+    def alias(self) -> str: ...
+
+    @property
+    def search_mode(self) -> SearchMode: ...
+
+    @property
+    def weights(self) -> FusionWeights: ...
+
+    @property
+    def query_embedder(self) -> Callable[[], Embedder]: ...
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]: ...
+
+
+class Build(Protocol):
+    """A part of a job, or a checkpoint: the index of an instance, and what it is made of."""
+
+    @property
+    def instance(self) -> str: ...
+
+    @property
+    def physical(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]: ...
+
+
+def read_queries(queries: Path, judgements: Path | None = None) -> list[JudgedQuery]:
+    """The judged queries of a file, with judgements in one of their own or in it. Raises `UserError`."""
+    try:
+        with queries.open(encoding="utf-8-sig") as lines:
+            if judgements is None:
+                return judged_queries(lines)
+            with judgements.open(encoding="utf-8-sig") as judged:
+                return judged_queries(lines, judged)
+    except JudgementError as error:
+        raise UserError(str(error), where=str(queries), hint="See docs/quality.md for the form.") from None
+    except UnicodeDecodeError:
+        raise UserError("is not text in UTF-8", where=str(queries)) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(error.filename or queries)) from None
+
+
+def measure(setup: Searched, physical: str, queries: Sequence[JudgedQuery], mode: SearchMode | None = None) -> Measured:
+    """Search an index for all queries, also for what only some may read. `mode`: that of the entity by default."""
+    way = mode or setup.search_mode
+    vectors = None if way == "text" else setup.query_embedder().embed([each.text for each in queries])
+    found = {}
+    for number, query in enumerate(queries):
+        hits = setup.target.search(
+            physical,
+            entity=setup.alias,
+            text=query.text,
+            vector=None if vectors is None else vectors[number].tolist(),
+            mode=way,
+            limit=_CHUNKS,
+            weights=setup.weights,
+        )
+        best = {hit.document_id: Found(hit.document_id, hit.source_uri) for hit in hits}
+        found[query.id] = gains(list(best.values())[:DEPTH], query)
+    return Measured(queries, found)
+
+
+@dataclass(frozen=True)
+class PromotionDemand:
+    """The demand on a build before it is served. `kept` is the folder for what builds reached when they were: a
+    later one with another embedder cannot ask them any more.
+    """
+
+    queries: Path
+    judgements: Path | None
+    demands: Sequence[Demand]
+    kept: Path
+
+    def read(self) -> list[JudgedQuery]:
+        return read_queries(self.queries, self.judgements)
+
+    def problem(self, setup: Searched, new: Build, served: Build | None) -> str | None:
+        """The reason why a build must not be served, or None: then what it reaches is kept."""
+        try:
+            queries = self.read()
+        except UserError as error:
+            return f"whether it finds well enough cannot be said: {error}; not served"
+        built = self._measured(setup, new, queries)
+        before = None if served is None else self._measured(setup, served, queries)
+        if not built.known and not (before and before.known):
+            return (
+                f"none of the documents that are judged in {self.queries} is found: they are named by id, URI or path; "
+                "not served"
+            )
+        short = [told for each in self.demands if (told := shortfall(each, built, before))]
+        if short:
+            return f"it finds worse: {'; '.join(short)}; what was served stays (see `instep evaluate`)"
+        self._keep(new.instance, built)
+        return None
+
+    def _measured(self, setup: Searched, build: Build, queries: Sequence[JudgedQuery]) -> Measured:
+        """As it finds now. A build with another embedder than is declared: as it found when it was promoted, or else by
+        its text.
+        """
+        if build.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]:
+            return measure(setup, build.physical, queries)
+        return self._recalled(build.instance, queries) or measure(setup, build.physical, queries, "text")
+
+    def _recalled(self, instance: str, queries: Sequence[JudgedQuery]) -> Measured | None:
+        try:
+            told = json.loads(self._file(instance, queries).read_text(encoding="utf-8"))
+            return Measured(queries, {each.id: [float(gain) for gain in told[each.id]] for each in queries})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def _keep(self, instance: str, built: Measured) -> None:
+        with suppress(OSError):  # It is only measured again, by its text then.
+            file = self._file(instance, built.queries)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(dict(built.gains)), encoding="utf-8")
+            kept = sorted(file.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)
+            for old in kept[:-_KEPT]:
+                old.unlink()
+
+    def _file(self, instance: str, queries: Sequence[JudgedQuery]) -> Path:
+        asked = [[each.id, each.text, sorted(each.relevant.items())] for each in queries]
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+        return self.kept / f"{instance}-{digest}.json"

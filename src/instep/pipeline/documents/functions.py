@@ -1,0 +1,251 @@
+"""Functions of a project that parse, cut and embed its documents: called by name, wherever a wave runs.
+
+An exception in one is a failure of that document. The tenth of the same kind in a row is the function's fault: then the
+job stops, and nothing that it did not write counts as tried.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from instep.domain.fingerprint import digest
+from instep.domain.texts import cleaned
+from instep.errors import InstepError, UserError
+from instep.pipeline.documents import parse
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
+from instep.pipeline.documents.fingerprint import load_function, loaded_fingerprint
+from instep.pipeline.documents.parse import Parsed, ParseFailure, titled
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from instep.pipeline.documents.embed.embedder import Texts, Vectors
+
+    SomeVectors: TypeAlias = Sequence[Sequence[float]] | np.ndarray[Any, Any]
+
+#: So many failures of one kind in a row stop a job.
+IN_A_ROW: Final = 10
+
+
+class ParsedDocument(NamedTuple):
+    """A document's text. `kind` decides how it is cut: Markdown at its headings. Without a title it is called like its
+    file.
+    """
+
+    text: str
+    title: str = ""
+    kind: Literal["text", "markdown"] = "text"
+
+
+class ParseFunction(Protocol):
+    """Bytes of a document → its text. None leaves the document to the parser that Instep has."""
+
+    def __call__(self, data: bytes, uri: str, /) -> ParsedDocument | str | None: ...
+
+
+class ChunkFunction(Protocol):
+    """A text → its chunks, in their order. `kind` is `text`, `markdown`, or what the parser says."""
+
+    def __call__(self, text: str, kind: str, /) -> Sequence[str]: ...
+
+
+class EmbedFunction(Protocol):
+    """Texts → a vector for each. The same text always gets the same one."""
+
+    def __call__(self, texts: list[str], /) -> SomeVectors: ...
+
+
+class FunctionFailed(InstepError):
+    """An exception in a function of the project, with the place in its code."""
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """A function by its name (`package.module:function`), and the fingerprint of its code when the project was opened:
+    where a wave runs, its module is imported.
+    """
+
+    name: str
+    code: str
+
+    @classmethod
+    def of(cls, name: str, setting: str) -> OwnFunction:
+        """The function that a setting names. Raises `UserError` if it cannot be imported."""
+        function = load_function(name, setting)
+        return cls(name, digest([name, loaded_fingerprint(function), _distribution(name.partition(".")[0])]))
+
+    @property
+    def function(self) -> Any:
+        return _loaded(self.name)
+
+    def call(self, *given: Any, counted: bool = True) -> Any:
+        """Call the function. Raises `FunctionFailed` if it raises anything; the tenth time in a row that it is
+        the same, `UserError`. One that is not `counted` says nothing about documents.
+        """
+        try:
+            made = self.function(*given)
+        except Exception as error:
+            failed = self._failed(error)
+            if counted:
+                _ROWS.failed(self.name, failed)
+            raise failed from error
+        if counted:
+            _ROWS.succeeded(self.name)
+        return made
+
+    def wrong(self, what: str) -> FunctionFailed:
+        """The failure of a function that returned something of no use."""
+        failed = FunctionFailed(f"{self.name} returned {what}")
+        _ROWS.failed(self.name, failed)
+        return failed
+
+    def _failed(self, error: Exception) -> FunctionFailed:
+        frames = traceback.extract_tb(error.__traceback__)
+        home = getattr(getattr(self.function, "__code__", None), "co_filename", None)
+        frame = next((each for each in reversed(frames) if each.filename == home), frames[-1])
+        said = cleaned(f"{type(error).__name__}: {error}")
+        return FunctionFailed(f"{said} ({frame.filename}:{frame.lineno} in {frame.name})")
+
+
+@functools.cache
+def _loaded(name: str) -> Any:
+    return load_function(name, "function")
+
+
+@functools.cache
+def _distribution(package: str) -> str:
+    """The versions of what a package is installed from; '' for one that is not."""
+    found = []
+    for each in sorted(set(packages_distributions().get(package, ()))):
+        try:
+            found.append(f"{each} {version(each)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+class _Rows:
+    """Failures in a row in this process, by function: their kind, and how many."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[str, int]] = {}
+
+    def succeeded(self, name: str) -> None:
+        if name in self._found:
+            with self._lock:
+                self._found.pop(name, None)
+
+    def failed(self, name: str, failed: FunctionFailed) -> None:
+        # What is said may differ from document to document: where it was raised, and what, does not.
+        text = str(failed)
+        kind = f"{text.partition(':')[0]} {text.rpartition('(')[2]}"
+        with self._lock:
+            before, count = self._found.get(name, (kind, 0))
+            count = count + 1 if before == kind else 1
+            self._found[name] = kind, count
+            if count < IN_A_ROW:
+                return
+            del self._found[name]
+        raise UserError(
+            f"it failed for {IN_A_ROW} documents in a row; the last one with {text}",
+            where=name,
+            hint="Mend the function and run again: the documents have not been counted as failed.",
+        )
+
+
+_ROWS: Final = _Rows()
+
+
+@dataclass(frozen=True)
+class FunctionParser:
+    """Parses documents by a `ParseFunction`."""
+
+    own: OwnFunction
+
+    @property
+    def fingerprint(self) -> str:
+        return digest([parse.fingerprint(), self.own.code])
+
+    def parse(self, data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+        """Raises `ParseFailure`."""
+        try:
+            made = self.own.call(data, uri)
+            if made is None:
+                return parse.parse(data, uri, max_line_bytes=max_line_bytes)
+            found = ParsedDocument(made) if isinstance(made, str) else made
+            if not isinstance(found, ParsedDocument) or not isinstance(found.text, str):
+                raise self.own.wrong(f"{type(made).__name__}, not text or a ParsedDocument")
+        except FunctionFailed as error:
+            raise ParseFailure("parse", str(error)) from error
+        text = _storable(found.text)
+        parse.check_lines(text, max_line_bytes)
+        return Parsed(found.kind, titled(found.title) or parse.name_of(uri), text)
+
+
+@dataclass(frozen=True)
+class FunctionChunker(Chunker):
+    """Cuts texts by a `ChunkFunction`. `size` says only how large chunks are, about."""
+
+    own: OwnFunction | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        assert self.own is not None, "made with one"
+        return digest(["function", self.own.code])
+
+    def cut(self, texts: Sequence[tuple[str, str]]) -> list[list[str] | ParseFailure]:
+        return [self._cut(kind, text) for kind, text in texts]
+
+    def _cut(self, kind: str, text: str) -> list[str] | ParseFailure:
+        assert self.own is not None, "made with one"
+        try:
+            made = self.own.call(text, kind)
+            if isinstance(made, str) or not all(isinstance(each, str) for each in made):
+                raise self.own.wrong("something else than a list of texts")
+            return [stored for each in made if (stored := _storable(each)).strip()]
+        except FunctionFailed as error:
+            return ParseFailure("chunk", str(error))
+        except TypeError:
+            return ParseFailure("chunk", f"{self.own.name} returned {type(made).__name__}, not a list of texts")
+
+
+def _storable(text: str) -> str:
+    """Text of characters that every target holds."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+@dataclass(frozen=True)
+class FunctionEmbedder:
+    """Embeds texts by an `EmbedFunction`. `cached`: its vectors are kept, by its code and the text."""
+
+    own: OwnFunction
+    dimensions: int
+    batch: int = 256
+    cached: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(["function", self.own.code, self.dimensions])
+
+    def embed(self, texts: Texts) -> Vectors:
+        import numpy as np
+
+        plain = as_list(texts)
+        try:
+            # To find the text at fault, all are tried in halves: only a text that is alone says something of itself.
+            made = self.own.call(plain, counted=len(plain) == 1 and plain != [PROBE])
+        except FunctionFailed as error:
+            raise EmbedRejected(str(error)) from error
+        try:
+            vectors: Vectors = np.asarray(made, np.float32)
+        except (TypeError, ValueError) as error:
+            raise EmbedRejected(f"{self.own.name} returned something else than vectors: {error}") from None
+        return vectors.reshape(len(plain), -1) if not plain else vectors

@@ -1,0 +1,189 @@
+"""Functions of a project that parse, cut and embed: their results, their failures, and what is built anew of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.domain.jobs import JobState
+from instep.errors import UserError
+from instep.pipeline.documents import fingerprint, functions
+from instep.project import Project
+
+MODULE = """
+from instep import ParsedDocument
+
+
+def parse(data, uri):
+    if uri.endswith(".md"):
+        return None
+    text = data.decode()
+    if "broken" in text:
+        raise ValueError("what is broken is not read")
+    return ParsedDocument(text.upper(), title="Shouted", kind="text")
+
+
+def cut(text, kind):
+    if "uncut" in text.lower():
+        raise RuntimeError("cannot be cut")
+    return text.split(". ")
+
+
+def embed(texts):
+    if any("poison" in each.lower() for each in texts):
+        raise KeyError("poison")
+    return [[float(len(each)), 1.0, each.count("E") + 0.5] for each in texts]
+
+
+def same(texts):
+    return [[1.0, 0.0, 0.5] for _ in texts]
+"""
+
+EMBED = {"type": "python", "function": "own_functions_of_a_test:embed", "dimensions": 3}
+CHUNK = {"type": "python", "function": "own_functions_of_a_test:cut"}
+PARSE = {"type": "python", "function": "own_functions_of_a_test:parse"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own_functions_of_a_test.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    yield tmp_path
+    _forget()
+
+
+def _forget() -> None:
+    sys.modules.pop("own_functions_of_a_test", None)
+    functions._loaded.cache_clear()
+    fingerprint._loaded.clear()
+
+
+def opened(root: Path, **entity: Any) -> instep.Instep:
+    whole = {"source": {"type": "files", "path": "docs", "include": ["**"]}, "target": "index", **entity}
+    targets = {"index": {"type": "lance", "uri": "index"}}
+    declared = {"name": "p", "root": root, "engine": "inline", "targets": targets, "entities": {"Page": whole}}
+    return instep.Instep(Project.model_validate(declared))
+
+
+def write(root: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        (root / "docs" / f"{name}.dat").write_text(text)
+
+
+def test_documents_are_parsed_cut_and_embedded_by_functions(root: Path) -> None:
+    write(root, one="First part. Second part")
+    (root / "docs" / "plain.md").write_text("# Plain\n\nParsed by Instep. As ever.\n")
+    project = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED)
+    (result,) = project.run()
+    assert result.counts.rows_written == 4
+    found = project.search("part", mode="text", limit=9)
+    assert {(each.title, each.text) for each in found} == {("Shouted", "FIRST PART"), ("Shouted", "SECOND PART")}
+    assert [each.title for each in project.search("ever", mode="text")] == ["Plain"], "None leaves it to Instep"
+    assert project.search("anything", mode="vector")[0].mode == "vector"
+    assert project.run()[0].state is None, "nothing to do"
+
+
+def test_an_exception_is_that_documents_failure_with_its_line(root: Path) -> None:
+    write(root, good="All is well", broken="broken", uncut="uncut", poison="poison")
+    project = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED)
+    (result,) = project.run()
+    assert (result.counts.written, result.counts.failed) == (1, 3)
+    failed = {each.uri.rpartition("/")[2]: each for each in project.failures()}
+    module = root / "code" / "own_functions_of_a_test.py"
+    lines = module.read_text().splitlines()
+    for name, stage, said in (
+        ("broken.dat", "parse", "ValueError: what is broken is not read"),
+        ("uncut.dat", "chunk", "RuntimeError: cannot be cut"),
+        ("poison.dat", "embed", "KeyError: 'poison'"),
+    ):
+        raising = next(n for n, line in enumerate(lines, 1) if "raise" in line and said.partition(":")[0] in line)
+        function = {"parse": "parse", "chunk": "cut", "embed": "embed"}[stage]
+        assert failed[name].stage == stage
+        assert failed[name].reason == f"{said} ({module}:{raising} in {function})"
+
+
+@pytest.mark.parametrize("what", ["broken", "uncut", "poison"])
+def test_the_tenth_of_the_same_kind_in_a_row_stops_the_job(root: Path, what: str) -> None:
+    write(root, **{f"n{number}": f"{what} {number}" for number in range(30)})
+    project = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED)
+    with pytest.raises(UserError, match="failed for 10 documents in a row") as raised:
+        project.run()
+    assert raised.value.where == f"own_functions_of_a_test:{ {'broken': 'parse', 'uncut': 'cut'}.get(what, 'embed') }"
+    assert project.failures() == []
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(MODULE.replace("raise ", "_ = "))
+    _forget()
+    (result,) = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).run()
+    assert (result.state, result.counts.written) == (JobState.COMPLETED, 30)
+
+
+def test_failures_among_good_ones_stop_nothing(root: Path) -> None:
+    write(root, **{f"n{number:02}": "broken" if number % 3 else f"good {number}" for number in range(36)})
+    (result,) = opened(root, parse=PARSE).run()
+    assert (result.counts.written, result.counts.failed) == (12, 24)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ("text.upper()", "text.lower()", "parser"),
+        ('text.split(". ")', 'text.split(", ")', "chunker"),
+        ("each.count", "1 + each.count", "embedder"),
+    ],
+)
+def test_a_changed_function_rebuilds_and_the_plan_says_which(root: Path, before: str, after: str, part: str) -> None:
+    write(root, one="First part. Second part, third")
+    opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).run()
+    (root / "code" / "own_functions_of_a_test.py").write_text(MODULE.replace(before, after) + "\n# A comment.\n")
+    _forget()
+    (plan,) = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).plan()
+    assert f"{part} changed" in plan.why
+    assert [each for each in ("parser", "chunker", "embedder") if f"{each} changed" in plan.why] == [part]
+
+
+@pytest.mark.parametrize(
+    ("entity", "said"),
+    [
+        ({"embed": {**EMBED, "dimensions": 4}}, "gives vectors of 3 dimensions; the project says 4"),
+        ({"embed": {**EMBED, "function": "own_functions_of_a_test:missing"}}, "has no function 'missing'"),
+        ({"parse": {**PARSE, "function": "not_there_at_all:parse"}}, "parse.function not_there_at_all:parse cannot be"),
+    ],
+)
+def test_a_function_that_is_no_use_is_one_error_before_anything_is_read(
+    root: Path, entity: dict[str, Any], said: str
+) -> None:
+    write(root, one="text")
+    project = opened(root, **entity)
+    with pytest.raises(UserError, match=said):
+        project.run()
+    assert project.failures() == []
+
+
+def test_queries_may_have_a_function_of_their_own(root: Path) -> None:
+    write(root, one="a text", two="another one that is longer")
+    entity = {"embed": {**EMBED, "query_function": "own_functions_of_a_test:same"}}
+    project = opened(root, **entity)
+    project.run()
+    scores = {round(each.score, 6) for each in project.search("whatever", mode="vector")}
+    assert scores == {round(each.score, 6) for each in project.search("poison", mode="vector")}
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        {"chunk": {"type": "python"}},
+        {"chunk": {"function": "a:b"}},
+        {"embed": {**EMBED, "function": "no colon"}},
+        {"parse": PARSE, "source": {"type": "feed", "path": "rows.jsonl"}},
+    ],
+)
+def test_declarations_that_mean_nothing_are_refused(root: Path, entity: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        opened(root, **entity)

@@ -1,0 +1,180 @@
+"""Judged queries: how well what is served answers them, and a build that finds worse is not served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.cli import main
+from instep.domain.jobs import JobState
+from instep.errors import UserError
+from instep.project import Project
+
+TOPICS = {
+    "reset": "How to reset the password of your account: choose a new one on the page of settings.",
+    "tides": "The moon pulls the sea twice a day, and a neap tide comes with the half moon.",
+    "bread": "Knead flour, water and salt, wait for an hour, and bake the loaf in a hot oven.",
+    "winds": "The wind fills the sails of a ship and carries it over the sea.",
+}
+QUERIES = [
+    {"id": "r", "query": "reset password", "relevant": ["reset.md"]},
+    {"id": "t", "query": "neap tide", "relevant": {"tides": 2}},
+    {"id": "b", "query": "bake a loaf", "relevant": ["docs/bread.md"]},
+]
+
+
+def project(root: Path, embed: dict[str, Any], least: dict[str, Any] | None = None) -> instep.Instep:
+    docs = root / "docs"
+    if not docs.exists():
+        docs.mkdir()
+        for name, text in TOPICS.items():
+            (docs / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
+        (root / "judged.jsonl").write_text("\n".join(map(json.dumps, QUERIES)))
+    entity: dict[str, Any] = {"source": {"type": "files", "path": "docs"}, "embed": embed, "chunk": {"size": 200}}
+    if least:
+        entity["promotion"] = {"queries": "judged.jsonl", "at_least": least}
+    declared = {"name": "p", "root": root, "engine": "inline", "entities": {"Page": entity}}
+    return instep.Instep(Project.model_validate({**declared, "targets": {"index": {"type": "lance", "uri": "index"}}}))
+
+
+STATIC = {"type": "static"}
+HASHING = {"type": "hashing", "dimensions": 64}
+
+
+def test_the_mode_of_a_search_suits_what_the_vectors_know(tmp_path: Path) -> None:
+    hashed = project(tmp_path, HASHING)
+    hashed.run()
+    assert {each.mode for each in hashed.search("neap tide")} == {"text"}
+    assert {each.mode for each in hashed.search("neap tide", mode="hybrid")} == {"hybrid"}
+    meant = project(tmp_path, STATIC)
+    assert {each.mode for each in meant.search("neap tide")} == {"text"}, "what is served has no such vectors yet"
+    meant.run()
+    found = meant.search("a forgotten login secret")
+    assert found[0].mode == "hybrid"
+    assert found[0].source_uri.endswith("reset.md"), "no word of it is in that page"
+    assert found[0].source_uri not in {each.source_uri for each in meant.search("forgotten login secret", mode="text")}
+
+
+def test_what_is_served_is_measured_in_every_mode(tmp_path: Path) -> None:
+    opened = project(tmp_path, STATIC)
+    with pytest.raises(UserError, match="nothing is built"):
+        opened.evaluate(tmp_path / "judged.jsonl")
+    opened.run()
+    found = opened.evaluate(tmp_path / "judged.jsonl")
+    assert [(each.mode, each.default, each.served) for each in found] == [
+        ("text", False, True),
+        ("vector", False, True),
+        ("hybrid", True, True),
+    ]
+    assert all(each.scores == {"ndcg@10": 1, "recall@10": 1, "recall@100": 1, "mrr": 1} for each in found)
+    assert [each.id for each in found[0].queries] == ["r", "t", "b"]
+    (text,) = opened.evaluate(tmp_path / "judged.jsonl", mode="text")
+    assert text == found[0]
+
+
+def test_another_generation_is_measured_beside_what_is_served(tmp_path: Path) -> None:
+    opened = project(tmp_path, STATIC)
+    opened.run()
+    (tmp_path / "docs" / "bread.md").unlink()
+    opened.run(generation="v2")
+    found = opened.evaluate(tmp_path / "judged.jsonl", generation="v2", mode="hybrid")
+    assert [(each.generation, each.served, each.scores["recall@10"]) for each in found] == [
+        ("", True, 1),
+        ("v2", False, pytest.approx(2 / 3, abs=1e-4)),
+    ]
+
+
+def test_judgements_that_name_nothing_are_an_error_of_theirs(tmp_path: Path) -> None:
+    opened = project(tmp_path, HASHING)
+    opened.run()
+    (tmp_path / "topics.tsv").write_text("1\tneap tide\n")
+    (tmp_path / "qrels").write_text("1 0 nowhere.md 1\n")
+    with pytest.raises(UserError, match="no document that is judged is found"):
+        opened.evaluate(tmp_path / "topics.tsv", tmp_path / "qrels")
+    (tmp_path / "qrels").write_text("1 0 tides.md 1\n")
+    assert opened.evaluate(tmp_path / "topics.tsv", tmp_path / "qrels")[0].scores["mrr"] == 1
+    with pytest.raises(UserError, match="cannot be read"):
+        opened.evaluate(tmp_path / "missing.jsonl")
+
+
+def test_a_build_that_finds_worse_is_not_served(tmp_path: Path) -> None:
+    least = {"recall@10": "0.98 of served"}
+    assert project(tmp_path, STATIC, least).run()[0].promoted
+    bread = tmp_path / "docs" / "bread.md"
+    bread.rename(tmp_path / "docs" / "cake.md")
+    opened = project(tmp_path, STATIC, least)
+    (result,) = opened.run(full_refresh=True)
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert result.notes[0] == (
+        "it finds worse: recall@10 is 0.667, and at least 0.980 is asked for, 0.98 of the 1.000 that is served; "
+        "answered worse: b (1.00 → 0.00); what was served stays (see `instep evaluate`)"
+    )
+    assert opened.search("bake a loaf", limit=1)[0].source_uri.endswith("bread.md"), "what was served stays"
+    (tmp_path / "docs" / "cake.md").rename(bread)
+    assert opened.run(full_refresh=True)[0].promoted
+
+
+def test_a_generation_that_finds_worse_is_not_promoted(tmp_path: Path) -> None:
+    opened = project(tmp_path, STATIC, {"recall@10": "0.98 of served"})
+    opened.run()
+    (tmp_path / "docs" / "bread.md").rename(tmp_path / "docs" / "cake.md")
+    opened.run(generation="v2")
+    with pytest.raises(UserError, match=r"answered worse: b \(1.00 → 0.00\)"):
+        opened.promote("Page", "v2")
+
+
+def test_a_build_with_another_embedder_is_compared_with_what_was_found_before(tmp_path: Path) -> None:
+    query = {"id": "login", "query": "a forgotten login secret", "relevant": ["reset.md"]}
+    least = {"mrr": "0.9 of served"}
+    opened = project(tmp_path, STATIC, least)
+    (tmp_path / "judged.jsonl").write_text(json.dumps(query))
+    assert opened.run()[0].promoted
+    served = {each.chunk_id for each in opened.search("sea", limit=10)}
+    worse = project(tmp_path, HASHING, least)
+    (result,) = worse.run()
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert "mrr is 0.000, and at least 0." in result.notes[0]
+    assert "login (" in result.notes[0]
+    assert {each.chunk_id for each in opened.search("sea", limit=10)} == served
+    assert project(tmp_path, HASHING).run()[0].promoted, "without the demand it is served"
+
+
+def test_a_value_is_asked_of_the_first_build_too(tmp_path: Path) -> None:
+    opened = project(tmp_path, HASHING, {"ndcg@10": 0.9})
+    query = {"id": "login", "query": "forgotten login secret", "relevant": ["reset.md", "tides.md"]}
+    (tmp_path / "judged.jsonl").write_text(f"{json.dumps(query)}\n{json.dumps(QUERIES[0])}")
+    (result,) = opened.run()
+    assert "ndcg@10 is 0.500, and at least 0.900" in result.notes[0]
+    with pytest.raises(UserError, match="nothing is indexed"):
+        opened.search("sea")
+
+
+def test_queries_that_cannot_be_read_stop_a_run_before_anything_is_built(tmp_path: Path) -> None:
+    opened = project(tmp_path, HASHING, {"mrr": 0.5})
+    (tmp_path / "judged.jsonl").unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        opened.run()
+
+
+def test_the_command_shows_a_table_and_the_worst(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "name: p\nengine: inline\ntargets: {i: {type: lance, uri: index}}\nentities:\n"
+    project(tmp_path, HASHING)
+    (tmp_path / "instep.yaml").write_text(f"{text}  Page: {{source: {{type: files, path: docs}}}}\n")
+    asked = str(tmp_path / "judged.jsonl")
+    assert main(["run", "--project", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", asked, "--project", str(tmp_path), "--worst", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 queries" in shown
+    assert "text (default)" in shown
+    assert "answered worst" in shown
+    assert main(["evaluate", asked, "--project", str(tmp_path), "--mode", "fuzzy"]) == 1
+    assert "Allowed: text, vector, hybrid" in capsys.readouterr().err
+    assert main(["search", "neap tide", "--project", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("found by words\n")
+    assert main(["search", "neap tide", "--mode", "hybrid", "--project", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("found by words and hashed words\n")

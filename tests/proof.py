@@ -48,6 +48,13 @@ _ENGINE: Final = tuple(
 )
 #: What tests of the whole product are about, by the beginnings of their paths; of all others it is `_WORK`.
 ABOUT: Final = {
+    "tests/api/test_serving.py": tuple(
+        f"src/instep/{each}"
+        for each in (
+            *("api", "app", "cli/serve.py", "cli/signals.py", "cli/workers.py", "jobs/serve.py", "jobs/worker.py"),
+            "requests",
+        )
+    ),
     "tests/e2e/cluster/": _CLUSTER,
     "tests/e2e/test_packed_environment.py": _CLUSTER,
     "tests/e2e/test_outages.py": ("src/instep/answers/doctor.py", "src/instep/cli/exit_codes.py", *_ENGINE),

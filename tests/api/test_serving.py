@@ -39,6 +39,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
         process.communicate()
 
 
+@pytest.mark.proof
 def test_a_job_is_done_by_a_worker_of_the_server_which_ctrl_c_ends(folder: Path) -> None:
     write(folder, 3)
     with (

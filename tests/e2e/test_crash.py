@@ -183,6 +183,7 @@ def test_status_has_the_reason_why_the_job_was_not_resumed(place: Location, monk
     assert place.wrong() == ""
 
 
+@pytest.mark.proof
 def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     large: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     assert large.wrong() == ""
 
 
+@pytest.mark.proof
 def test_a_run_that_cannot_join_names_the_holder_or_waits(large: Location) -> None:
     first = start_held(large)
     with pytest.raises(UserError, match=f"process {first.pid}"):
@@ -214,6 +216,7 @@ def test_a_run_that_cannot_join_names_the_holder_or_waits(large: Location) -> No
     assert large.wrong() == ""
 
 
+@pytest.mark.proof
 def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_again(large: Location) -> None:
     process = start_held(large)
     process.kill()

@@ -457,7 +457,7 @@ def test_two_generations_by_commands(
     assert "is not there" in json.dumps(commands("taint", "Document", "--generation", "v9", code=1))
 
 
-@pytest.mark.parametrize("then", ["run", "promote"])
+@pytest.mark.parametrize("then", ["run", pytest.param("promote", marks=pytest.mark.proof)])
 def test_a_promotion_that_was_killed_is_completed_at_once(
     place: Location, commands: Callable[..., Any], then: str
 ) -> None:

@@ -8,6 +8,13 @@ from tests.servers.ledgers import LedgerDatabase, mariadb_ledger, mysql_ledger, 
 from tests.servers.s3 import S3Server, running_s3
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a store and a server beside it is a proof; the same is seen in a folder."""
+    for item in items:
+        if "/ledger/" in item.nodeid and {"s3", "store_place"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.proof)
+
+
 @pytest.fixture
 def postgres() -> LedgerDatabase:
     database = postgres_ledger()

@@ -122,7 +122,7 @@ def store_place(postgres: LedgerDatabase, s3: S3Server, tmp_path: Path) -> Itera
     made.close()
 
 
-@pytest.fixture(params=["folder", "store"])
+@pytest.fixture(params=["folder", pytest.param("store", marks=pytest.mark.proof)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "folder":
         yield FolderPlace(tmp_path)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from instep.domain.document_columns import DocumentColumnType, Origin
 from instep.domain.manifest import SourceDocument
 from instep.domain.readers import PUBLIC, among_both, may_read
+from instep.pipeline.documents import reading
 from instep.pipeline.documents.chunk import Limits, Oversize
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
@@ -198,3 +199,50 @@ def test_who_finds_it_could_read_both_versions(before: list[str], now: list[str]
     assert among_both(left, now) == left
     for each in ("alice", "bob", "carol"):
         assert may_read(left, [each]) == (may_read(before, [each]) and may_read(now, [each]))
+
+
+SECRET: Final = "quagga"
+
+
+class Echoing(HashingEmbedder):
+    def embed(self, texts: Any) -> Any:
+        if quoted := [str(text) for text in texts if SECRET in str(text)]:
+            raise EmbedRejected(f"the embedder refused it (422): input {quoted[0]}")
+        return super().embed(texts)
+
+
+def test_no_reason_quotes_a_document_that_not_everybody_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(data: bytes, *_: object, **__: object) -> Any:
+        raise ValueError(f"odd: {data!r}")
+
+    for secret in (True, False):
+        folder = tmp_path / str(secret)
+        folder.mkdir()
+        changes: dict[str, Any] = {} if secret else {"readers": None}
+        embedding = WithReaders(folder, embedder=Echoing(16), **changes)
+        embedding.write("[alice]", body=SECRET)
+        parsing = WithReaders(folder, **changes)
+        added = declared("rank", _T.STRING, Origin.TRANSFORM)
+        typing = WithReaders(folder, **{"columns": (ACL, added), **changes})
+        typing.program = Ranking(**{**vars(typing.program), "transformed": True})
+        for project, stage in ((embedding, "embed"), (typing, "transform"), (parsing, "parse")):
+            if stage == "parse":
+                monkeypatch.setattr(reading, "parse", broken)
+            assert project.sync().failed == 1
+            failure = project.failures["a.md"]
+            assert failure.stage == stage
+            assert (SECRET in failure.reason) is not secret, failure.reason
+            assert ("as its documents have readers" in failure.reason) is secret
+        monkeypatch.undo()
+
+
+@dataclass(frozen=True)
+class Ranking(DocumentProgram):
+    """A transform makes a value of the text that no column takes."""
+
+    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(changes):
+            texts = [None if text is None else f"{text}\0" for text in batch["text"].to_pylist()]
+            yield batch.append_column("rank", pa.array(texts, pa.string()))

@@ -5,15 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from instep.container import Container
-from instep.domain.planning import wave_work
+from instep.domain.planning import WAVE_SECONDS, Pace, wave_work
+from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient
 from instep.jobs.run import run_entities
+from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent
@@ -98,3 +101,32 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
     goal = wave_work(learned.pace)
     assert sum(before) < goal, "a wave is about ten seconds of this embedder"
     assert sum(before) + last >= goal or len(waves) == 1
+
+
+def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> None:
+    """Each wave looks through all of its rows."""
+    least = DocumentSetup.least_wave.fget
+    assert least is not None
+
+    def of(rows: int, *, slow: bool = False) -> int:
+        setup: Any = SimpleNamespace(scanned_rows=lambda: rows, slow=slow)
+        found: int = least(setup)
+        return found
+
+    assert (of(0), of(31), of(64_000), of(64_000, slow=True)) == (0, 0, 2_000, 0)
+
+
+@pytest.mark.parametrize(("least", "asked"), [(0, 50), (49, 50), (2_000, 2_000)])
+def test_claims_are_of_that_share_at_least(least: int, asked: int) -> None:
+    wanted: list[int] = []
+
+    def claim(*_: object, work: int, **__: object) -> list[Any]:
+        wanted.append(work)
+        return []
+
+    context: Any = SimpleNamespace(ledger=SimpleNamespace(slices=SimpleNamespace(claim=claim)))
+    setup: Any = SimpleNamespace(least_wave=least, most_claims=1_000, scanned=False)
+    other: Any = SimpleNamespace(require=lambda _: None, ref=None, pending=1, workers=1)
+    claims = SliceClaims(setup, other, job_id="j", worker_id="w", context=context, heartbeat=other, pauses=other)
+    assert claims.claim(other, Pace(0.0, 50 / WAVE_SECONDS, 2)) == []
+    assert wanted == [asked]

@@ -91,8 +91,9 @@ class ServerOpening(ServerFixtures):
             with pytest.raises(UserError, match="newer Instep"):
                 open_ledger(url, clock=VirtualClock(), read_only=read_only)
         database.server.execute("UPDATE alembic_version SET version_num = '0001'", database=name)
-        with pytest.raises(UserError, match="older Instep"):
+        with pytest.raises(UserError, match="older Instep") as raised:
             open_ledger(url, clock=VirtualClock(), read_only=True)
+        assert "instep ledger migrate" in str(raised.value)
 
     @pytest.mark.proof
     def test_processes_that_bring_one_ledger_up_at_once_all_succeed(

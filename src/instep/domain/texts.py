@@ -70,6 +70,12 @@ def clause(text: object) -> str:
     return " ".join(str(text).split()).removesuffix(".")
 
 
+def withheld(reason: str) -> str:
+    """A reason without what comes after its first colon, which may quote a document that not everybody may read."""
+    head, colon, _ = reason.partition(": ")
+    return f"{head}: not shown, as its documents have readers" if colon else reason
+
+
 def cleaned(reason: str, note: str = "") -> str:
     """A reason of at most 300 characters, with white space collapsed and secrets starred out; after it a short note."""
     text = redacted(" ".join(reason[:4_000].split()))

@@ -50,7 +50,7 @@ def older(version: str | None, where: str) -> UserError:
     return UserError(
         f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
         where=where,
-        hint="The next `instep run` brings it up to date.",
+        hint="Bring it up to date: instep ledger migrate (whatever writes does so too, as a run).",
     )
 
 

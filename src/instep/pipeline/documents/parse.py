@@ -67,12 +67,15 @@ class Parsed(NamedTuple):
 
 
 class ParseFailure(Exception):
-    """A document that cannot be indexed as it is: at which stage, and why."""
+    """A document that cannot be indexed as it is: at which stage, and why. `quoting`: the reason is a library's, which
+    may quote the document.
+    """
 
-    def __init__(self, stage: str, reason: str) -> None:
+    def __init__(self, stage: str, reason: str, *, quoting: bool = False) -> None:
         super().__init__(stage, reason)
         self.stage = stage
         self.reason = reason
+        self.quoting = quoting
 
 
 def fingerprint() -> str:
@@ -303,7 +306,7 @@ def _pdf(data: bytes) -> tuple[str, str]:
         raise ParseFailure("parse", f"a package that this PDF needs is not installed: {error}{how}") from None
     except (Exception, RecursionError) as error:
         # A broken file can raise about anything in a PDF library; it is the document's fault.
-        raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}") from None
+        raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}", quoting=True) from None
     if locked:
         raise ParseFailure("parse", "the PDF is encrypted")
     text = "\n\n".join(page.strip() for page in pages).replace("\0", "").strip()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
@@ -145,11 +145,16 @@ class Reader:
         try:
             parsed = self._parse(content, document.uri)
         except ParseFailure as error:
+<<<<<<< HEAD
             flaw = error.stage, error.reason
         except (ImportError, UserError):
+=======
+            flaw = error.stage, self._withheld(error.reason) if error.quoting else error.reason
+        except ImportError:
+>>>>>>> dc4b2be4 (Failures quote no document with readers; ledger migrate is named)
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
-            flaw = "parse", f"{type(error).__name__}: {error}"
+            flaw = "parse", self._withheld(f"{type(error).__name__}: {error}")
         else:
             front = self.columns.of_front_matter(parsed.front)
             document = document._replace(values=source.values | front.values)
@@ -157,6 +162,9 @@ class Reader:
                 return document._replace(parsed=parsed)
             flaw = "columns", wrong
         return _failed(document, *(flaw if source.wrong is None else ("columns", source.wrong)))
+
+    def _withheld(self, reason: str) -> str:
+        return withheld(reason) if self.columns.secret else reason
 
     def _parse(self, content: Content, uri: str) -> Parsed:
         parser = parse_text if content.text else self.parser or parse

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.arrow_values import column_type
+from instep.domain.column_values import WrongValue
 from instep.domain.counts import Counts
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import content_hash
 from instep.domain.manifest import ManifestEntry
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
 from instep.errors import InstepError
-from instep.pipeline.documents.columns import chunk_hashes, typed_rows
+from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
 from instep.pipeline.documents.narrowing import TOGETHER, Left, narrow
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
@@ -169,7 +170,8 @@ class Writer:
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
         if self._transformed and self._declared:
             rows, wrong = typed_rows(rows, self._declared)
-            _add_flaws(flaws, "transform", wrong, owner)
+            hide = ColumnReader(self._declared, self._readers is not None).said
+            _add_flaws(flaws, "transform", {row: hide(WrongValue(said)) for row, said in wrong.items()}, owner)
         of_texts = _column(rows, "chunk_hash")
         rows = _with_hashes(rows, chunk_hashes(rows, self._declared))
         existing, stored_owner = self._existing(ends)
@@ -191,7 +193,7 @@ class Writer:
         places = np.flatnonzero(write & ~told_anew)
         fresh = rows.take(places)
         embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
-        _add_flaws(flaws, "embed", embedded.flaws, owner[places])
+        _add_flaws(flaws, "embed", {row: self._told(said) for row, said in embedded.flaws.items()}, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
 
@@ -212,7 +214,7 @@ class Writer:
         places_of = {each.document_id: place for place, each in enumerate(ends)}
 
         def refuse(document_id: str, reason: str) -> None:
-            flaws.setdefault(places_of[document_id], ("write", reason))
+            flaws.setdefault(places_of[document_id], ("write", self._told(reason)))
 
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
         left = write[retold]
@@ -220,6 +222,10 @@ class Writer:
         stale[replaced] = False
         removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
         return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse, anew)
+
+    def _told(self, reason: str) -> str:
+        """A reason that a server said, which may quote the document."""
+        return reason if self._readers is None else withheld(reason)
 
     def _narrowed(
         self, readers: DeclaredColumn, group: pa.Table, ends: list[_End], effects: _Effects

@@ -224,10 +224,7 @@ def test_no_reason_quotes_a_document_that_not_everybody_may_read(
         embedding = WithReaders(folder, embedder=Echoing(16), **changes)
         embedding.write("[alice]", body=SECRET)
         parsing = WithReaders(folder, **changes)
-        added = declared("rank", _T.STRING, Origin.TRANSFORM)
-        typing = WithReaders(folder, **{"columns": (ACL, added), **changes})
-        typing.program = Ranking(**{**vars(typing.program), "transformed": True})
-        for project, stage in ((embedding, "embed"), (typing, "transform"), (parsing, "parse")):
+        for project, stage in ((embedding, "embed"), (parsing, "parse")):
             if stage == "parse":
                 monkeypatch.setattr(reading, "parse", broken)
             assert project.sync().failed == 1
@@ -236,13 +233,3 @@ def test_no_reason_quotes_a_document_that_not_everybody_may_read(
             assert (SECRET in failure.reason) is not secret, failure.reason
             assert ("as its documents have readers" in failure.reason) is secret
         monkeypatch.undo()
-
-
-@dataclass(frozen=True)
-class Ranking(DocumentProgram):
-    """A transform makes a value of the text that no column takes."""
-
-    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in super().read(changes):
-            texts = [None if text is None else f"{text}\0" for text in batch["text"].to_pylist()]
-            yield batch.append_column("rank", pa.array(texts, pa.string()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.pipeline.engine.java import java_problem, java_version
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.settings import SparkSettings
@@ -74,7 +74,7 @@ def test_a_java_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pyte
     java.write_text("#!/bin/sh\nexec sleep 5\n")
     (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UserError, match=f"Spark did not start: {java} does not come up within 1 s"):
+    with pytest.raises(Away, match=f"Spark did not start: {java} does not come up within 1 s"):
         LazySpark(SparkSettings(master="local[1]", log=tmp_path / "spark.log")).get()
     (hung,) = started  # PySpark keeps it to itself, and its thread ends with it.
     hung.kill()

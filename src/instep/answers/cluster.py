@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instep.answers.answer import OPTIONAL, Answer
 from instep.answers.doctor import Finding, Health, problem
+from instep.domain.texts import cleaned
 from instep.entities.setup import EntitySetup
 from instep.error_transport import explained, unpacked
 from instep.errors import Away, InstepError, UserError
@@ -92,7 +93,7 @@ class _Survey:
         """Add an error to the findings: of this machine, or of an executor. Returns it as one sentence."""
         error = explained(raised)
         if not isinstance(error, InstepError):
-            raise raised
+            error = UserError(cleaned(f"{type(raised).__name__}: {raised}"), hint="Instep did not expect this error.")
         found = problem(subject, error)
         if host is not None:
             self._tell(found, host)
@@ -161,9 +162,9 @@ class _Survey:
     def _begin(self) -> None:
         """Make what executors are to try. What does not work here is not asked of them."""
         for setup in {each.target_name: each for each in self._setups}.values():
-            trial = setup.target_trial()
-            self._made.append((setup.target_name, trial))
             try:
+                trial = setup.target_trial()
+                self._made.append((setup.target_name, trial))
                 self._trials[setup.target_name] = trial.begun()
             except Exception as error:
                 self.add(f"target {setup.target_name}", error)

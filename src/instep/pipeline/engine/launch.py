@@ -108,7 +108,8 @@ def _launched(
                 sparkapi.launch_jvm(shown, stream)
         except TimeoutError as error:
             why = f"{find_java()} does not come up within {sparkapi.LAUNCH_SECONDS:.0f} s"
-            raise UserError(f"Spark did not start: {why}", hint=hint) from error
+            # A machine that is busy, mostly: it passes.
+            raise Away(f"Spark did not start: {why}", hint=f"{TRY_LATER} {hint}") from error
         except Exception as error:
             sparkapi.end_jvm()
             raise UserError(f"Spark did not start: {_last_words(log)}", hint=hint) from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,9 @@ from instep.api.metrics import registry_of
 from instep.api.middleware import Access
 from instep.app import Instep, load
 from instep.cli import main
+from instep.container import Container
 from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principals
+from instep.domain.refs import PartitionRef
 from instep.errors import InstepError, UserError
 from instep.targets.lance import LanceTarget
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
@@ -238,6 +241,19 @@ def test_a_revocation_in_a_document_that_fails_is_obeyed(
     assert (mended.counts.written, mended.counts.embedded) == (1, 0)
     assert found() == ["alice", "group:ops"]
     assert instep.failures() == []
+
+
+def test_the_delay_is_not_known_while_not_all_can_be_listed(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "open.md").write_text(DOCUMENTS["open"])
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    instep = load(tmp_path)
+    instep.run()
+    with closing(Container(instep.project)) as container, closing(container.ledger()) as ledger:
+        for problem, known in (("docs/x: no rights", False), (None, True)):
+            ledger.losses.tell_listing(PartitionRef("Note"), problem)
+            told = values_of(generate_latest(registry_of(instep)).decode())
+            assert (told["instep_readers_lag_seconds", "entity=Note"] < math.inf) is known
 
 
 def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.domain.document_columns import DocumentColumnType, Origin
@@ -233,3 +234,37 @@ def test_no_reason_quotes_a_document_that_not_everybody_may_read(
             assert (SECRET in failure.reason) is not secret, failure.reason
             assert ("as its documents have readers" in failure.reason) is secret
         monkeypatch.undo()
+
+
+_WAYS: Final = ("good", "column", "parse", "embed", "chunks", "gone")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), _READERS, st.sampled_from(_WAYS), st.booleans()), max_size=12))
+def test_whatever_comes_after_what_who_finds_a_text_was_never_shut_out_of_it_since(
+    steps: list[tuple[str, list[str], str, bool]],
+) -> None:
+    """And who always was let in finds it, if its readers could be told."""
+    limits = Limits(max_line_bytes=1_900, max_chunks=20)
+    with TemporaryDirectory() as folder:
+        project = WithReaders(Path(folder), embedder=Refusing(16), limits=limits)
+        #: Of each document the readers of the version whose text is indexed, and of those since.
+        shown: dict[str, list[list[str]]] = {}
+        for number, (name, readers, way, retry) in enumerate(steps):
+            if way == "gone":
+                (Path(folder) / f"{name}.md").unlink(missing_ok=True)
+                shown.pop(name, None)
+            else:
+                text = {"parse": "\0", "embed": "poison", "chunks": "Some words of a text. " * 60}.get(way, "")
+                due = "soon" if way == "column" else f"2024-01-{number + 1:02}"
+                project.write(f"[{', '.join(readers)}]", name=f"{name}.md", more=f"due: {due}\n", body=f"{text} {BODY}")
+                told = [] if way == "parse" else readers
+                shown[name] = [told] if way == "good" else [*shown.get(name, []), told]
+                if way != "good" and not any(each.endswith(f"/{name}.md") for each in project.manifest):
+                    shown.pop(name)
+            project.sync(project.changes(retry=retry))
+            for document in "ab":
+                found = project.readers(f"{document}.md")
+                for asked in ("alice", "bob", "carol"):
+                    lets_in = [may_read(each, [asked]) for each in shown.get(document, [[]])]
+                    assert may_read(found or [], [asked]) is all(lets_in), (document, asked, found, shown)

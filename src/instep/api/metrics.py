@@ -7,6 +7,7 @@ Labels are names that the project declares, and states: never ids.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -218,7 +219,8 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
 def _of_readers(figures: Figures, project: Project) -> Iterator[GaugeMetricFamily]:
     """The delay until those can no longer find a document whom it no longer names.
 
-    One that was given up with its slice keeps the readers it had, though the watermark passes it.
+    One that was given up with its slice keeps the readers it had, though the watermark passes it. Of what could not be
+    listed nothing is known: that is without end.
     """
     named = [name for name, each in project.entities.items() if isinstance(each, DocumentEntity) and each.readers]
     found = {name: figures.entities.get(name, EntityFigures()) for name in named}
@@ -228,7 +230,10 @@ def _of_readers(figures: Figures, project: Project) -> Iterator[GaugeMetricFamil
         "readers_lag_seconds",
         "Since the time up to which the readers of all documents are known to be obeyed.",
         ["entity"],
-        [((name,), (figures.now - min(mark, unread.get(name, mark))) / 1000) for name, mark in marks.items()],
+        [
+            ((name,), math.inf if found[name].unlisted else (figures.now - min(mark, unread.get(name, mark))) / 1000)
+            for name, mark in marks.items()
+        ],
     )
 
 

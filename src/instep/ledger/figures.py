@@ -14,7 +14,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.domain.waves import GIVEN_UP, SKIPPED
-from instep.ledger.tables import checkpoints, failures, jobs, leases, promoted, slices, wants
+from instep.ledger.tables import checkpoints, failures, jobs, leases, listing_problems, promoted, slices, wants
 from instep.ledger.transaction import Transaction, batches
 
 _OPEN_JOBS: Final = select(jobs.c.id, jobs.c.state).where(
@@ -33,6 +33,7 @@ _OLDEST_GIVEN_UP: Final = (
     .join(promoted, and_(promoted.c.ref == failures.c.ref, promoted.c.generation == failures.c.generation))
     .group_by(failures.c.ref)
 )
+_UNLISTED: Final = select(listing_problems.c.ref)
 _WANTS: Final = (
     select(wants.c.state, func.count().label("number")).where(wants.c.ended_at.is_(None)).group_by(wants.c.state)
 )
@@ -47,6 +48,7 @@ class EntityFigures:
     it is renewed. `watermark` is the lowest of its promoted checkpoints, None without any. `failures` are in the list,
     of all generations, without what is only left out. `oldest_given_up` is the time of the oldest in a promoted
     generation that was given up with its slice: what is indexed of an older version of such a document stays as it is.
+    `unlisted`: of some partition the source could not be seen as a whole at the last look.
     """
 
     slices: dict[SliceState, int] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class EntityFigures:
     watermark: int | None = None
     failures: int = 0
     oldest_given_up: int | None = None
+    unlisted: bool = False
 
     def lease(self, since: int, expires_at: int) -> None:
         self.leases += 1
@@ -100,6 +103,8 @@ def read(tx: Transaction) -> Figures:
         found[_entity(ref)].failures += number
     for ref, oldest in tx.connection.execute(_OLDEST_GIVEN_UP):
         found[_entity(ref)].given_up(oldest)
+    for ref in tx.connection.scalars(_UNLISTED):
+        found[_entity(ref)].unlisted = True
     open_wants = {WantState(state): number for state, number in tx.connection.execute(_WANTS)}
     return Figures(tx.now(), dict(states), open_wants, dict(found))
 

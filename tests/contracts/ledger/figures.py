@@ -52,6 +52,9 @@ class Figuring(Fixtures):
         assert document.counts == Counts(read=2, written=1, failed=1, rows_written=3)
         assert (document.leases, document.oldest_lease, document.watermark) == (1, START, None)
         assert document.oldest_given_up is None, "nothing of this generation is served yet"
+        assert not document.unlisted
+        ledger.losses.tell_listing(REF, "docs: no rights")
+        assert [name for name, each in ledger.figures().entities.items() if each.unlisted] == ["Document"]
         assert document.first_expiry is not None
         assert document.first_expiry > START
         assert ticket.slices == {SliceState.PENDING: 1}

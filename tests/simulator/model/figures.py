@@ -28,6 +28,8 @@ def read(tables: Tables) -> Figures:
         given_up = [each.failed_at for each in records.values() if each.stage == GIVEN_UP]
         if given_up and tables.state.promoted.get(str(ref)) == generation:
             found[ref.entity].given_up(min(given_up))
+    for ref in tables.listing_problems:
+        found[ref.entity].unlisted = True
     wants = Counter(each.state for each in tables.state.wants.values() if not each.state.ended)
     return Figures(tables.now(), dict(Counter(job.state for job in live)), dict(wants), dict(found))
 

@@ -145,13 +145,9 @@ class Reader:
         try:
             parsed = self._parse(content, document.uri)
         except ParseFailure as error:
-<<<<<<< HEAD
-            flaw = error.stage, error.reason
+            quoting = error.quoting or self.parser is not None
+            flaw = error.stage, self._withheld(error.reason) if quoting else error.reason
         except (ImportError, UserError):
-=======
-            flaw = error.stage, self._withheld(error.reason) if error.quoting else error.reason
-        except ImportError:
->>>>>>> dc4b2be4 (Failures quote no document with readers; ledger migrate is named)
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             flaw = "parse", self._withheld(f"{type(error).__name__}: {error}")

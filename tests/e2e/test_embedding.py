@@ -279,8 +279,8 @@ def test_an_outage_of_the_endpoint_stops_the_job_and_the_next_run_resumes_it(
 def test_a_silent_endpoint_is_reported_and_ends_the_run_before_there_is_a_job(
     embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.entities.documents.wiring._ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr("instep.entities.documents.wiring._LATE_SECONDS", 0.05)
+    monkeypatch.setattr("instep.entities.documents.embedders._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("instep.entities.documents.embedders._LATE_SECONDS", 0.05)
     endpoint.answers.clear()
     told = Told()
     with pytest.raises(Away, match="no whole answer within"):

@@ -9,9 +9,12 @@ import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from instep.pipeline.documents.embed.static import StaticEmbedder
 from instep.pipeline.engine.class_cache import spark_home
 
 from . import corpus, truth
@@ -125,3 +128,62 @@ def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Location) -
     (result,) = json.loads(done.stdout)
     assert result["engine"] == "spark"
     assert place.wrong() == ""
+
+
+FUNCTIONS = """
+def parse(data, uri):
+    if uri.endswith("/bad.md"):
+        raise ValueError("not this one")
+    return data.decode().upper()
+
+def embed(texts):
+    return [[float(len(each)), 1.0, 0.5] for each in texts]
+"""
+
+
+def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_found_there(
+    place: Location, tmp_path: Path
+) -> None:
+    """The code is in no folder that a task has on its path: it goes there with the session."""
+    own, static = place, Location(tmp_path / "static", place.docs)
+    embed = "embed: {type: hashing, dimensions: 32}"
+    for each, declared in (
+        (own, "embed: {type: python, function: 'functions_of_a_project:embed', dimensions: 3}"),
+        (static, "embed: {type: static}"),
+    ):
+        each.declare(entity="parse: {type: python, function: 'functions_of_a_project:parse'}" if each is own else "")
+        file = each.root / "instep.yaml"
+        assert embed in file.read_text()
+        file.write_text(file.read_text().replace(embed, declared))
+    code = tmp_path / "code" / "functions_of_a_project.py"
+    code.parent.mkdir()
+    code.write_text(FUNCTIONS)
+    (place.docs / "bad.md").write_text("# Bad\n")
+    first, second = in_a_notebook(
+        place.root,
+        f"""
+        sys.path.append({str(code.parent)!r})
+        answers.append(run({str(own.root)!r}))
+        (failure,) = instep.load({str(own.root)!r}).failures()
+        answers[0]["reason"] = failure.reason
+        answers.append(run({str(static.root)!r}))
+        """,
+    )
+    assert (first["engine"], second["engine"]) == ("spark", "spark")
+    assert first["counts"]["failed"] == 1  # type: ignore[index]  # JSON
+    assert str(first["reason"]).startswith("ValueError: not this one (")
+    assert str(first["reason"]).endswith("functions_of_a_project.py:4 in parse)")
+    rows = lance_rows(own.index, ["text", "vector"])
+    assert len(rows) > 60
+    assert all(each["text"] == each["text"].upper() for each in rows)
+    assert all(each["vector"] == [float(len(each["text"])), 1.0, 0.5] for each in rows)
+    texts = lance_rows(static.index, ["text", "vector"])
+    made = StaticEmbedder().embed([each["text"] for each in texts])
+    assert np.allclose(made, [each["vector"] for each in texts], atol=1e-5)
+
+
+def lance_rows(index: Path, columns: list[str]) -> list[dict[str, Any]]:
+    import lance
+
+    (dataset,) = (each for each in index.glob("Document__*.lance"))
+    return list(lance.dataset(str(dataset)).to_table(columns=columns).to_pylist())

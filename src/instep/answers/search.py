@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Final, cast, get_args
+from typing import Final, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.readers import made_of_what, readable_by
@@ -340,7 +340,7 @@ def checked_mode(mode: str | None) -> SearchMode | None:
     """The mode itself; None leaves it to each entity. Raises `UserError` for a text that is no mode."""
     if mode is not None and mode not in MODES:
         raise UserError(f"unknown search mode {mode!r}", hint=f"Allowed: {', '.join(MODES)}.")
-    return cast("SearchMode | None", mode)
+    return mode
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:

@@ -4,61 +4,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.rows import Window, WindowError, window_of
+from instep.domain.cuts import KeyRange
+from instep.domain.rows import EVERYTHING, RowSlice, Window, WindowError, decode_row_slice, encode_row_slice
+from instep.domain.storable import pack
 
 marks = st.integers(-(2**62), 2**62)
 
 
-@given(marks, st.integers(0, 2**40))
-def test_the_first_run_reads_everything_up_to_the_request_less_the_lag(request: int, lag: int) -> None:
-    window = window_of(None, request, lag=lag)
-    assert window == Window(None, request - lag)
+@given(marks)
+def test_the_first_run_reads_everything_up_to_the_request(request: int) -> None:
+    window = Window(None, request)
     assert window.first
-    assert window.holds(request - lag)
-    assert not window.holds(request - lag + 1)
+    assert [window.holds(each) for each in (request, request + 1, None)] == [True, False, True]
 
 
-def test_a_run_continues_from_the_checkpoint() -> None:
-    window = window_of(100, 200)
-    assert window == Window(100, 200)
-    assert [window.holds(each) for each in (100, 101, 200, 201)] == [False, True, True, False]
+def test_a_run_continues_above_its_floor() -> None:
+    window = Window(100, 200)
+    assert [window.holds(each) for each in (100, 101, 200, 201, None)] == [False, True, True, False, False]
+    assert Window(100, 200, unmarked=True).holds(None)
 
 
-@given(marks, st.integers(0, 2**40))
-def test_nothing_to_do_when_the_target_is_not_above_the_floor(complete: int, lag: int) -> None:
-    assert window_of(complete, complete + lag, lag=lag) is None
-    assert window_of(complete, complete + lag + 1, lag=lag) == Window(complete, complete + 1)
+@given(st.one_of(marks, st.none()))
+def test_of_a_new_file_every_row_is_read_and_a_deleted_one_deletes(mark: int | None) -> None:
+    assert EVERYTHING.holds(mark)
+    assert EVERYTHING.everything
+    assert not EVERYTHING.first
+    assert not Window(0, 5, unmarked=True).everything
 
 
-@given(marks, st.lists(st.tuples(marks, st.integers(0, 2**20)), min_size=1, max_size=8))
-def test_a_watermark_is_in_exactly_one_window_of_the_runs_that_reach_it(
-    mark: int, requests: list[tuple[int, int]]
-) -> None:
-    complete: int | None = None
-    holding = 0
-    for request, lag in requests:
-        window = window_of(complete, request, lag=lag)
-        if window is not None:
-            holding += window.holds(mark)
-            complete = window.target
-    assert complete is not None
-    assert holding == (mark <= complete)
+@pytest.mark.parametrize("window", [None, Window(None, 5), Window(1, 5), Window(1, 5, unmarked=True), EVERYTHING])
+def test_a_window_is_stored_with_its_slice(window: Window | None) -> None:
+    part = RowSlice(0, 1, window, (), KeyRange())
+    assert decode_row_slice(encode_row_slice(part)) == part
 
 
-def test_a_row_without_a_watermark_is_read_by_the_first_run_only() -> None:
-    assert Window(None, 5).holds(None)
-    assert not Window(0, 5).holds(None)
+def test_a_window_that_an_older_version_stored_is_read() -> None:
+    stored = pack({"slice": [0, 1], "window": [1, 5], "cut_by": [], "range": [None, None]})
+    assert decode_row_slice(stored) == RowSlice(0, 1, Window(1, 5), (), KeyRange())
 
 
 @pytest.mark.parametrize("floor", [5, 6])
 def test_an_empty_window_cannot_be_made(floor: int) -> None:
     with pytest.raises(WindowError, match="is empty"):
         Window(floor, 5)
-
-
-def test_a_lag_is_not_negative() -> None:
-    with pytest.raises(WindowError, match="not negative"):
-        window_of(None, 5, lag=-1)
 
 
 def test_a_window_is_shown_in_readable_text() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from instep.domain import seen
 from instep.domain.cuts import KeyRange, balanced_cuts
 from instep.domain.rows import Window
-from instep.entities.tables import changes
+from instep.entities.tables import changes, margins
 from instep.entities.tables.setup import TableSetup
 
 from .mutations import Apply, Mutation, Patch
@@ -48,12 +49,7 @@ def the_last_slice_of_a_window_ends_at_its_last_key(patch: Patch) -> None:
 
 
 @bug_of_windows
-def the_checkpoint_forgets_the_lag(patch: Patch) -> None:
-    """It names the time that was asked for, and rows that could not be seen yet are in no window."""
-    original = TableSetup.find
-
-    def find(self: Any, request: Any) -> Any:
-        found = original(self, request)
-        return found if found.target is None else replace(found, target=found.target + self.lag)
-
-    patch.setattr(TableSetup, "find", find)
+def nobody_looks_below_the_floor(patch: Patch) -> None:
+    """Rows of one moment, and those of a transaction that was open, are in no window."""
+    patch.setattr(margins, "margin_start", lambda floor, lag: floor - 1)
+    patch.setattr(seen, "margin_start", lambda floor, lag: floor - 1)

@@ -26,6 +26,8 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import Pace
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files
 from instep.domain.waves import Mark, TaskOutcome, Wave
 from instep.entities.plan_request import PlanOptions
 from instep.entities.tables.adapters import Slicing
@@ -54,8 +56,10 @@ COLUMNS = (Column("id", INT64), Column("at", TIMESTAMP), Column("gone", BOOL), C
 _TABLE = GraphTable("", COLUMNS, ("id",), None, {each.name: each.name for each in COLUMNS})
 _SCHEMA = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in COLUMNS])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Rows get their watermark before they can be seen: for so many milliseconds.
+#: Rows get their watermark before they can be seen: for so many milliseconds at most.
 _LAG = 20_000
+#: So many rows of the margin are told apart.
+_MARKED = 20
 #: Jobs and events are forgotten when they are older (milliseconds).
 _RETENTION = 5 * MINUTE
 #: Keys, and how many of them a slice has.
@@ -66,9 +70,12 @@ _MENDS = 40
 
 
 class Row(NamedTuple):
+    """`came`: when it could be seen (ms), which may be long after its watermark."""
+
     value: int
     at: int
     gone: bool = False
+    came: int = 0
 
 
 class Stored(NamedTuple):
@@ -93,15 +100,34 @@ class SimTable:
         return None
 
     def changed(
-        self, spark: Any, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+        self,
+        spark: Any,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
     ) -> bool:
         return any(each.at > floor for each in self.rows.values())
 
     def newer(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
         return len(self._selected(selection))
 
-    def unseen(self, rows: RowColumns, floor: int) -> None:
+    def files(self) -> None:
         return None
+
+    def look(self, spark: Any, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        found = self._selected(selection)
+        margin = [hash((key, row)) for key, row in found.items() if floor is not None and row.at <= floor]
+        latest = max((row.at for row in found.values() if row.at <= target), default=None)
+        return Look(latest, 0, len(margin), str(sum(margin)))
+
+    def marks(self, spark: Any, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        found = self._selected(selection)
+        if len(found) > min(limit, _MARKED):
+            return None
+        return [RowMark(str(key), row.at, hash((key, row)) % 2**63) for key, row in found.items()]
 
     def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
         return 0
@@ -305,11 +331,13 @@ class WindowSimulation:
             self._change(self._random.choice((1, 5, 20)))
 
     def _change(self, rows: int) -> None:
-        """Rows that are new, are changed, or go: at this moment."""
-        at = self.ledger.now() * 1_000
+        """Rows that are new, are changed, or go: at this moment, or a little before; some of them at one moment."""
+        now, late = self.ledger.now(), self._random.choice((0, 0, 1, _LAG))
         for key in self._random.sample(range(_KEYS), rows):
             before = self.table.rows.get(key)
-            self.table.rows[key] = Row((before.value if before else 0) + 1, at, self._random.random() < 0.15)
+            at = max(now * 1_000 - self._random.randint(0, late) * 1_000, before.at + 1 if before else 0)
+            gone = self._random.random() < 0.15
+            self.table.rows[key] = Row((before.value if before else 0) + 1, at, gone, now)
 
     def _work(self, number: int, process: Process) -> None:
         """A run after the other, or a worker that goes on until it is told to stop."""
@@ -332,8 +360,8 @@ class WindowSimulation:
             self._scheduler.run(lambda process=process: process.over, deadline=self._scheduler.now + 90 * MINUTE)  # type: ignore[misc]  # bound now
             self._scheduler.now += MINUTE
             checkpoint = self.ledger.checkpoints.get(REF)
-            newest = max(each.at for each in self.table.rows.values())
-            if checkpoint and checkpoint.watermark * 1_000 >= newest and self.ledger.jobs.unfinished(REF) is None:
+            newest = max(each.came for each in self.table.rows.values())
+            if checkpoint and checkpoint.watermark >= newest and self.ledger.jobs.unfinished(REF) is None:
                 break
         else:
             self.broken.append(f"there is no end: {self.ledger.jobs.newest(1)}")
@@ -406,7 +434,8 @@ class WindowSimulation:
         table = self.target.tables.get(checkpoint.physical, {})
         for key, row in self.table.rows.items():
             there = table.get(key)
-            if row.at <= checkpoint.watermark * 1_000 and not row.gone and (there is None or there.version < row.at):
+            seen = row.came < checkpoint.watermark
+            if seen and not row.gone and (there is None or there.version < row.at):
                 self.broken.append(f"complete up to {checkpoint.watermark}, without row {key} of {row.at}: {there}")
 
     def _judge(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
@@ -76,6 +77,9 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(_rebuilt_because(setup, checkpoint, changed, option))
         notes += _left(ledger, setup, generation, checkpoint.instance)
+        if setup.scanned and (late := ledger.seen.late(checkpoint)) is not None:
+            when = f"{datetime.fromtimestamp(late.at / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+            notes.append(f"{late}, seen and read {when}; rows that come later than `watermark_lag` are not seen")
     if problem := setup.source_problem() or unknown:
         notes.append(f"the next run will fail: {problem}")
     if problem := ledger.losses.listing_problem(setup.ref):

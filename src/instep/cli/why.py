@@ -71,6 +71,8 @@ def _facts(found: Provenance, kept: str) -> Iterator[tuple[str, str]]:
     else:
         yield "", instance_text(found.instance)
     yield "job", _job(found.job) if found.job else _unknown(found.forgotten, kept)
+    if not row.get("certain", True):
+        yield "", "or a later one: rows came late, or in files with rows of any watermark"
     if found.window is not None:
         since = moment_text(found.window.floor) if found.window.floor else None
         yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"

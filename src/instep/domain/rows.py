@@ -5,11 +5,10 @@ A window is (floor, target], in microseconds since 1970. Which one a run has:
 | before | window |
 | --- | --- |
 | nothing | (nothing, target]: everything that is not deleted |
-| a run that is complete up to a watermark | (watermark, target]; nothing to do when target ≤ watermark |
+| a run that has ended | above the greatest watermark that it saw, or lower: see `domain.seen` |
 | a run that has not ended | its own window, whatever is requested now: its slices have it |
 
-The target is the watermark of the request less a safety lag, for rows that get their watermark before they can be seen
-(a transaction that commits late). The floor moves when every slice is durable.
+The floor moves when every slice is durable.
 
 A row may be a document. Its URI is `table://<entity>/<key>`, with a slash before each key column: `table://Ticket/4711`,
 `table://Page/42/a%20b`. So a document keeps its identity when its table moves. Numbers are written in digits, moments
@@ -33,18 +32,27 @@ from instep.domain.document_columns import DeclaredColumn
 from instep.domain.keys import Key, KeyValue, decode_bound, encode_bound, json_value, key_of
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.storable import pack, unpack
+from instep.domain.table_files import Files
 
 
 class WindowError(ValueError):
     """A window that cannot be."""
 
 
+#: No watermark (µs) is before the first of these, or after the last: the years 1 to 9999.
+FIRST_MOMENT: Final = -62_135_596_800_000_000
+LAST_MOMENT: Final = 253_402_300_799_999_999
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Watermarks above `floor` and up to `target`; without a floor, all up to `target`."""
+    """Watermarks above `floor` and up to `target`; without a floor, all up to `target`. `unmarked`: rows without a
+    watermark are in it, too; in a first window they always are.
+    """
 
     floor: int | None
     target: int
+    unmarked: bool = False
 
     def __post_init__(self) -> None:
         if self.floor is not None and self.floor >= self.target:
@@ -55,28 +63,23 @@ class Window:
         """The window of a first run: deleted rows are not read, there is nothing to delete yet."""
         return self.floor is None
 
+    @property
+    def everything(self) -> bool:
+        """Whether any row is in it, deleted ones too: as of a new file, which is read whole."""
+        return self.unmarked and self.floor == FIRST_MOMENT - 1 and self.target == LAST_MOMENT
+
     def holds(self, watermark: int | None) -> bool:
-        """Whether a row of this watermark is read. One without a watermark would be in no window at all, and lost: it
-        belongs to the first.
-        """
+        """Whether a row of this watermark is read."""
         if watermark is None:
-            return self.first
+            return self.first or self.unmarked
         return (self.floor is None or watermark > self.floor) and watermark <= self.target
 
     def __str__(self) -> str:
         return f"({'nothing' if self.floor is None else self.floor}, {self.target}]"
 
 
-def window_of(complete: int | None, request: int, *, lag: int = 0) -> Window | None:
-    """The window of a new run that is asked for up to `request`, when everything up to `complete` (None: nothing) is in
-    the target. None when there is nothing to do.
-    """
-    if lag < 0:
-        raise WindowError(f"a safety lag of {lag}: it is not negative")
-    target = request - lag
-    if complete is not None and target <= complete:
-        return None
-    return Window(complete, target)
+#: All rows of new and changed files, whatever they say.
+EVERYTHING: Final = Window(FIRST_MOMENT - 1, LAST_MOMENT, unmarked=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class Selection:
 
     `others`, if they are given, are the other namespaces that are indexed: rows that are neither in these nor in the
     scope are selected too, since they may have been in it before.
+
+    `known` are files that need not be read again (None: all are read); rows of theirs may come as well.
     """
 
     scope: Scope = GLOBAL
@@ -124,6 +129,7 @@ class Selection:
     ranges: tuple[KeyRange, ...] = ()
     keys: tuple[Key, ...] = ()
     others: tuple[Scope, ...] | None = None
+    known: Files | None = None
 
 
 class Histogram(NamedTuple):
@@ -152,7 +158,7 @@ def encode_row_slice(part: RowSlice) -> bytes:
     return pack(
         {
             "slice": [part.index, part.count],
-            "window": [part.window.floor, part.window.target] if part.window else None,
+            "window": _window(part.window) if part.window else None,
             "cut_by": part.cut_by,
             "range": [encode_bound(part.range.lower), encode_bound(part.range.upper)],
             **({"keys": _steps(part.keys)} if part.keys else {}),
@@ -166,10 +172,18 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
     if not isinstance(value, dict) or "slice" not in value:
         return None
     lower, upper = map(decode_bound, value["range"])
-    window = Window(*value["window"]) if value["window"] else None
+    window = _window_of(*value["window"]) if value["window"] else None
     index, count = value["slice"]
     keys = tuple(accumulate(value.get("keys", ())))
     return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys)
+
+
+def _window_of(floor: int | None, target: int, unmarked: int = 0) -> Window:
+    return Window(floor, target, bool(unmarked))
+
+
+def _window(window: Window) -> list[int | None]:
+    return [window.floor, window.target, *([1] if window.unmarked else [])]
 
 
 def _steps(keys: Sequence[int]) -> list[int]:

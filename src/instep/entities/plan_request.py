@@ -10,6 +10,7 @@ from typing import NamedTuple
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.promotion_rules import NO_LOSS, Loss
+from instep.domain.seen import Seen
 from instep.domain.settings import JobSettings
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -100,7 +101,8 @@ class Found:
     its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though a build
     is due: it would fail as before. `target` is the watermark (ms) that the slices reach, if they have one. `lost` are
     losses that no user asked for. `left` is roughly the number of units left for later jobs. `warnings` are about rows
-    that a run does not see, and files that are lost. `compared` says where a large source was, and why.
+    that a run does not see, and files that are lost. `compared` says where a large source was, and why. `seen` is
+    what is known of a table when the run has ended.
     """
 
     kind: Kind
@@ -118,3 +120,4 @@ class Found:
     lost: Loss = NO_LOSS
     left: int = 0
     compared: str | None = None
+    seen: Seen | None = None

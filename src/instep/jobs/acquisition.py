@@ -365,6 +365,7 @@ class Acquisition:
             upstream.missed(self._job_id, instance, self._context.ids),
             lost=plan.found.lost,
             allowed=options.allow_deletes or options.allow_empty,
+            seen=plan.found.seen,
         )
 
     def _fence(self, setup: EntitySetup, physical: str, lease: Lease) -> int:

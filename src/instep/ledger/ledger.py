@@ -25,6 +25,7 @@ from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
 from instep.ledger.plans import Plans
 from instep.ledger.retention import Retention
+from instep.ledger.seen import SeenRows
 from instep.ledger.slices import Slices
 from instep.ledger.state_files import StateFiles
 from instep.ledger.status_keys import StatusKeys
@@ -65,6 +66,7 @@ class Ledger:
         self.failures = Failures(database)
         self.losses = Losses(database)
         self.checkpoints = Checkpoints(database)
+        self.seen = SeenRows(database)
         self.partitions = Partitions(database)
         self.instances = Instances(database)
         self.wants = Wants(database)

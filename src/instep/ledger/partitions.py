@@ -10,6 +10,7 @@ from instep.ledger import checkpoints as checkpoint_rows
 from instep.ledger import documents, event_log, job_transitions, parts
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
+from instep.ledger import seen as seen_rows
 from instep.ledger.leases import Lease
 from instep.ledger.loaded_state import some_promoted
 from instep.ledger.tables import canonical, checkpoints, failures, job_parts, jobs, want_refs
@@ -77,6 +78,7 @@ def _forget(tx: Transaction, ref: PartitionRef) -> None:
         documents.drop(tx, each.instance)
     for table in (checkpoints, failures):
         tx.connection.execute(delete(table).where(table.c.ref == str(ref)))
+    seen_rows.drop(tx, ref)
 
 
 def _known_generations(tx: Transaction, ref: str) -> list[str]:

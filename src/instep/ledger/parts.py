@@ -14,6 +14,7 @@ from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, end_of_
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
+from instep.domain.seen import Seen
 from instep.errors import Conflict, Fenced
 from instep.ledger import checkpoints as checkpoint_rows
 from instep.ledger import failures as failure_rows
@@ -21,6 +22,7 @@ from instep.ledger import instances as instance_rows
 from instep.ledger import job_transitions, part_stops, retention, slice_rows, workers
 from instep.ledger import jobs as job_rows
 from instep.ledger import leases as lease_rows
+from instep.ledger import seen as seen_rows
 from instep.ledger.leases import Lease
 from instep.ledger.plans import Plans, payload_of
 from instep.ledger.slice_rows import PENDING, PROCESSING
@@ -34,7 +36,8 @@ _PAYLOADS: Final = 50
 @dataclass(frozen=True, slots=True)
 class NewPart:
     """A partition's share of a new job: what it builds, its slices, and what it cannot be built without. `lost` is what
-    it removes without a request to; `allowed`: a person has permitted any loss.
+    it removes without a request to; `allowed`: a person has permitted any loss. `seen`: what is to be known of a table
+    when the part is served.
     """
 
     part: JobPart
@@ -42,6 +45,7 @@ class NewPart:
     missed: Sequence[DependencyMissed] = ()
     lost: Loss = NO_LOSS
     allowed: bool = False
+    seen: Seen | None = None
 
 
 class Parts(Store):
@@ -251,6 +255,7 @@ class Parts(Store):
         _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
         after = _end_job(tx, job_id, before)
         if not promote:
+            seen_rows.forget(tx, job_id, part)
             instance_rows.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
         return after
 
@@ -319,6 +324,7 @@ def _insert(tx: Transaction, job_id: str, position: int, new: NewPart) -> None:
             allowed=new.allowed,
         )
     )
+    seen_rows.plan(tx, job_id, part, new.seen)
 
 
 def _insert_slices(
@@ -363,6 +369,7 @@ def fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> N
     part = job_rows.part_of(row)
     _cancel(tx, row.job_id, part.ref)
     checkpoint_rows.drop_unserved(tx, part)
+    seen_rows.forget(tx, row.job_id, part)
     _update(tx, row.job_id, part.ref, state=JobState.FAILED.value, finished_at=tx.now(), error=error)
     _end_job(tx, row.job_id, before)
 
@@ -373,6 +380,7 @@ def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> N
     watermark = instance_rows.watermark(tx, part, reached)
     # First, for it may take long to drop a manifest: appends of others should not wait for that.
     checkpoint_rows.move(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
+    seen_rows.serve(tx, job_id, part)
     instance_rows.succeed(tx, job_id, part, watermark)
 
 

@@ -33,7 +33,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0016"
+HEAD: Final = "0017"
 
 metadata = MetaData(
     naming_convention={
@@ -274,6 +274,19 @@ checkpoints = Table(
     Column("watermark", BigInteger, nullable=False),
     Column("job_id", _ID, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+)
+
+#: What runs have seen of a table (`domain.seen`), by generation: of a job that has not ended, and, without one, of what
+#: is served, as long as that is this instance.
+seen = Table(
+    "seen",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
+    Column("job_id", _ID, primary_key=True),
+    Column("instance", _UUID, nullable=False),
+    Column("body", LargeBinary(length=2**32 - 1), nullable=False),
+    Column("late", _TEXT),
 )
 
 #: The manifest: columns in the order of `domain.manifest.ManifestEntry`, after the instance. `revision`: of the

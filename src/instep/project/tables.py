@@ -155,9 +155,10 @@ class TableEntity(EntityBase):
     global."""
     watermark: Text | None = None
     """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
-    watermark_lag: Pause = Field(default=0, json_schema_extra={"default": "0s"})
-    """The time that a run stays behind its request. Where others write while Instep reads, choose more than the
-    longest transaction lasts and clocks differ, such as `5m`: a row that becomes visible later than that is missed."""
+    watermark_lag: Pause = Field(default=300_000, json_schema_extra={"default": "5m"})
+    """How late a row may come: how far its watermark may be below the greatest that a run has seen. Choose more than
+    the longest transaction lasts and clocks differ. A row that comes later is not seen before
+    `instep run --full-refresh`."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
     changes: Changes | None = None
@@ -191,7 +192,7 @@ class TableEntity(EntityBase):
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
-        if self.watermark_lag and self.watermark is None:
+        if "watermark_lag" in self.model_fields_set and self.watermark_lag and self.watermark is None:
             raise problem("conflict", "needs a `watermark`", path=("watermark_lag",))
         roles: dict[str, str] = {}
         for role in ("scope", "watermark", "deleted"):
@@ -207,7 +208,7 @@ class TableEntity(EntityBase):
         if self.changes and self.scope:
             message = "rows that a queue says have no namespaces: leave `scope` out, or `changes`"
             raise problem("conflict", message, path=("scope",))
-        if self.changes and self.watermark_lag:
+        if self.changes and "watermark_lag" in self.model_fields_set and self.watermark_lag:
             raise problem("conflict", "is the queue's to say, as its `settle`", path=("watermark_lag",))
         return self
 

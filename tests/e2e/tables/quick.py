@@ -5,6 +5,7 @@ Ledger, target, writer and service are the real ones, and what the real source k
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files
 from instep.domain.waves import TaskOutcome, Wave
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup
@@ -32,7 +35,6 @@ from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
 from instep.planning.context import Context
 from instep.sources.tables.spark_tables import SparkTable
-from instep.sources.tables.table_source import Unseen
 from instep.telemetry.progress import Silent
 from tests.doubles.through import replaced, through
 
@@ -83,15 +85,44 @@ class ArrowTable:
         return self.inner.state()
 
     def changed(
-        self, spark: Any, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+        self,
+        spark: Any,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
     ) -> bool:
-        return self.inner.changed(spark, rows, scope, floor, others)
+        return self.inner.changed(spark, rows, scope, floor, others, known=known)
 
     def newer(self, spark: Any, rows: RowColumns, selection: Selection) -> int | None:
         return self.inner.newer(spark, rows, selection)
 
-    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
-        return self.inner.unseen(rows, floor)
+    def files(self) -> None:
+        """As of a database: changes are found by watermarks."""
+
+    def look(self, spark: Any, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        found = self._marked(rows, selection)
+        latest = max(
+            (each.watermark for each in found if each.watermark is not None and each.watermark <= target), default=None
+        )
+        margin = [
+            each.digest for each in found if each.watermark is None or (floor is not None and each.watermark <= floor)
+        ]
+        without = sum(each.watermark is None for each in found)
+        return Look(latest, without, len(margin), str(sum(margin)))
+
+    def marks(self, spark: Any, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        found = self._marked(rows, selection)
+        return found if len(found) <= limit else None
+
+    def _marked(self, rows: RowColumns, selection: Selection) -> list[RowMark]:
+        assert rows.watermark is not None
+        return [
+            RowMark(",".join(str(row[name]) for name in rows.key), _micros(row[rows.watermark]), _digest(row))
+            for row in self._selected(rows, selection)
+        ]
 
     def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
         return sum(
@@ -140,10 +171,17 @@ def _holds(rows: RowColumns, selection: Selection, row: Mapping[str, Any]) -> bo
         return False
     if selection.window is None or rows.watermark is None:
         return True
-    at = row[rows.watermark]
-    if not selection.window.holds(None if at is None else (at - _EPOCH) // timedelta(microseconds=1)):
+    if not selection.window.holds(_micros(row[rows.watermark])):
         return False
     return not (selection.window.first and rows.deleted and row[rows.deleted])
+
+
+def _micros(at: datetime | None) -> int | None:
+    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _digest(row: Mapping[str, Any]) -> int:
+    return int.from_bytes(hashlib.sha256(repr(sorted(row.items())).encode()).digest()[:8], "big")
 
 
 class ArrowEngine:

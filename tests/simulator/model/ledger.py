@@ -19,6 +19,7 @@ from instep.domain.planning import Measured
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.requests import Group
+from instep.domain.seen import Late, Seen
 from instep.domain.state import State
 from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.wants import Want
@@ -44,6 +45,7 @@ from instep.ledger.partitions import Partitions
 from instep.ledger.parts import NewPart, Parts
 from instep.ledger.plans import Plans
 from instep.ledger.retention import LIMIT, Forgotten, Gone, Retention
+from instep.ledger.seen import SeenRows
 from instep.ledger.slices import SlicePlace, Slices, SliceView
 from instep.ledger.status_keys import StatusKeys, StatusRow
 from instep.ledger.sweep import Swept
@@ -469,6 +471,17 @@ class _Checkpoints(_Kept, Checkpoints):
             parts.describe_checkpoint(self._tables, known, fingerprint)
 
 
+class _SeenRows(_Kept, SeenRows):
+    def get(self, known: Checkpoint) -> Seen | None:
+        with self._lock:
+            instance, found = self._tables.seen.get((known.ref, known.generation), ("", None))
+            return found if instance == known.instance else None
+
+    def late(self, known: Checkpoint) -> Late | None:
+        found = self.get(known)
+        return found.late if found else None
+
+
 class _Partitions(_Kept, Partitions):
     def promoted(self, ref: PartitionRef) -> str | None:
         with self._lock:
@@ -623,6 +636,7 @@ class ModelLedger(Ledger):
         self.documents = _Documents(self._tables, self._lock)
         self.failures = _Failures(self._tables, self._lock)
         self.checkpoints = _Checkpoints(self._tables, self._lock)
+        self.seen = _SeenRows(self._tables, self._lock)
         self.partitions = _Partitions(self._tables, self._lock)
         self.instances = _Instances(self._tables, self._lock)
         self.wants = _Wants(self._tables, self._lock)

@@ -19,7 +19,9 @@ from tests.simulator.model.tables import JobRow, PartRow, Tables
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
     part = new.part
     priority = max((each.priority for each in new.slices), default=0)
-    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority, lost=new.lost, allowed=new.allowed)
+    job.parts[part.ref] = PartRow(
+        part, _sequence_of(tables, part), priority, lost=new.lost, allowed=new.allowed, seen=new.seen
+    )
     tables.open_parts.setdefault(part.ref, {})[job.id] = job
 
 
@@ -160,6 +162,7 @@ def drop_partition(tables: Tables, lease: Lease, by: str) -> None:
     for each in checkpoints(tables, ref):
         tables.documents.pop(each.instance, None)
         del tables.checkpoints[ref, each.generation]
+        tables.seen.pop((ref, each.generation), None)
     for key in [each for each in tables.failures if each[0] == ref]:
         del tables.failures[key]
     instances.dropped(tables, ref, by)
@@ -222,6 +225,8 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
         updated_at=tables.now(),
         generation=part.generation,
     )
+    if row.seen is not None:
+        tables.seen[row.key] = (part.instance, row.seen)
 
 
 def status(tables: Tables, job: JobRow, row: PartRow) -> PartStatus:

@@ -14,6 +14,7 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.planning import Measured
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
+from instep.domain.seen import Seen
 from instep.domain.state import State
 from instep.errors import Conflict, Fenced
 from instep.ledger.checkpoints import Checkpoint
@@ -81,6 +82,7 @@ class PartRow:
     completed: Completed = field(default_factory=Completed)
     lost: Loss = NO_LOSS
     allowed: bool = False
+    seen: Seen | None = None
 
     @property
     def key(self) -> Generation:
@@ -152,6 +154,8 @@ class Tables:
     open_parts: dict[PartitionRef, dict[str, JobRow]] = field(default_factory=dict)
     slices: dict[str, SliceRow] = field(default_factory=dict)
     checkpoints: dict[Generation, Checkpoint] = field(default_factory=dict)
+    #: What is served, and which instance that is of.
+    seen: dict[Generation, tuple[str, Seen]] = field(default_factory=dict)
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     listing_problems: dict[PartitionRef, str] = field(default_factory=dict)

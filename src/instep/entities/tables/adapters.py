@@ -21,6 +21,10 @@ from instep.targets.table_target import TableSpec, TableTarget
 ROWS = "rows"
 
 
+#: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
+MICROS = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class Slicing:
     """The slicing of rows. `slices` is None for as many as the rows need. `asked`: rows per slice, given by the
@@ -36,7 +40,8 @@ class Slicing:
 
 @dataclass(frozen=True, kw_only=True)
 class TableAdapters(EntitySetup):
-    """`columns` and `tables` read the sources' schema, once. `lag` is the safety lag in milliseconds.
+    """`columns` and `tables` read the sources' schema, once. `lag`: how far below the greatest
+    watermark rows may still come, in milliseconds.
     `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
     `mapping`: whether fields of the target are declared.
     """

@@ -25,12 +25,23 @@ from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
 from instep.domain.keys import INT64_MAX, Key, key_of
 from instep.domain.pending_queue import batches, stretches
 from instep.domain.planning import rows_per_slice
-from instep.domain.rows import RowSlice, Selection, Window, decode_row_slice, encode_row_slice, window_of
-from instep.domain.texts import amount
+from instep.domain.rows import (
+    EVERYTHING,
+    LAST_MOMENT,
+    RowSlice,
+    Selection,
+    Window,
+    decode_row_slice,
+    encode_row_slice,
+)
+from instep.domain.seen import Late, Seen
+from instep.domain.table_files import Files, TableFile
+from instep.domain.texts import amount, duration_text
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
-from instep.entities.tables.adapters import Slicing, TableAdapters
+from instep.entities.tables.adapters import MICROS, Slicing, TableAdapters
 from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.tables.margins import Margins
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
@@ -134,14 +145,8 @@ def _maker(setup: TableAdapters) -> Callable[[int], Key]:
     )
 
 
-#: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
-MICROS = 1_000
-
 #: A watermark that is no further ahead of the ledger's clock is not worth a warning.
 _CLOCKS_DIFFER = 60_000
-
-#: The last microsecond of the year 9999: no watermark is later.
-_LAST = 253_402_300_799_999_999
 
 #: An incremental window of no more rows than so many slices have is one: looking where they are would take longer.
 _SLICES_OF_A_WINDOW = 10
@@ -158,7 +163,7 @@ def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
         return Found(kind, request.why, "row")
     asked = request.options.watermark or request.ledger.now()
     # A rebuild is never older than what it replaces, whatever watermark is requested.
-    anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
+    anew = max(asked, checkpoint.watermark) if checkpoint else asked
     if setup.queue and kind is Kind.FIRST_BUILD and not request.options.full_refresh:
         return find_pending(setup, setup.queue, request)
     if kind is not Kind.REFRESH or checkpoint is None:
@@ -199,17 +204,64 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
     """Rows that have changed since the checkpoint."""
     if setup.rows.watermark is None:
         return _unchanged(setup, request, asked)
-    floor = checkpoint.watermark * MICROS
-    window = window_of(floor, asked * MICROS, lag=setup.lag * MICROS)
-    if window is None:
+    if asked <= checkpoint.watermark:
         return Found(Kind.NOTHING, [], "row")
-    warnings = _unseen(setup, floor)
-    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor, setup.others(request.ledger)):
-        return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
+    if (files := setup.source.files()) is not None:
+        return _in_new_files(setup, request, checkpoint, files, asked)
+    seen = request.ledger.seen.get(checkpoint)
+    if seen is not None and seen.files is not None:
+        raise UserError(
+            f"its files are known by their names, and {setup.source_text} cannot be listed from here",
+            where=str(setup.ref),
+            hint="Install what opens it (see docs/tables.md), or read all of it: instep run --full-refresh",
+        )
+    return _above_the_floor(setup, request, checkpoint, seen, asked)
+
+
+def _in_new_files(
+    setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, files: Sequence[TableFile], asked: int
+) -> Found:
+    """All rows of files that were not read yet."""
+    seen = request.ledger.seen.get(checkpoint)
+    before = seen.files if seen is not None else None
+    known = before or Files()
+    others = setup.others(request.ledger)
+    new = known.new(files)
+    scope = setup.ref.scope
+    if not new or not setup.source.changed(setup.spark, setup.rows, scope, 0, others, known=known):
+        return _unchanged(setup, request, asked)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)
-    warnings += [*_ahead(setup, request), *_without_namespace(setup, request, Selection(setup.ref.scope, window))]
-    cut_by, cuts = _cut_window(setup, request, window)
+    why = [f"{amount(len(new), 'new or changed file')}"]
+    if before is None:
+        why = ["it is not known yet which of its files were read: all are, once"]
+    selection = Selection(scope, EVERYTHING, known=known)
+    warnings = [*_ahead(setup, request, read=True), *_without_namespace(setup, request, selection)]
+    found = _refresh(setup, request, selection, asked, warnings)
+    state = [hashlib.sha256(Files.of(new).encode()).hexdigest()]
+    return replace(found, why=why, state=state, seen=Seen(files=Files.of(files)))
+
+
+def _above_the_floor(
+    setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, seen: Seen | None, asked: int
+) -> Found:
+    """Rows above the greatest watermark that was seen, and those that came late."""
+    step, after = Margins(setup, request.ledger, asked * MICROS).next(seen, checkpoint)
+    if step.window is None:
+        return _unchanged(setup, request, asked)
+    if differences := drift_of(setup, checkpoint.physical):
+        return _whole(setup, request, Kind.REBUILD, differences, asked)
+    selection = Selection(setup.ref.scope, step.window)
+    warnings = [] if step.late is None else [_late_text(step.late, setup)]
+    warnings += [*_ahead(setup, request), *_without_namespace(setup, request, selection)]
+    found = _refresh(setup, request, selection, asked, warnings)
+    return replace(found, state=[f"rows above {step.window.floor}"], seen=after)
+
+
+def _refresh(
+    setup: TableAdapters, request: PlanRequest, selection: Selection, asked: int, warnings: Sequence[str]
+) -> Found:
+    cut_by, cuts = _cut_window(setup, request, selection)
     rows = sum(each.rows for each in cuts)
     return Found(
         kind=Kind.REFRESH,
@@ -218,21 +270,27 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
         slices=[
             _slice_plan(
                 setup,
-                RowSlice(index, len(cuts), window, cut_by, each.range),
+                RowSlice(index, len(cuts), selection.window, cut_by, each.range),
                 rows=each.rows,
                 work=each.work(setup.slicing.work_factor) if cut_by else setup.slicing.slice_rows,
             )
             for index, each in enumerate(cuts)
         ],
         counts={"changed": rows, "retried": 0} if cut_by else {},
-        state=[f"rows above {floor}"],
-        target=window.target // MICROS,
+        target=asked,
         warnings=warnings,
     )
 
 
+def _late_text(late: Late, setup: TableAdapters) -> str:
+    return (
+        f"warning: {late}: written after a run that had seen a later {setup.rows.watermark}. They are read now; rows "
+        f"that come more than {duration_text(setup.lag)} late (`watermark_lag`) are seen by instep run --full-refresh"
+    )
+
+
 def _cut_window(
-    setup: TableAdapters, request: PlanRequest, window: Window
+    setup: TableAdapters, request: PlanRequest, selection: Selection
 ) -> tuple[tuple[str, ...], Sequence[KeySlice]]:
     """The columns that an incremental window is cut by, and its slices; one slice, whose rows are not counted, if it is
     small or nobody knows how large it is.
@@ -248,7 +306,6 @@ def _cut_window(
         return whole
     asked = request.settings().slice_rows
     fewest = asked or _SLICES_OF_A_WINDOW * rows_per_slice(slicing.slice_rows, slicing.work_factor)
-    selection = Selection(setup.ref.scope, window)
     about = setup.source.newer(setup.spark, rows, selection)
     if about is None or about <= fewest:
         return whole
@@ -258,25 +315,23 @@ def _cut_window(
     return (columns, _scaled(cuts, found.rows)) if len(cuts) > 1 and found.rows > fewest else whole
 
 
-def _unread(setup: TableAdapters, request: PlanRequest, selection: Selection) -> list[str]:
-    """Warnings about rows that no window has."""
-    return [*_without_watermark(setup, selection), *_ahead(setup, request)]
-
-
-def _ahead(setup: TableAdapters, request: PlanRequest) -> list[str]:
-    """A warning about rows whose watermark is ahead of the clock: as when local times are taken for times in UTC."""
+def _ahead(setup: TableAdapters, request: PlanRequest, *, read: bool = False) -> list[str]:
+    """A warning about rows whose watermark is ahead of the clock: as when local times are taken for times in UTC.
+    `read`: they are read nevertheless.
+    """
     soon, name = (request.ledger.now() + _CLOCKS_DIFFER) * MICROS, setup.rows.watermark
     if name is None or not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, soon):
         return []
-    ahead = Selection(setup.ref.scope, Window(soon, _LAST))
+    ahead = Selection(setup.ref.scope, Window(soon, LAST_MOMENT))
     found = setup.source.histogram(setup.spark, setup.rows, ahead, (name,), bins=1).rows
     ends = setup.source.extremes(setup.spark, setup.rows, ahead, name) if found else None
     if ends is None:
         return []
     until = str(ends[1].values[0])[:16]
+    what = "an earlier one does not replace them" if read else "no run sees them before that time has come"
     return [
-        f"warning: {amount(found, 'row')} with a {name} ahead of now, up to {until} UTC: no run sees them before "
-        "that time has come. A time without a zone is taken for one in UTC; `sql` can convert a local one"
+        f"warning: {amount(found, 'row')} with a {name} ahead of now, up to {until} UTC: {what}. A time without a zone "
+        "is taken for one in UTC; `sql` can convert a local one"
     ]
 
 
@@ -301,39 +356,14 @@ def _without_namespace(setup: TableAdapters, request: PlanRequest, selection: Se
 
 
 def _without_watermark(setup: TableAdapters, selection: Selection) -> list[str]:
-    """A warning about rows that are read now, and in no later window. It is found out where all rows are read: asked of
-    each refresh it would cost more than that.
-    """
+    """A warning about rows that cost every run something. It is found out where all rows are read."""
     found = setup.source.without_watermark(setup.spark, setup.rows, selection)
     if not found:
         return []
     return [
-        f"warning: {amount(found, 'row')} without {setup.rows.watermark}: this run reads them, but no refresh sees new "
-        "ones, nor that they have changed; give them one, or let instep run --full-refresh read all"
+        f"warning: {amount(found, 'row')} without {setup.rows.watermark}: every run compares all of them, and reads "
+        "them when one has changed; give them one"
     ]
-
-
-def _unseen(setup: TableAdapters, floor: int) -> list[str]:
-    """Warnings about rows that a refresh does not see. None for a namespace: files do not say which one a row belongs
-    to.
-    """
-    if not setup.ref.scope.is_global:
-        return []
-    unseen, name = setup.source.unseen(setup.rows, floor), setup.rows.watermark
-    if unseen is None:
-        return []
-    found = []
-    if unseen.without:
-        found.append(
-            f"warning: {amount(unseen.without, 'row')} without {name}: a refresh never sees them, nor that they have "
-            "changed; instep run --full-refresh reads all"
-        )
-    if unseen.late:
-        found.append(
-            f"warning: {amount(unseen.late, 'row')} came late: written since the last run, with no {name} above its "
-            "checkpoint, so that a refresh does not see them; instep run --full-refresh reads all, and `lag` waits"
-        )
-    return found
 
 
 def _left_behind(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> bool:
@@ -358,8 +388,11 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     """All rows of the table, cut into slices."""
     setup.tables()  # Errors of the declaration are raised before anything is read.
     # Rows named by a queue must not be left to a later window: there is none.
-    windows = setup.rows.watermark and setup.queue is None
-    window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
+    windows = setup.rows.watermark is not None and setup.queue is None
+    # Before anything is read: what comes in between is read once more.
+    seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
+    whole_files = seen is not None and seen.files is not None
+    window = Window(None, LAST_MOMENT if whole_files else asked * MICROS) if windows else None
     selection = Selection(setup.ref.scope, window)
     slicing = setup.slicing
     if size := request.settings().slice_rows:
@@ -383,11 +416,13 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
         slices=plans,
         counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
-        target=asked - setup.lag if window else None,
+        target=asked if window else None,
         warnings=[
-            *(_unread(setup, request, selection) if windows else []),
+            *([] if whole_files or not windows else _without_watermark(setup, selection)),
+            *(_ahead(setup, request, read=whole_files) if windows else []),
             *_without_namespace(setup, request, selection),
         ],
+        seen=seen,
     )
 
 

@@ -14,9 +14,9 @@ from instep.domain.keys import Key, KeyValue, key_of, keys_in
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
+from instep.domain.rows import Window as RowWindow
 from instep.entities.provenance import Provenance, Window, background, forgotten_at
-from instep.entities.tables.adapters import TableAdapters
-from instep.entities.tables.changes import MICROS
+from instep.entities.tables.adapters import MICROS, TableAdapters
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
 
@@ -27,7 +27,9 @@ _JOBS = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowProvenance(Provenance):
     """Provenance of a row. `key` has its key columns, `ref` and `uuid` are the partition and the instance that it
-    names. `watermark` (µs) is its own, None if the entity has none. `slice` is the job's slice that contained it.
+    names. `watermark` (µs) is its own, None if the entity has none. `slice` is the job's slice that contained it. The
+    job is the first that can have written it; unless that is `certain`, a later one may have: rows come late, and files
+    with rows of any watermark.
     """
 
     key: Mapping[str, KeyValue]
@@ -35,6 +37,7 @@ class RowProvenance(Provenance):
     uuid: str
     watermark: int | None
     slice: RowSlice | None
+    certain: bool = True
 
     @property
     def origin(self) -> tuple[str, str]:
@@ -46,6 +49,7 @@ class RowProvenance(Provenance):
             "ref": self.ref,
             "instance": self.uuid,
             "watermark": self.watermark,
+            "certain": self.certain,
         }
         return {"row": row, "slice": _slice_dict(self.slice) if self.slice else None}
 
@@ -108,11 +112,27 @@ def _provenance(
         physical=physical,
         job=job,
         part=part,
-        window=Window((window.floor or 0) // MICROS, window.target // MICROS) if window else None,
+        window=_window(window, part) if window and part else None,
         slice=_slice_of(slices, values),
+        certain=job is None or watermark is None or _is_certain(setup, ledger, job, part),
         behind=background(ledger, ref, uuid, part),
         forgotten=None if job else forgotten_at(ledger, ref),
     )
+
+
+def _window(window: RowWindow, part: JobPart) -> Window:
+    """As far as it says anything: of new files all rows are read."""
+    reached = window.target if part.target is None else min(window.target, part.target * MICROS)
+    return Window(0 if window.everything else (window.floor or 0) // MICROS, reached // MICROS)
+
+
+def _is_certain(setup: TableAdapters, ledger: Ledger, job: Job, part: JobPart | None) -> bool:
+    """Whether no later job has read rows with the watermarks of this one."""
+    served = ledger.checkpoints.get(setup.ref, part.generation) if part else None
+    if served is None or served.job_id == job.id:
+        return True
+    seen = ledger.seen.get(served)
+    return seen is not None and seen.files is None and seen.late is None
 
 
 def _job_of(

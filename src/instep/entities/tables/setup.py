@@ -15,6 +15,7 @@ from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import index_name
 from instep.domain.rows import RowSlice, Selection, decode_row_slice
+from instep.domain.table_files import Files
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
@@ -100,6 +101,7 @@ class TableSetup(TableAdapters):
             first.cut_by,
             tuple(rows.range for _, rows in slices) if first.cut_by else (),
             others=self.others(ledger) if refresh else None,
+            known=self._known(part, ledger) if first.window is not None and first.window.everything else None,
         )
         keys = None
         if self.queue and first.keys:
@@ -128,6 +130,12 @@ class TableSetup(TableAdapters):
             others=selection.others,
         )
         return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
+
+    def _known(self, part: JobPart, ledger: Ledger) -> Files:
+        """The files that were read before this job: what is known of them changes when it has ended."""
+        served = ledger.checkpoints.get(part.ref, part.generation)
+        seen = ledger.seen.get(served) if served else None
+        return seen.files if seen and seen.files else Files()
 
     def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
         rows = self.target.leaving(part.physical, staged) if self.in_place else 0

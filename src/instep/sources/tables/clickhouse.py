@@ -15,6 +15,8 @@ from instep.domain.cuts import KeyRange, balanced_cuts, cut_columns
 from instep.domain.keys import Key
 from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files
 from instep.errors import Away, UserError
 from instep.sources.tables import predicates
 from instep.sources.tables.clickhouse_types import ClickHouseDialect, SourceColumn, source_column
@@ -115,7 +117,14 @@ class ClickHouseTable:
         return str(found["digest"])
 
     def changed(
-        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+        self,
+        spark: Sessions,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
     ) -> bool:
         if rows.watermark is None:
             return True
@@ -130,8 +139,44 @@ class ClickHouseTable:
             (found,) = records(session, asked.select("count() AS rows"), **asked.dialect.values)
         return int(found["rows"])
 
-    def unseen(self, rows: RowColumns, floor: int) -> None:
-        """Unknown without reading."""
+    def files(self) -> None:
+        """None: it is a table."""
+
+    def look(self, spark: Sessions, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        assert rows.watermark is not None
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection)
+            at, digest = asked.columns[rows.watermark].micros, _digest(asked.columns)
+            margin = f"({at} IS NULL OR {'0' if floor is None else f'{at} <= {floor:d}'})"
+            what = (
+                f"maxOrNullIf({at}, {at} <= {target:d}) AS latest, countIf({at} IS NULL) AS without, "
+                f"countIf({margin}) AS number, toString(sumIf({digest}, {margin})) AS digest"
+            )
+            (found,) = records(session, asked.select(what), **asked.dialect.values)
+        latest = None if found["latest"] is None else int(found["latest"])
+        return Look(latest, int(found["without"]), int(found["number"]), f"clickhouse {found['digest']}")
+
+    def marks(self, spark: Sessions, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        assert rows.watermark is not None
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection)
+            keys = ", ".join(f"ifNull(toString({quoted(name)}), '')" for name in rows.key)
+            what = (
+                f"arrayStringConcat([{keys}], ',') AS instep_key, {asked.columns[rows.watermark].micros} AS instep_at, "
+                f"toString({_digest(asked.columns)}) AS instep_digest"
+            )
+            sql = f"{asked.select(what)} LIMIT {limit + 1:d}"
+            found = records(session, sql, **asked.dialect.values)
+        if len(found) > limit:
+            return None
+        return [
+            RowMark(
+                each["instep_key"],
+                None if each["instep_at"] is None else int(each["instep_at"]),
+                int(each["instep_digest"]),
+            )
+            for each in found
+        ]
 
     def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
         """Versions that FINAL would hide are counted, as in a histogram."""
@@ -341,6 +386,11 @@ class _Select:
 def _whole(selection: Selection) -> bool:
     """Whether it is not only what has changed."""
     return selection.window is None or selection.window.first
+
+
+def _digest(columns: Mapping[str, SourceColumn]) -> str:
+    """A whole number that differs when the contents of a row do."""
+    return f"cityHash64(toString(tuple({', '.join(quoted(each) for each in columns)})))"
 
 
 def _values(columns: Iterable[SourceColumn]) -> str:

@@ -109,6 +109,11 @@ class SourceColumn:
         return f"toDate32({name})" if self.column.type == DATE else name
 
     @property
+    def micros(self) -> str:
+        """An expression: a time as a whole number of microseconds since 1970."""
+        return f"toUnixTimestamp64Micro({self.value})"
+
+    @property
     def compared(self) -> str:
         """An expression that has our order: wherever that is ClickHouse's too the column itself, so that indexes are of
         use. (It orders a UUID by its second half, an enum by its numbers.)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from instep.domain.rows import RowColumns, Selection
+from instep.domain.seen import Look, RowMark
 from instep.sources.tables.spark_jdbc import ALL_ROWS, Asked, Flavour, JdbcTable, MySql
 
 #: Runs a query; gives the names and the types of its columns, and its rows.
@@ -94,6 +95,57 @@ def count(table: JdbcTable, rows: RowColumns, selection: Selection) -> int | Non
     except _UnknownHere:
         return None
     return int(found)
+
+
+def look(table: JdbcTable, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look | None:
+    """See `TableSource.look`; None: Spark has to look."""
+    try:
+        with _asking(table) as ask:
+            relation, _ = _marked(ask, table, rows, selection)
+            below = "1 = 0" if floor is None else f"instep_at <= {floor}"
+            margin = f"instep_at IS NULL OR {below}"
+            _, ((latest, number, marked, there, digested, digest),) = ask(
+                f"SELECT max(CASE WHEN instep_at <= {target} THEN instep_at END), count(*), count(instep_at), "
+                f"count(CASE WHEN {margin} THEN 1 END), count(CASE WHEN {margin} THEN instep_digest END), "
+                f"sum(CASE WHEN {margin} THEN instep_digest END) FROM {relation}"
+            )
+    except _UnknownHere:
+        return None
+    if there != digested:  # A row that is too long for the server's functions.
+        return None
+    return Look(None if latest is None else int(latest), number - marked, there, f"{table.server} {digest or 0}")
+
+
+def marks(table: JdbcTable, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+    """The selected rows, one more than the limit at most; None: Spark has to say."""
+    try:
+        with _asking(table) as ask:
+            relation, dialect = _marked(ask, table, rows, selection)
+            keys = ", ".join(dialect.same(name) for name in rows.key)
+            _, found = ask(f"SELECT instep_at, instep_digest, {keys} FROM {relation} LIMIT {limit + 1}")
+    except _UnknownHere:
+        return None
+    if any(digest is None for _, digest, *_ in found):
+        return None
+    return [
+        RowMark(",".join(map(str, key)), None if at is None else int(at), int(digest)) for at, digest, *key in found
+    ]
+
+
+def _marked(ask: Ask, table: JdbcTable, rows: RowColumns, selection: Selection) -> tuple[str, Flavour]:
+    """A query in brackets: the selected rows with their watermark in microseconds, and a digest of their contents."""
+    assert rows.watermark is not None
+    dialect = _dialect(ask, table, rows)
+    asked = Asked.of(dialect, rows, selection)
+    if not asked.exact:
+        raise _UnknownHere
+    nothing = "AS instep_nothing" if table.server == "mysql" else ""
+    columns, _ = ask(f"SELECT * FROM (SELECT * FROM {table.table} LIMIT 0) {nothing}")
+    at, digest = dialect.micros(rows.watermark), dialect.digest("instep_row", list(columns))
+    return (
+        f"(SELECT instep_row.*, {at} AS instep_at, {digest} AS instep_digest "
+        f"FROM (SELECT * FROM {table.table}) AS instep_row WHERE {_where(asked.conditions)}) AS instep_marked"
+    ), dialect
 
 
 def missing_extra(table: JdbcTable) -> str | None:

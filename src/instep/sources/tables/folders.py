@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,14 +40,16 @@ class Folder:
         """Whether no column's values are in the names of folders."""
         return not any("=" in each.path[len(self.root) :].rpartition("/")[0] for each in self.files)
 
-    def written(self, file: Listed) -> int:
-        """The time of writing, in µs since 1970; 0: only a query for each file would tell, or it is gone."""
-        if "file" not in self.fs.protocol:
-            return 0
-        try:
-            return Path(file.path).stat().st_mtime_ns // 1_000
-        except OSError:
-            return 0
+    @property
+    def flat(self) -> bool:
+        """Whether all files lie in the place itself, or in folders of columns' values."""
+        below = (each.path[len(self.root) :].strip("/").split("/")[:-1] for each in self.files)
+        return all("=" in part for parts in below for part in parts)
+
+    def named(self, given: str, file: Listed) -> str | None:
+        """The file's name for Spark, which knows the place by the given one; None if it would take it for a pattern."""
+        path = f"{given.rstrip('/')}{file.path[len(self.root.rstrip('/')) :]}" if is_url(given) else file.path
+        return None if _PATTERN.search(path) or not file.path.startswith(self.root.rstrip("/")) else path
 
 
 def folders(paths: Sequence[str], format: str) -> list[Folder] | None:

@@ -91,13 +91,15 @@ def above(dialect: Dialect, watermark: str, floor: int) -> str:
 
 
 def in_window(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    if selection.window is None or not rows.watermark:
+    window = selection.window
+    if window is None or window.everything or not rows.watermark:
         return []
     column = dialect.column(rows.watermark)
-    until = f"{column} <= {dialect.constant(rows.watermark, moment(selection.window.target))}"
-    if selection.window.floor is None:
+    until = f"{column} <= {dialect.constant(rows.watermark, moment(window.target))}"
+    if window.floor is None:
         return [f"({until} OR {column} IS NULL)"]
-    return [above(dialect, rows.watermark, selection.window.floor), until]
+    later = above(dialect, rows.watermark, window.floor)
+    return [f"(({later} AND {until}) OR {column} IS NULL)"] if window.unmarked else [later, until]
 
 
 def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:

@@ -157,7 +157,8 @@ def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Tab
         marks = batch.column(rows.watermark).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
         kept &= ~_true(pc.greater(marks, pa.scalar(selection.window.target)))
         if selection.window.floor is not None:
-            kept &= _true(pc.greater(marks, pa.scalar(selection.window.floor)))
+            later: Any = pc.greater(marks, pa.scalar(selection.window.floor))
+            kept &= _true(pc.fill_null(later, selection.window.unmarked))
     if selection.window is not None and selection.window.first and rows.deleted:
         kept &= ~_true(batch.column(rows.deleted).cast(pa.bool_()))
     return batch if kept.all() else batch.filter(pa.array(kept))

@@ -70,6 +70,12 @@ class Flavour(Dialect, Protocol):
     #: A number from 0 on and below 1, another one for each row.
     random: str
 
+    def micros(self, name: str) -> str:
+        """A time as a whole number: microseconds since 1970."""
+
+    def digest(self, row: str, columns: Sequence[str]) -> str:
+        """A whole number that differs when the contents of a row do; `columns` are all that it has."""
+
 
 @dataclass(frozen=True, slots=True)
 class JdbcTable:
@@ -292,6 +298,12 @@ class Postgres:
         """
         return _doubled(name)
 
+    def micros(self, name: str) -> str:
+        return f"floor(extract(epoch FROM {_doubled(name)}) * 1000000)::bigint"
+
+    def digest(self, row: str, columns: Sequence[str]) -> str:
+        return f"hashtextextended({row}::text, 0)::numeric"
+
     def flag_unset(self, name: str) -> str:
         match self.types.get(name):
             case "boolean":
@@ -346,6 +358,17 @@ class MySql:
         raise NotExact
 
     same = column
+
+    def micros(self, name: str) -> str:
+        column = "`" + name.replace("`", "``") + "`"
+        if self.types.get(name) == "timestamp":
+            return f"CAST(UNIX_TIMESTAMP({column}) * 1000000 AS SIGNED)"
+        return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column})"
+
+    def digest(self, row: str, columns: Sequence[str]) -> str:
+        names = ("`" + each.replace("`", "``") + "`" for each in columns)
+        values = ", ".join(f"IF({each} IS NULL, 'n', CONCAT('v', HEX({each})))" for each in names)
+        return f"CAST(CONV(LEFT(MD5(CONCAT_WS(',', {values})), 15), 16, 10) AS UNSIGNED)"
 
     def flag_unset(self, name: str) -> str:
         if self.types.get(name) in ("boolean", "int", "bigint"):

@@ -10,17 +10,20 @@ from pyarrow.parquet import FileMetaData
 
 from instep.domain.columns import TIMESTAMP, Column, ColumnType, TypeName
 from instep.domain.keys import Key
-from instep.domain.refs import GLOBAL, Scope
-from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.refs import Scope
+from instep.domain.rows import FIRST_MOMENT, Histogram, RowColumns, Selection, Window
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files, TableFile
 from instep.errors import UserError
 from instep.sources.tables import database_probe, parquet, samples
 from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
 from instep.sources.tables.predicates import above, conditions, in_ranges
+from instep.sources.tables.row_wise import is_row_wise
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
 from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_reading import over_source, told
 from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
-from instep.sources.tables.table_source import Sessions, Transform, Unseen, demand, transformed
+from instep.sources.tables.table_source import Sessions, Transform, demand, transformed
 from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _ANY = Selection()
+#: Formats whose files stand by themselves, and what has Spark leave out some of those that a listing has.
+_FILES = frozenset({"parquet", "orc", "json", "csv", "avro", "xml", "text"})
+_LEAVES_OUT = frozenset({"pathglobfilter", "modifiedbefore", "modifiedafter"})
+_DEEP = "recursivefilelookup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +83,68 @@ class SparkTable:
         return None if places is None else digest(places)
 
     def changed(
-        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+        self,
+        spark: Sessions,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
     ) -> bool:
         if rows.watermark is None:
             return True
+        if known is not None:
+            return self._newly_in(rows, scope, others, known)
         found = None if self.sql else self._parquet()
         if found is not None:
-            known = parquet.later(found[1], rows, scope, floor)
-            if known is False and others is not None:
-                known = self._later_outside(*found, rows, (scope, *others), floor)
-            if known is not None:
-                return known
+            later = parquet.later(found[1], rows, scope, floor)
+            if later is False and others is not None:
+                later = self._later_outside(*found, rows, (scope, *others), floor)
+            if later is not None:
+                return later
         selection = Selection(scope, others=others)
         if self._in_database:
-            known = database_probe.changed(self._jdbc, rows, selection, floor)
-            if known is not None:
-                return known
+            later = database_probe.changed(self._jdbc, rows, selection, floor)
+            if later is not None:
+                return later
         return self._changed(spark(), rows, rows.watermark, selection, floor)
+
+    def _newly_in(self, rows: RowColumns, scope: Scope, others: tuple[Scope, ...] | None, known: Files) -> bool:
+        """Whether files that are not known may have rows that belong here. Those of Parquet say so in their footers."""
+        files = self.files()
+        if files is None:
+            return True
+        if not known.new(files):
+            return False
+        found = None if scope.is_global or self.sql else self._parquet()
+        if found is None:
+            return True
+        places, footers = found
+        new = [
+            (place, footer)
+            for place, footer in zip([each for place in places for each in place.files], footers, strict=True)
+            if TableFile(*place).number not in known.numbers
+        ]
+        if parquet.later([footer for _, footer in new], rows, scope, FIRST_MOMENT - 1) is not False:
+            return True
+        if others is None:
+            return False
+        where = (scope, *others)
+        return any(True for _, each in new for _ in parquet.later_outside(each, rows, where, FIRST_MOMENT - 1))
+
+    def files(self) -> list[TableFile] | None:
+        """Those of plain files, where `sql` looks at one row at a time."""
+        leaves_out = {each.lower() for each in self.options} & _LEAVES_OUT
+        if self.table or not self.path or self.format.lower() not in _FILES or leaves_out:
+            return None
+        if self.sql is not None and not is_row_wise(self.sql):
+            return None
+        places = folders(self.path, self.format.lower())
+        deep = any(key.lower() == _DEEP and value.lower() == "true" for key, value in self.options.items())
+        if places is None or not (deep or all(each.flat for each in places)):
+            return None
+        return [TableFile(*each) for place in places for each in place.files]
 
     def _later_outside(
         self,
@@ -124,21 +176,62 @@ class SparkTable:
             known = database_probe.count(self._jdbc, rows, selection)
             return self._counted_there(spark(), rows, selection) if known is None else known
         found = None if self.sql else self._parquet()
-        return None if found is None else parquet.most_later(found[1], rows, selection.scope, window.floor)
-
-    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
-        found = None if self.sql or self.transform else self._parquet()
-        if found is None or rows.watermark is None:
+        if found is None:
             return None
-        places, footers = found
-        files = [(place, each) for place in places for each in place.files]
-        without = late = 0
-        for (place, each), footer in zip(files, footers, strict=True):
-            nulls = parquet.without_watermark(footer, rows.watermark)
-            without += nulls
-            if parquet.later([footer], rows, GLOBAL, floor) is False and place.written(each) > floor:
-                late += footer.num_rows - nulls
-        return Unseen(without, late)
+        if selection.known is None:
+            return parquet.most_later(found[1], rows, selection.scope, window.floor)
+        files = [each for place in found[0] for each in place.files]
+        return sum(
+            footer.num_rows
+            for file, footer in zip(files, found[1], strict=True)
+            if TableFile(*file).number not in selection.known.numbers
+        )
+
+    def look(self, spark: Sessions, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        if self._in_database:
+            known = database_probe.look(self._jdbc, rows, selection, floor=floor, target=target)
+            if known is not None:
+                return known
+        with told(self.text, self.options):
+            session = spark()
+            at = f"max(CASE WHEN instep_at <= {target}L THEN instep_at END) AS latest"
+            found = self._marked(session, rows, selection).selectExpr(at, "count_if(instep_at IS NULL) AS without")
+            latest, without = found.collect()[0]
+            if floor is None and not without:
+                return Look(latest, without, 0, "spark 0")
+            # By itself: what is digested is read with all of its columns.
+            below = (
+                replace(selection, window=Window(selection.window.floor, floor, unmarked=True))
+                if (floor is not None and selection.window is not None)
+                else selection
+            )
+            margin = "instep_at IS NULL" if floor is None else f"(instep_at IS NULL OR instep_at <= {floor}L)"
+            digest = "CAST(sum(CAST(instep_digest AS DECIMAL(38, 0))) AS STRING) AS digest"
+            read = self._marked(session, rows, below).where(margin)
+            number, digest = read.selectExpr("count(*) AS number", digest).collect()[0]
+            return Look(latest, without, number, f"spark {digest or 0}")
+
+    def marks(self, spark: Sessions, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        if self._in_database:
+            known = database_probe.marks(self._jdbc, rows, selection, limit)
+            if known is not None:
+                return known if len(known) <= limit else None
+        with told(self.text, self.options):
+            key = ", ".join(f"CAST({quoted(name)} AS STRING)" for name in rows.key)
+            read = self._marked(spark(), rows, selection)
+            found = read.selectExpr(f"concat_ws(',', {key})", "instep_at", "instep_digest").limit(limit + 1).collect()
+            return [RowMark(*row) for row in found] if len(found) <= limit else None
+
+    def _marked(self, session: SparkSession, rows: RowColumns, selection: Selection) -> DataFrame:
+        """The rows with their watermark in microseconds, and a digest of their contents."""
+        assert rows.watermark is not None
+        read = self._rows(session, rows, selection)
+        ours = as_ours(rows.watermark, read.schema[rows.watermark].dataType).removesuffix(
+            f" AS {quoted(rows.watermark)}"
+        )
+        return read.selectExpr(
+            "*", f"unix_micros({ours}) AS instep_at", "xxhash64(to_json(struct(*))) AS instep_digest"
+        )
 
     def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
         """Footers say it of a whole table, and of any that there is none; else a database counts, or Spark."""
@@ -237,9 +330,12 @@ class SparkTable:
             share = 1 if asked.exact else share
         else:
             paths, selection = self._narrowed(rows, selection)
-            read = _by_bytes(self._files_or_table(session, paths))
+            some = selection.known is not None and list(paths) != list(self.path)
+            read = _by_bytes(self._files_or_table(session, paths, some=some))
             if rows is None:
                 return read
+            if some and not paths:
+                read = read.where("false")
             self._demand(read.schema, rows, columns)
         dialect = SparkDialect(read.schema)
         asked_for = conditions(dialect, rows, selection)
@@ -301,20 +397,48 @@ class SparkTable:
             selection = replace(selection, window=None)
         return [path for path, _ in later], selection
 
-    def _files_or_table(self, session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    def _unread(self, known: Files) -> Sequence[str]:
+        """The files that are not known; the places themselves where that is not to be said in paths."""
+        places = folders(self.path, self.format.lower())
+        if places is None or (len(places) > 1 and not all(each.plain for each in places)):
+            return self.path
+        found = [
+            place.named(given, each)
+            for given, place in zip(self.path, places, strict=True)
+            for each in place.files
+            if TableFile(*each).number not in known.numbers
+        ]
+        return self.path if None in found else [each for each in found if each is not None]
+
+    def _files_or_table(self, session: SparkSession, paths: Sequence[str], *, some: bool = False) -> DataFrame:
+        """The rows of these files, which are `some` of all; of none of them the columns alone are of use."""
         reader = session.read.options(**self.options)
         if self.table:
             # To a catalog that is a database: see `spark_jdbc`.
             read = reader.option("pushDownPredicate", "false").table(self.table)
         else:
             reader, times = self._of_all_files(reader.format(self.format))
-            read = reader.load(list(paths)) if paths else reader.load()
+            if some:
+                reader = self._as_of_all(reader)
+            read = reader.load(list(paths or self.path)) if self.path else reader.load()
             if times:
                 names = [each.name for each in read.schema.fields]
                 read = read.selectExpr(
                     *(f"{times[name]} AS {quoted(name)}" if name in times else quoted(name) for name in names)
                 )
         return read if self.sql is None else over_source(session, self.sql, read)
+
+    def _as_of_all(self, reader: DataFrameReader) -> DataFrameReader:
+        """A reader of some of the files that gives the columns of all: of what is in some, Spark would make others. It
+        lists all files for that; of JSON it reads them.
+        """
+        found = self._parquet()
+        places = folders(self.path, self.format.lower()) if found is None else found[0]
+        plain = places is not None and all(each.plain for each in places)
+        merges = any(each.lower() == "mergeschema" for each in self.options)
+        if found is None or merges or not plain or parquet.merged(found[1]) is None:
+            reader = reader.schema(reader.load(list(self.path)).schema)
+        return reader if plain else reader.option("basePath", self.path[0])
 
     def _finished(self, read: DataFrame) -> DataFrame:
         if self.transform is None:
@@ -396,7 +520,9 @@ class SparkTable:
         files, types = plain
         demand((*rows.named, *columns), list(types), self.text)
         self._demand_keys({name: types[name] for name in columns})
-        if selection.window is not None and (floor := selection.window.floor) is not None:
+        if selection.known is not None:
+            files = [each for each in files if TableFile(*each[1]).number not in selection.known.numbers]
+        elif selection.window is not None and (floor := selection.window.floor) is not None:
             files = [each for each in files if parquet.may_have_later(each[2], rows, selection, floor)]
         found = samples.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None

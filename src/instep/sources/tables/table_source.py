@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from instep.domain.columns import Column
 from instep.domain.keys import Key
 from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files, TableFile
 from instep.errors import UserError
 from instep.own_code import send
 
@@ -23,13 +25,6 @@ if TYPE_CHECKING:
 
 
 Sessions: TypeAlias = "Callable[[], SparkSession]"
-
-
-class Unseen(NamedTuple):
-    """`without` rows have no watermark; `late` ones have come since the floor, in files without any that is above."""
-
-    without: int
-    late: int
 
 
 class TableSource(Protocol):
@@ -54,21 +49,38 @@ class TableSource(Protocol):
         """
 
     def changed(
-        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+        self,
+        spark: Sessions,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
     ) -> bool:
         """Whether some row in the scope, or (with `others`, see `Selection`) one that may have been there, may have a
-        watermark (µs since 1970, UTC) above `floor`. False is certain.
+        watermark (µs since 1970, UTC) above `floor`. False is certain. With `known` files: whether any of the others
+        may have such a row, whatever its watermark.
         """
 
     def newer(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int | None:
-        """At most so many rows are selected (by a window that has a floor; without ranges and `others`), as far as that
-        can be told without reading them; None: it cannot.
+        """At most so many rows are selected (by a window that has a floor, or in files that are not `known`; without
+        ranges and `others`), as far as that can be told without reading them; None: it cannot.
         """
 
-    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
-        """Rows that no window above `floor` (µs) has, as far as that can be told without reading any; None: it
-        cannot.
+    def files(self) -> Sequence[TableFile] | None:
+        """The files of the table, if each can be read without the others and no row needs more than one of them; None:
+        changes are found by watermarks.
         """
+
+    def look(self, spark: Sessions, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        """Look at the selected rows (the selection has no ranges, and a window that is `unmarked`, or none) by their
+        watermarks: the greatest up to the target, how many have none, and a digest of the contents of those that have
+        none or one up to the floor. The same rows give the same digest.
+        """
+
+    def marks(self, spark: Sessions, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        """The selected rows one by one; None if there are more than the limit."""
 
     def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
         """Count the selected rows (the selection has no ranges) with a null for a watermark; by one query at most."""

@@ -1,0 +1,76 @@
+"""What runs have seen of a table: planned with a job, and of what is served once that has ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, delete, insert, select, update
+
+from instep.domain.jobs import JobPart
+from instep.domain.refs import PartitionRef
+from instep.domain.seen import Late, Seen
+from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.tables import seen
+from instep.ledger.transaction import Store, Transaction, reads
+
+#: Stands for the job of what is served.
+_SERVED: Final = ""
+
+
+class SeenRows(Store):
+    """What the runs of each generation have seen. It is written with the jobs: see `Parts.plan` and `Parts.finish`."""
+
+    @reads
+    def get(self, tx: Transaction, known: Checkpoint) -> Seen | None:
+        """Of what the checkpoint names; None: it was built without."""
+        row = tx.connection.execute(select(seen.c.body, seen.c.late).where(_of(known))).one_or_none()
+        return None if row is None else Seen.decode(row.body, _late(row.late))
+
+    @reads
+    def late(self, tx: Transaction, known: Checkpoint) -> Late | None:
+        """The last rows that came late."""
+        return _late(tx.connection.scalar(select(seen.c.late).where(_of(known))))
+
+
+def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> None:
+    """What is to be known when this part has ended."""
+    if found is None:
+        return
+    late = None if found.late is None else json.dumps(found.late.as_dict())
+    where = {"ref": str(part.ref), "generation": part.generation, "job_id": job_id}
+    tx.connection.execute(insert(seen).values(**where, instance=part.instance, body=found.encode(), late=late))
+
+
+def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The part has ended, and is served: what was planned with it is known. If nothing was, what is known of the same
+    instance still holds.
+    """
+    here = (seen.c.ref == str(part.ref), seen.c.generation == part.generation)
+    planned = tx.connection.scalar(select(seen.c.job_id).where(*here, seen.c.job_id == job_id))
+    if planned is not None:
+        tx.connection.execute(delete(seen).where(*here, seen.c.job_id == _SERVED))
+        tx.connection.execute(update(seen).where(*here, seen.c.job_id == job_id).values(job_id=_SERVED))
+
+
+def forget(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The part has ended, and is not served."""
+    tx.connection.execute(delete(seen).where(seen.c.ref == str(part.ref), seen.c.job_id == job_id))
+
+
+def drop(tx: Transaction, ref: PartitionRef) -> None:
+    """The partition is forgotten."""
+    tx.connection.execute(delete(seen).where(seen.c.ref == str(ref)))
+
+
+def _of(known: Checkpoint) -> ColumnElement[bool]:
+    return and_(
+        seen.c.ref == str(known.ref),
+        seen.c.generation == known.generation,
+        seen.c.job_id == _SERVED,
+        seen.c.instance == known.instance,
+    )
+
+
+def _late(text: str | None) -> Late | None:
+    return None if text is None else Late.of(json.loads(text))

@@ -1,0 +1,40 @@
+"""Whether a query over files can be asked of each file by itself."""
+
+from __future__ import annotations
+
+from functools import cache
+
+
+@cache
+def is_row_wise(sql: str) -> bool:
+    """Whether each row that the query gives comes of one row of `source`, whatever other rows there are. False for what
+    is not understood.
+    """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        query = sqlglot.parse_one(sql.strip().rstrip(";"), dialect="spark")
+    except SqlglotError:
+        return False
+    if not isinstance(query, exp.Select):
+        return False
+    tables = list(query.find_all(exp.Table))
+    if len(tables) != 1 or tables[0].name.lower() != "source" or tables[0].db:
+        return False
+    together = (exp.AggFunc, exp.Window, exp.Subquery, exp.Join, exp.Lateral, exp.With, exp.TableSample)
+    if any(query.args.get(each) for each in ("group", "having", "distinct", "limit", "offset", "qualify", "sample")):
+        return False
+    if len(list(query.find_all(exp.Select))) != 1 or any(True for _ in query.find_all(*together)):
+        return False
+    # A function that is not known here could put all rows together, but not beside a column.
+    return any(_plain(each.unalias()) for each in query.expressions)
+
+
+def _plain(expression: object) -> bool:
+    from sqlglot import exp
+
+    if isinstance(expression, exp.Cast):
+        expression = expression.this
+    return isinstance(expression, exp.Column | exp.Star)

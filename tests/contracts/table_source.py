@@ -155,6 +155,18 @@ class TableSourceContract:
         assert any(row["gone"] for row in selected(rows, ROWS, wanted))
         check_selected(source, sessions, rows, wanted)
 
+    def test_a_window_may_have_rows_without_a_watermark(
+        self, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        wanted = Selection(window=Window(micros(START) + 150, NOW, unmarked=True))
+        assert any(row["updated"] is None for row in selected(rows, ROWS, wanted))
+        check_selected(source, sessions, rows, wanted)
+
+    def test_a_look_tells_what_is_new_and_what_is_below(
+        self, make: Make, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        check_looks(make, source, sessions, rows)
+
     # -- ranges ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("some", [CUT_BY[:4], CUT_BY[4:8], CUT_BY[8:]], ids=["texts", "others", "several"])
@@ -329,6 +341,35 @@ def ids(source: TableSource, sessions: Sessions, wanted: Sequence[Selection]) ->
     frames = [source.frame(sessions, ROWS, each).selectExpr(f"{at} AS at", "id") for at, each in enumerate(wanted)]
     found = reduce(lambda some, more: some.unionAll(more), frames).toArrow().to_pylist()
     return [[row["id"] for row in found if row["at"] == at] for at in range(len(wanted))]
+
+
+def check_looks(make: Make, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+    """In a margin, in all of the table, and when one row has come or is another."""
+    if source.files() is not None:
+        return  # Nobody looks.
+    start, floor, target = (micros(START) + number for number in (100, 150, 190))
+    margin = Selection(window=Window(start, target, unmarked=True))
+    below = [row for row in selected(rows, ROWS, margin) if row["updated"] is None or micros(row["updated"]) <= floor]
+    look = source.look(sessions, ROWS, margin, floor=floor, target=target)
+    assert look[:3] == (target, 1, len(below))
+    assert source.look(sessions, ROWS, margin, floor=floor, target=target) == look
+    here = [micros(row["updated"]) for row in selected(rows, ROWS, Selection(SCOPE)) if row["updated"]]
+    latest = max(each for each in here if each <= floor)
+    assert source.look(sessions, ROWS, Selection(SCOPE), floor=None, target=floor)[:3] == (latest, 0, 0)
+    found = source.marks(sessions, ROWS, Selection(window=Window(start, floor, unmarked=True)), len(below))
+    assert found is not None
+    marks = [(each.key, each.watermark) for each in found]
+    assert sorted(marks) == sorted((str(row["id"]), row["updated"] and micros(row["updated"])) for row in below)
+    assert len({each.digest for each in found}) == len(below)
+    assert source.marks(sessions, ROWS, margin, len(below) - 1) is None
+
+    late = a_row(5_000, updated=START + timedelta(microseconds=120))
+    unmarked = [row | {"number": 77} if row["updated"] is None else row for row in rows]
+    for name, others, came in (("late", [*rows, late], {"5000"}), ("unmarked", unmarked, {"203"})):
+        other = make(table_of(others), name=f"look_{name}")
+        assert other.look(sessions, ROWS, margin, floor=floor, target=target)[1:] != look[1:]
+        marked = other.marks(sessions, ROWS, Selection(window=Window(start, floor, unmarked=True)), 1_000)
+        assert {each.key for each in marked or () if each.digest not in {one.digest for one in found}} == came
 
 
 def check_selected(source: TableSource, sessions: Sessions, rows: list[Row], *wanted: Selection) -> None:

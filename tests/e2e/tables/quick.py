@@ -24,7 +24,7 @@ from instep.domain.keys import Key, key_of
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.domain.seen import Look, RowMark
-from instep.domain.table_files import Files
+from instep.domain.table_files import Files, TableFile
 from instep.domain.waves import TaskOutcome, Wave
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup
@@ -63,10 +63,11 @@ class Frame:
 @dataclass(frozen=True)
 class ArrowTable:
     """A `TableSource` on the shop's Parquet. `asked` are the selections that waves have read, `given` how many rows
-    each of them got.
+    each of them got. `by_files`: as what it is; else as a table of a database, whose changes are found by watermarks.
     """
 
     inner: SparkTable
+    by_files: bool = False
     asked: list[Selection] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
 
@@ -99,8 +100,8 @@ class ArrowTable:
     def newer(self, spark: Any, rows: RowColumns, selection: Selection) -> int | None:
         return self.inner.newer(spark, rows, selection)
 
-    def files(self) -> None:
-        """As of a database: changes are found by watermarks."""
+    def files(self) -> Sequence[TableFile] | None:
+        return self.inner.files() if self.by_files else None
 
     def look(self, spark: Any, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
         found = self._marked(rows, selection)
@@ -148,13 +149,16 @@ class ArrowTable:
         self.given.append(len(found))
         return Frame(pa.Table.from_pylist(found, schema=schema))
 
-    def _all(self) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    def _all(self, known: Files | None = None) -> tuple[pa.Schema, list[dict[str, Any]]]:
         (folder,) = self.inner.path
         table = pq.read_table(folder)
-        return table.schema, table.to_pylist()
+        if known is None:
+            return table.schema, table.to_pylist()
+        new = known.new(self.inner.files() or ())
+        return table.schema, [row for each in new for row in pq.read_table(each.path).to_pylist()]
 
     def _selected(self, rows: RowColumns, selection: Selection) -> list[dict[str, Any]]:
-        return [row for row in self._all()[1] if _holds(rows, selection, row)]
+        return [row for row in self._all(selection.known)[1] if _holds(rows, selection, row)]
 
     @staticmethod
     def _keys(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[Key]:
@@ -217,9 +221,10 @@ def _no_spark() -> Any:
 
 @dataclass
 class QuickShop(Shop):
-    """`sources` are those of the last run, by partition."""
+    """`sources` are those of the last run, by partition; `by_files`: as `ArrowTable` says."""
 
     sources: dict[str, ArrowTable] = field(default_factory=dict)
+    by_files: bool = False
 
     def container(self) -> Container:
         return Container(instep.load(self.root).project, clock=self.clock, timing=TIMING)
@@ -263,7 +268,7 @@ class QuickShop(Shop):
     def quick_setup(self, setup: EntitySetup) -> TableSetup:
         assert isinstance(setup, TableSetup)
         assert isinstance(setup.source, SparkTable)
-        source = ArrowTable(setup.source)
+        source = ArrowTable(setup.source, self.by_files)
         self.sources[setup.ref.label] = source
         return replace(setup, source=source)
 

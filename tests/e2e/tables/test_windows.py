@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from instep.answers.jobs import job_answers
+from instep.answers.status import entity_status
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
@@ -346,75 +344,99 @@ def test_watermarks_at_the_bounds_of_a_window_are_read_once(shop: QuickShop) -> 
     assert shop.wrong("Person") == {}
 
 
-def test_rows_within_the_safety_lag_wait_for_the_next_run(shop: QuickShop) -> None:
+def test_rows_that_come_late_by_less_than_the_lag_are_read_and_told_of(shop: QuickShop) -> None:
+    """As of a transaction that was open while others had committed. Nobody has to wait for new rows."""
     shop.edit(PEOPLE, f"{PEOPLE}\n    watermark_lag: 10m")
-    before = shop.clock.now()
     shop.put("people", id=300, name="just now")
-    shop.rows["people"].update({key: row._replace(at=shop.now - timedelta(hours=1)) for key, row in _old(shop)})
     shop.save()
     shop.run("Person")
-    assert 300 not in ids(shop)
-    assert len(ids(shop)) == 99
-    complete = shop.checkpoint("Person@global")
-    assert complete is not None
-    assert complete < before - 500_000
+    assert 300 in ids(shop)
     shop.clock.sleep(600)
-    # It became visible late, with a watermark that was over when the first run read.
-    shop.put("people", id=301, name="late", at=shop.now - timedelta(minutes=11))
+    shop.put("people", id=301, name="late", at=shop.rows["people"][(300,)].at - timedelta(minutes=9))
+    shop.save()
+    (told,) = shop.run("Person")["Person"].notes
+    assert told.startswith("warning: 1 row came late, such as 301: written after a run that had seen a later at.")
+    assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+    with closing(shop.container().ledger()) as ledger:
+        (note,) = entity_status(shop.setup("Person"), ledger).notes
+    assert note.startswith("1 row came late, such as 301, seen and read 20")
+
+
+def test_rows_of_the_last_moment_that_was_seen_are_read(shop: QuickShop) -> None:
+    shop.edit(PEOPLE, f"{PEOPLE}\n    watermark_lag: 0s")
+    at = shop.now
+    shop.put("people", id=300, name="one", at=at)
     shop.save()
     shop.run("Person")
-    assert shop.read("Person") == 2
+    shop.put("people", id=301, name="of the same moment", at=at)
+    shop.put("people", id=300, name="changed in the same moment", at=at)
+    shop.save()
+    shop.run("Person")
     assert shop.wrong("Person") == {}
 
 
-def _old(shop: QuickShop) -> list[tuple[tuple[Any, ...], Row]]:
-    return [(key, row) for key, row in shop.rows["people"].items() if key != (300,)]
-
-
-def test_rows_without_a_watermark_come_with_the_first_window_only(shop: QuickShop) -> None:
+def test_rows_without_a_watermark_are_read_when_one_has_changed(shop: QuickShop) -> None:
     row = shop.rows["people"][(1,)]
     shop.rows["people"][(1,)] = row._replace(at=None)
     shop.save()
     (told,) = shop.run("Person")["Person"].notes
-    assert told.startswith("warning: 1 row without at: this run reads them, but no refresh sees")
+    assert told.startswith("warning: 1 row without at: every run compares all of them")
     assert shop.wrong("Person") == {}
-    shop.rows["people"][(2,)] = shop.rows["people"][(2,)]._replace(at=None, values={"id": 2, "name": "unseen"})
-    shop.put("people", id=3, name="seen")
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+    shop.rows["people"][(1,)] = row._replace(at=None, values={"id": 1, "name": "changed"})
+    shop.rows["people"][(901,)] = Row({"id": 901, "name": "new"}, None, False)
     shop.save()
-    result = shop.run("Person")["Person"]
-    assert shop.read("Person") == 1
-    assert list(shop.wrong("Person")) == ["Person/"]  # as documented: it is not seen again
-    (note,) = result.notes
-    assert note.startswith("warning: 2 rows without at: a refresh never sees them")
-    shop.run("Person", full_refresh=True)
-    assert shop.wrong("Person") == {}
-
-
-def test_rows_that_come_late_are_reported(shop: QuickShop) -> None:
-    """In a file that is written after a run, with watermarks that this run has passed: a refresh does not see them."""
     shop.run("Person")
-    assert shop.run("Person")["Person"].notes == []
-    late = shop.now - timedelta(hours=1)
-    for number in (901, 902):
-        shop.put("people", at=late, id=number, name=f"late {number}")
-    shop.save(files=1)
-    (file,) = (shop.root / "people").iterdir()
-    # Other rows of the file were there before: they cannot be distinguished.
-    rows = pq.read_table(file).filter(pc.equal(pc.field("at"), pa.scalar(late, pa.timestamp("us", "UTC"))))
-    shop.rows["people"] = {key: row for key, row in shop.rows["people"].items() if row.at != late}
-    shop.save()
-    shop.rows["people"] |= {
-        (each["id"],): Row({"id": each["id"], "name": each["name"]}, late, False) for each in rows.to_pylist()
-    }
-    pq.write_table(rows, shop.root / "people" / "late.parquet")
-    written = shop.now.timestamp()
-    os.utime(shop.root / "people" / "late.parquet", (written, written))
-    result = shop.run("Person")["Person"]
-    assert (result.plan.kind, list(shop.wrong("Person"))) == (Kind.NOTHING, ["Person/"])
-    (note,) = result.notes
-    assert note.startswith("warning: 2 rows came late")
-    shop.run("Person", full_refresh=True)
+    assert shop.read("Person") == 2
     assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
+def test_what_a_new_file_has_is_read_whatever_it_says(shop: QuickShop) -> None:
+    """With yesterday's watermarks, without any, and ahead of the clock."""
+    shop.by_files = True
+    shop.run("Person")
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+    schema = pq.read_schema(shop.root / "people" / "0.parquet")
+    marks = [shop.now - timedelta(days=1), None, shop.now + timedelta(hours=1)]
+    rows = {number: Row({"id": number, "name": "new"}, at, False) for number, at in enumerate(marks, 901)}
+    found = [{**row.values, "at": row.at, "gone": False} for row in rows.values()]
+    pq.write_table(pa.Table.from_pylist(found, schema=schema), shop.root / "people" / "late.parquet")
+    shop.rows["people"] |= {(number,): row for number, row in rows.items()}
+    result = shop.run("Person")["Person"]
+    assert result.plan.found.why == ["1 new or changed file"]
+    assert shop.read("Person") == 3
+    assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
+def test_a_refresh_of_new_files_that_is_interrupted_reads_these_and_those_that_came_since(shop: QuickShop) -> None:
+    shop.by_files = True
+    shop.run("Person")
+    folder = shop.root / "people"
+    for number in (901, 902):
+        shop.put("people", id=number, name="new", at=shop.now - timedelta(days=1))
+        row = {"id": number, "name": "new", "at": shop.now - timedelta(days=1), "gone": False}
+        schema = pq.read_schema(folder / "0.parquet")
+        pq.write_table(pa.Table.from_pylist([row], schema=schema), folder / f"{number}.parquet")
+        if number == 901:
+            crash(shop, "target.commit")
+    shop.run("Person")
+    assert {901, 902} <= ids(shop)
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
+def test_a_checkpoint_of_an_older_version_reads_files_once_as_a_whole(shop: QuickShop) -> None:
+    """Nobody knows which of them it had read."""
+    shop.run("Person")  # It goes by watermarks: of files nothing is known.
+    shop.by_files = True
+    result = shop.run("Person")["Person"]
+    assert result.plan.kind is Kind.REFRESH
+    assert result.plan.found.why == ["it is not known yet which of its files were read: all are, once"]
+    assert shop.read("Person") == len(shop.rows["people"])
+    assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
 
 
 def test_rows_that_are_ahead_of_the_clock_are_reported(shop: QuickShop) -> None:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from instep.domain.refs import GLOBAL, Scope
-from instep.domain.rows import RowColumns
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
 from instep.sources.tables import database_probe
 from instep.sources.tables.spark_tables import SparkTable
+from tests.contracts.table_source import check_looks
 from tests.contracts.table_source_rows import ROWS, micros, some_rows, table_of
 from tests.servers.jars import jar
 from tests.servers.mariadb import running_mariadb
@@ -163,3 +164,34 @@ def test_an_option_that_would_cut_answers_off_is_refused_before(table: SparkTabl
         replace(table, options={**table.options, "maxRows": "1", "url": "jdbc:postgresql://h/x?maxRows=1"}).changed(
             spark, ROWS, GLOBAL, 0
         )
+
+
+def test_a_look_needs_no_spark(server: PostgresServer, table: SparkTable) -> None:
+    def make(rows: pa.Table, name: str) -> SparkTable:
+        put(server, name, rows)
+        return SparkTable("jdbc", table=name, options=options(server))
+
+    check_looks(make, table, spark, some_rows())
+
+
+@pytest.mark.parametrize("column", ["wall", "at"])
+def test_a_look_at_mariadb_needs_no_spark(column: str) -> None:
+    """Both of its types of times, one of which depends on the session's zone."""
+    server = running_mariadb()
+    given = put_in_mariadb(server, "looked_at", ["a", "b", "c"], "utf8mb4_general_ci")
+    server.execute("INSERT INTO sources.looked_at VALUES (9, 'none', NULL, NULL)")
+    moments = "wall = '2024-03-31 02:30:00.000001', at = FROM_UNIXTIME(1711852200.000001)"
+    server.execute(f"UPDATE sources.looked_at SET {moments} WHERE id < 9")
+    source = SparkTable("jdbc", table="looked_at", options=given)
+    rows = RowColumns(("id",), watermark=column)
+    margin = Selection(window=Window(MOMENT - 1, MOMENT + 5, unmarked=True))
+    look = source.look(spark, rows, margin, floor=MOMENT, target=MOMENT + 5)
+    assert look[:3] == (MOMENT, 1, 4)
+    found = source.marks(spark, rows, margin, 4)
+    assert found is not None
+    assert sorted(each[:2] for each in found) == [("0", MOMENT), ("1", MOMENT), ("2", MOMENT), ("9", None)]
+    assert source.marks(spark, rows, margin, 3) is None
+    server.execute("UPDATE sources.looked_at SET name = 'other' WHERE id = 9")
+    after = source.look(spark, rows, margin, floor=MOMENT, target=MOMENT + 5)
+    assert after[:3] == look[:3]
+    assert after.digest != look.digest

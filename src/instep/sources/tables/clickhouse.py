@@ -149,12 +149,14 @@ class ClickHouseTable:
             at, digest = asked.columns[rows.watermark].micros, _digest(asked.columns)
             margin = f"({at} IS NULL OR {'0' if floor is None else f'{at} <= {floor:d}'})"
             what = (
-                f"maxOrNullIf({at}, {at} <= {target:d}) AS latest, countIf({at} IS NULL) AS without, "
-                f"countIf({margin}) AS number, toString(sumIf({digest}, {margin})) AS digest"
+                f"maxOrNullIf({at}, {at} <= {target:d}) AS instep_latest, countIf({at} IS NULL) AS instep_without, "
+                f"countIf({margin}) AS instep_rows, toString(sumIf({digest}, {margin})) AS instep_digest"
             )
             (found,) = records(session, asked.select(what), **asked.dialect.values)
-        latest = None if found["latest"] is None else int(found["latest"])
-        return Look(latest, int(found["without"]), int(found["number"]), f"clickhouse {found['digest']}")
+        latest = None if found["instep_latest"] is None else int(found["instep_latest"])
+        return Look(
+            latest, int(found["instep_without"]), int(found["instep_rows"]), f"clickhouse {found['instep_digest']}"
+        )
 
     def marks(self, spark: Sessions, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
         assert rows.watermark is not None

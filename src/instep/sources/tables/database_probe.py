@@ -101,7 +101,7 @@ def look(table: JdbcTable, rows: RowColumns, selection: Selection, *, floor: int
     """See `TableSource.look`; None: Spark has to look."""
     try:
         with _asking(table) as ask:
-            relation, _ = _marked(ask, table, rows, selection)
+            relation = _marked(ask, table, rows, selection)
             below = "1 = 0" if floor is None else f"instep_at <= {floor}"
             margin = f"instep_at IS NULL OR {below}"
             _, ((latest, number, marked, there, digested, digest),) = ask(
@@ -120,8 +120,8 @@ def marks(table: JdbcTable, rows: RowColumns, selection: Selection, limit: int) 
     """The selected rows, one more than the limit at most; None: Spark has to say."""
     try:
         with _asking(table) as ask:
-            relation, dialect = _marked(ask, table, rows, selection)
-            keys = ", ".join(dialect.same(name) for name in rows.key)
+            relation = _marked(ask, table, rows, selection)
+            keys = ", ".join(map(table.named, rows.key))
             _, found = ask(f"SELECT instep_at, instep_digest, {keys} FROM {relation} LIMIT {limit + 1}")
     except _UnknownHere:
         return None
@@ -132,7 +132,7 @@ def marks(table: JdbcTable, rows: RowColumns, selection: Selection, limit: int) 
     ]
 
 
-def _marked(ask: Ask, table: JdbcTable, rows: RowColumns, selection: Selection) -> tuple[str, Flavour]:
+def _marked(ask: Ask, table: JdbcTable, rows: RowColumns, selection: Selection) -> str:
     """A query in brackets: the selected rows with their watermark in microseconds, and a digest of their contents."""
     assert rows.watermark is not None
     dialect = _dialect(ask, table, rows)
@@ -145,7 +145,7 @@ def _marked(ask: Ask, table: JdbcTable, rows: RowColumns, selection: Selection) 
     return (
         f"(SELECT instep_row.*, {at} AS instep_at, {digest} AS instep_digest "
         f"FROM (SELECT * FROM {table.table}) AS instep_row WHERE {_where(asked.conditions)}) AS instep_marked"
-    ), dialect
+    )
 
 
 def missing_extra(table: JdbcTable) -> str | None:

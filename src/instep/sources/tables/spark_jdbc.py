@@ -112,7 +112,7 @@ class JdbcTable:
         """A frame with a partition for each of the conditions, in the database's SQL. `stored` is the schema of
         `plain`: what Spark would not read exactly is read another way. Raises `UserError` for what cannot be.
         """
-        others = carried(self.server, stored, self._column)
+        others = carried(self.server, stored, self.named)
         if not others:
             return self.plain(session, parts)
         aside = {name: f"instep_exact_{at}" for at, name in enumerate(others)}
@@ -125,7 +125,8 @@ class JdbcTable:
             )
         )
 
-    def _column(self, name: str) -> str:
+    def named(self, name: str) -> str:
+        """A column, quoted."""
         return "`" + name.replace("`", "``") + "`" if self.server == "mysql" else _doubled(name)
 
     def plain(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from instep.answers.doctor import Finding
     from instep.bus.bus import Bus, StatusKeys
     from instep.domain.clock import Clock, Ids
+    from instep.entities.tables.setup import TableSetup
     from instep.entities.tables.wiring import Catalog, TableEntities
     from instep.ledger.ledger import Ledger
     from instep.pipeline.engine.engine import Engine
@@ -232,6 +233,19 @@ class Container:
                 f"no documents are in {others}: they are tables", hint="Ask the target itself for its rows."
             )
         return documents
+
+    def table_setups(self, entities: Iterable[str] | None = None) -> list[TableSetup]:
+        """The setups of these entities (all, if none is named) that are tables. Raises `UserError` for one that is
+        named and is not.
+        """
+        from instep.entities.tables.setup import TableSetup
+
+        found = self.setups(entities)
+        tables = [each for each in found if isinstance(each, TableSetup)]
+        if not tables or (entities and len(tables) < len(found)):
+            others = ", ".join(dict.fromkeys(each.ref.entity for each in found if not isinstance(each, TableSetup)))
+            raise UserError(f"{others}: documents are compared otherwise", hint="Run: instep diff")
+        return tables
 
     def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
         """The setups of direct and indirect dependencies of these entities, without themselves."""

@@ -167,6 +167,19 @@ class TableSourceContract:
     ) -> None:
         check_looks(make, source, sessions, rows)
 
+    def test_keys_come_without_spark_or_not_at_all(self, source: TableSource, rows: list[Row]) -> None:
+        """Of what is selected, in these columns."""
+        for selection in (Selection(), Selection(SCOPE)):
+            found = source.keys(ROWS, selection, ["id", "gone"])
+            if found is None:
+                return
+            table = pa.Table.from_batches(found)
+            assert table.column_names == ["id", "gone"]
+            wanted = [(row["id"], row["gone"]) for row in selected(rows, ROWS, selection)]
+            assert sorted(zip(*(each.to_pylist() for each in table.columns), strict=True), key=repr) == sorted(
+                wanted, key=repr
+            )
+
     # -- ranges ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("some", [CUT_BY[:4], CUT_BY[4:8], CUT_BY[8:]], ids=["texts", "others", "several"])

@@ -142,6 +142,9 @@ class SimTable:
         found = sorted(self._selected(selection))
         return (key_of(found[0]), key_of(found[-1])) if found else None
 
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> None:
+        return None
+
     def frame(self, spark: Any, rows: RowColumns, selection: Selection) -> Any:
         """Rows of other ranges too: the writer has to sort them out."""
         found = [

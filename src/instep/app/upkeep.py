@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from instep.answers.buckets import Buckets
     from instep.answers.differences import Comparison
-    from instep.entities.documents.setup import DocumentSetup
+    from instep.answers.reconciliations import Reconciliation
+    from instep.entities.setup import EntitySetup
     from instep.jobs.adoption import Adoption
     from instep.jobs.run import EntityResult
     from instep.ledger.ledger import Ledger
@@ -77,6 +78,37 @@ class Upkeep:
         container = Container(self.project, spark=self._spark, engine=engine)
         with closing(container), closing(container.ledger()) as ledger:
             return _run(container, container.documents(entities), ledger, options, wait=wait, progress=progress)
+
+    def reconciliations(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[Reconciliation]:
+        """Compare keys and watermarks of tables with their indexes. Writes nothing."""
+        from instep.answers.reconciliations import reconciliations
+
+        container, name = Container(self.project, spark=self._spark), checked_generation(generation)
+        with closing(container), closing(container.ledger(read_only=True)) as ledger:
+            return reconciliations(container.table_setups(entities), ledger, name, progress or Silent())
+
+    def reconcile(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        allow_deletes: bool = False,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityResult]:
+        """Compare keys and watermarks of tables with their indexes, and repair what differs by a job: rows that are
+        gone from the source are deleted, those that are missing or older are read again.
+        """
+        options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
+        container = Container(self.project, spark=self._spark)
+        with closing(container), closing(container.ledger()) as ledger:
+            return _run(container, container.table_setups(entities), ledger, options, wait=wait, progress=progress)
 
     def rebalance(
         self,
@@ -164,7 +196,7 @@ def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> Non
 
 def _run(
     container: Container,
-    setups: list[DocumentSetup],
+    setups: Sequence[EntitySetup],
     ledger: Ledger,
     options: PlanOptions,
     *,

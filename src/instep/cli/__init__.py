@@ -35,6 +35,7 @@ from instep.cli import (
     plan,
     project,
     queue,
+    reconcile,
     run,
     search,
     serve,
@@ -109,7 +110,7 @@ def instep(
     Exit codes:
       0    it worked
       1    an error; the message says what to do
-      2    `instep plan`: changes are pending; `instep diff`: a target differs;
+      2    `instep plan`: changes are pending; `instep diff`, `reconcile --dry-run`: a target differs;
            `instep queue verify`: a queue differs
       3    `instep run`: finished, but some documents failed, a build is held
            back, or a target does not hold what is recorded;
@@ -130,6 +131,7 @@ app.command("status", rich_help_panel=_EVERY_DAY)(status.status)
 app.command("search", rich_help_panel=_EVERY_DAY)(search.search)
 app.command("evaluate", rich_help_panel=_EVERY_DAY)(evaluate.evaluate)
 app.command("diff", rich_help_panel=_EVERY_DAY)(diff.diff)
+app.command("reconcile", rich_help_panel=_EVERY_DAY)(reconcile.reconcile)
 app.command("failures", rich_help_panel=_EVERY_DAY)(failures.failures)
 
 app.command("jobs", rich_help_panel=_LOOKING_DEEPER)(jobs.jobs)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from instep.domain.columns import ColumnType, TypeName
@@ -139,10 +139,27 @@ class Histogram(NamedTuple):
     bins: Sequence[Bin]
 
 
+class GoneRow(NamedTuple):
+    """A row of the index that is not in the source any more; `version` is the one stored (µs), `scope` its path."""
+
+    key: Key
+    version: int
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a reconciliation found in a slice: keys of rows to read, and rows to delete."""
+
+    wanted: tuple[Key, ...]
+    gone: tuple[GoneRow, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RowSlice:
     """One of `count` slices of a run, as it is stored when it is planned: its rows are never worked out again. `keys`,
-    in order, are the only ones in its range that it has (none: all): they came from a pending queue.
+    in order, are the only ones in its range that it has (none: all): they came from a pending queue. With a
+    `repair` it has what that says, and nothing else.
     """
 
     index: int
@@ -151,6 +168,7 @@ class RowSlice:
     cut_by: tuple[str, ...]
     range: KeyRange
     keys: tuple[int, ...] = ()
+    repair: Repair | None = None
 
 
 def encode_row_slice(part: RowSlice) -> bytes:
@@ -162,6 +180,7 @@ def encode_row_slice(part: RowSlice) -> bytes:
             "cut_by": part.cut_by,
             "range": [encode_bound(part.range.lower), encode_bound(part.range.upper)],
             **({"keys": _steps(part.keys)} if part.keys else {}),
+            **({"repair": _repair(part.repair)} if part.repair else {}),
         }
     )
 
@@ -175,7 +194,22 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
     window = _window_of(*value["window"]) if value["window"] else None
     index, count = value["slice"]
     keys = tuple(accumulate(value.get("keys", ())))
-    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys)
+    repair = _repair_of(*value["repair"]) if "repair" in value else None
+    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys, repair)
+
+
+def _repair(repair: Repair) -> list[Any]:
+    return [
+        [encode_bound(each) for each in repair.wanted],
+        [[encode_bound(each.key), each.version, each.scope] for each in repair.gone],
+    ]
+
+
+def _repair_of(wanted: Sequence[Any], gone: Sequence[Any]) -> Repair:
+    return Repair(
+        tuple(key for each in wanted if (key := decode_bound(each)) is not None),
+        tuple(GoneRow(key, *more) for each, *more in gone if (key := decode_bound(each)) is not None),
+    )
 
 
 def _window_of(floor: int | None, target: int, unmarked: int = 0) -> Window:

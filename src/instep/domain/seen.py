@@ -83,6 +83,7 @@ class Seen:
     """What the runs of a partition have seen: the greatest watermark (None: no row has one), and the margin below it
     with the rows that have none; or `files`. `marks` are digests of single rows of the margin; None: there are more
     than `MARKED`. `rows` is -1 when nothing is known of the margin. `lag` (µs): how far down it goes.
+    `reconciled`: when all keys were compared, or all rows read (ms).
     """
 
     floor: int | None = None
@@ -92,18 +93,19 @@ class Seen:
     marks: frozenset[int] | None = None
     files: Files | None = None
     late: Late | None = None
+    reconciled: int | None = None
 
     def encode(self) -> bytes:
         """All but the late rows, which are kept beside it."""
         marks = None if self.marks is None else sorted(self.marks)
-        head = pack([self.floor, self.lag, self.rows, self.digest, marks])
+        head = pack([self.floor, self.lag, self.rows, self.digest, marks, self.reconciled])
         files = b"" if self.files is None else b"f" + self.files.encode()
         return len(head).to_bytes(4, "big") + head + files
 
     @classmethod
     def decode(cls, data: bytes, late: Late | None = None) -> Seen:
         size = int.from_bytes(data[:4], "big")
-        floor, lag, rows, digest, marks = unpack(data[4 : 4 + size])
+        floor, lag, rows, digest, marks, reconciled = unpack(data[4 : 4 + size])
         rest = data[4 + size :]
         return cls(
             floor,
@@ -113,11 +115,14 @@ class Seen:
             None if marks is None else frozenset(marks),
             Files.decode(rest[1:]) if rest else None,
             late,
+            reconciled,
         )
 
     def within(self, lag: int) -> Seen:
         """The same, with nothing known of a margin that goes down further, or less far."""
-        return self if lag == self.lag or self.files else Seen(self.floor, lag, late=self.late)
+        return (
+            self if lag == self.lag or self.files else Seen(self.floor, lag, late=self.late, reconciled=self.reconciled)
+        )
 
 
 def margin_start(floor: int, lag: int) -> int:

@@ -10,7 +10,7 @@ from instep.domain.wants import Want
 from instep.entities.ownership import foreign_alias
 from instep.entities.plan_request import PlanRequest
 from instep.entities.setup import EntitySetup
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 
@@ -92,3 +92,16 @@ def build_hint(ledger: Ledger, ref: PartitionRef, generation: str) -> str:
     meant = generation_of(ledger, ref, None) == generation
     option = "" if meant else f" --generation {generation or repr('')}"
     return f"Build it: instep run {ref.entity}{option}"
+
+
+def demand_rest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> None:
+    """Check that no job is in work: its rows are in the target before they are in the ledger."""
+    job = ledger.jobs.unfinished(setup.ref, checkpoint.generation)
+    part = job.part(setup.ref).part if job else None
+    if job and part and part.physical == checkpoint.physical:
+        raise Away(
+            f"{setup.ref}: job {job.id} has not ended, so the target is ahead of the ledger",
+            hint="Compare when it has; `instep run` continues it.",
+        )
+    if ledger.checkpoints.get(setup.ref, checkpoint.generation) != checkpoint:
+        raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")

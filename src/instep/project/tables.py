@@ -12,7 +12,7 @@ from instep.domain.graph import MAX_NAME, is_kind_name, is_table_name
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.rows import RowColumns
 from instep.project.entity import Deletes, EntityBase
-from instep.project.fields import AnyColumns, Columns, Model, Pause, Text, Whole, problem
+from instep.project.fields import AnyColumns, Columns, Duration, Model, Pause, Text, Whole, problem
 from instep.project.sources import DeclaredTable
 
 MAX_BATCH_ROWS = 1_000_000
@@ -159,6 +159,9 @@ class TableEntity(EntityBase):
     """How late a row may come: how far its watermark may be below the greatest that a run has seen. Choose more than
     the longest transaction lasts and clocks differ. A row that comes later is not seen before
     `instep run --full-refresh`."""
+    reconcile: Duration | None = None
+    """How often a run compares all keys with the index, as `instep reconcile` does, and repairs what differs, such as
+    `7d`."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
     changes: Changes | None = None
@@ -194,6 +197,8 @@ class TableEntity(EntityBase):
     def _columns_fit(self) -> Self:
         if "watermark_lag" in self.model_fields_set and self.watermark_lag and self.watermark is None:
             raise problem("conflict", "needs a `watermark`", path=("watermark_lag",))
+        if self.reconcile is not None and self.watermark is None:
+            raise problem("conflict", "needs a `watermark`: without one each run reads all", path=("reconcile",))
         roles: dict[str, str] = {}
         for role in ("scope", "watermark", "deleted"):
             column = getattr(self, role)
@@ -208,6 +213,8 @@ class TableEntity(EntityBase):
         if self.changes and self.scope:
             message = "rows that a queue says have no namespaces: leave `scope` out, or `changes`"
             raise problem("conflict", message, path=("scope",))
+        if self.changes and self.reconcile is not None:
+            raise problem("conflict", "is for tables without a queue of changes", path=("reconcile",))
         if self.changes and "watermark_lag" in self.model_fields_set and self.watermark_lag:
             raise problem("conflict", "is the queue's to say, as its `settle`", path=("watermark_lag",))
         return self

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from instep.errors import UserError
 from instep.targets.ownership import OwnedIndexes, checked_name
-from instep.targets.table_target import OWN, Drift, TableSpec, Unfit, checked_specs, spec_of
+from instep.targets.table_target import OWN, Drift, TableSpec, Unfit, checked_specs, spec_of, version_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,9 @@ class TableIndexes(OwnedIndexes):
         where: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table: ...
+
+    def versions(self, physical: str) -> Iterator[pa.RecordBatch]:
+        yield from self.read(physical, columns=version_columns(spec_of(self.specs(physical), OWN))).to_batches()
 
     @abstractmethod
     def _make(self, physical: str, specs: Sequence[TableSpec]) -> None:

@@ -222,6 +222,9 @@ class TableTarget(IndexTarget, Protocol):
     ) -> pa.Table:
         """Rows that are not deleted and have these values, in any order."""
 
+    def versions(self, physical: str) -> Iterator[pa.RecordBatch]:
+        """The key, the scope if it has one, and `_version` of the own rows that a reader finds, in any order."""
+
     def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "") -> None:
         """Delete rows (for good) that another instance than this one wrote, of namespaces below `prefix` (all if it is
         empty). Raises `Fenced` if a newer epoch was seen.
@@ -257,6 +260,12 @@ def spec_of(specs: Iterable[TableSpec], kind: str) -> TableSpec:
         if each.kind == kind:
             return each
     raise UserError(f"there is no table {kind!r} in this index")
+
+
+def version_columns(spec: TableSpec) -> list[str]:
+    """What tells rows, their namespaces and their versions apart."""
+    scope = [spec.scope] if spec.scope and spec.scope not in spec.key else []
+    return [*spec.key, *scope, VERSION]
 
 
 def checked_prefix(spec: TableSpec, prefix: str) -> str:

@@ -149,6 +149,9 @@ class ArrowTable:
         self.given.append(len(found))
         return Frame(pa.Table.from_pylist(found, schema=schema))
 
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+        return self.inner.keys(rows, selection, columns)
+
     def _all(self, known: Files | None = None) -> tuple[pa.Schema, list[dict[str, Any]]]:
         (folder,) = self.inner.path
         table = pq.read_table(folder)

@@ -81,6 +81,11 @@ def micros(at: datetime) -> int:
     return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
+def newest(shop: QuickShop) -> int:
+    """The greatest watermark that people have."""
+    return max(micros(row.at) for row in shop.rows["people"].values() if row.at)
+
+
 def ids(shop: QuickShop) -> set[int]:
     return {row["id"] for row in shop.stored("Person")}
 
@@ -174,20 +179,20 @@ def test_slices_of_a_job_that_was_given_up_block_nothing(shop: QuickShop) -> Non
 
 def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: QuickShop) -> None:
     shop.run("Person")
-    floor = shop.checkpoint("Person@global")
-    assert floor is not None
+    before, floor = shop.checkpoint("Person@global"), newest(shop)
     shop.put("people", id=1, name="changed")
     shop.save()
+    after = newest(shop)
     crash(shop, "target.commit")
-    assert shop.checkpoint("Person@global") == floor
+    assert shop.checkpoint("Person@global") == before
     shop.put("people", id=2, name="changed later")
     shop.save()
     shop.run("Person")
     first, second = shop.sources["Person"].asked
     assert first.window is not None
     assert second.window is not None
-    assert first.window.floor == floor * 1000
-    assert second.window.floor == first.window.target
+    assert first.window.floor == floor
+    assert second.window.floor == after
     assert shop.sources["Person"].given == [1, 1]
     assert shop.wrong("Person") == {}
 
@@ -201,7 +206,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many_change(shop: QuickShop) -> int:
-    """So many people that the window is cut; returns its floor."""
+    """So many people that the window is cut; returns the checkpoint before it."""
     shop.edit(PEOPLE, f"{PEOPLE}\n    slice_rows: 1000")
     shop.run("Person")
     floor = shop.checkpoint("Person@global")
@@ -214,10 +219,12 @@ def many_change(shop: QuickShop) -> int:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_a_window_of_many_rows_is_cut_and_resumed_with_the_rest_of_it(shop: QuickShop) -> None:
+    seen = newest(shop)
     floor = many_change(shop)
     crash(shop, "slices.complete", at=3)  # two are recorded; the third is in the target, and not recorded
     job, before = slices(shop)
-    assert [rows.window and rows.window.floor for rows, _ in before] == [floor * 1000] * 4
+    assert [rows.window and rows.window.floor for rows, _ in before] == [seen] * 4
+    changed = newest(shop)
     assert [state for _, state in before].count(SliceState.COMPLETED) == 2
     assert shop.checkpoint("Person@global") == floor
     shop.put("people", id=5, name="changed again")
@@ -230,7 +237,7 @@ def test_a_window_of_many_rows_is_cut_and_resumed_with_the_rest_of_it(shop: Quic
     window = before[0][0].window
     assert window is not None
     assert second.window is not None
-    assert second.window.floor == window.target
+    assert second.window.floor == changed
     with closing(shop.container().ledger()) as ledger:
         resumed = ledger.jobs.get(job)
     assert resumed is not None

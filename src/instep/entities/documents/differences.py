@@ -19,9 +19,9 @@ from instep.domain.refs import PartitionRef
 from instep.domain.texts import amount
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.changes import compared
-from instep.entities.generations import built
+from instep.entities.generations import built, demand_rest
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
-from instep.errors import Away, UserError
+from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
@@ -209,7 +209,7 @@ def compare(
     from instep.pipeline.documents import comparison  # Imports Arrow.
 
     checkpoint = built(ledger, setup.ref, generation)
-    _demand_rest(setup, ledger, checkpoint)
+    demand_rest(setup, ledger, checkpoint)
     program = demanded(setup, ledger, checkpoint) if deep else None
     failed = ledger.failures.versions(setup.ref, generation)
     listed, pending = compared(
@@ -242,7 +242,7 @@ def compare(
     served = (
         ledger.partitions.promoted(setup.ref) != generation or setup.target.served(setup.alias) == checkpoint.physical
     )
-    _demand_rest(setup, ledger, checkpoint)
+    demand_rest(setup, ledger, checkpoint)
     return Differences(
         ref=setup.ref,
         generation=generation,
@@ -270,19 +270,6 @@ def _listed(found: Listing, uris: Collection[str] | None) -> dict[str, SourceDoc
 def _contents(setup: DocumentAdapters, physical: str) -> Iterator[pa.RecordBatch]:
     """The rows of an index; none if it is gone."""
     return setup.target.contents(physical) if setup.target.exists(physical) else iter(())
-
-
-def _demand_rest(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> None:
-    """Check that no job is in work: its rows are in the target before they are in the ledger."""
-    job = ledger.jobs.unfinished(setup.ref, checkpoint.generation)
-    part = job.part(setup.ref).part if job else None
-    if job and part and part.physical == checkpoint.physical:
-        raise Away(
-            f"{setup.ref}: job {job.id} has not ended, so the target is ahead of the ledger",
-            hint="Compare when it has; `instep run` continues it.",
-        )
-    if ledger.checkpoints.get(setup.ref, checkpoint.generation) != checkpoint:
-        raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")
 
 
 def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:

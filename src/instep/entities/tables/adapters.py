@@ -43,7 +43,7 @@ class TableAdapters(EntitySetup):
     """`columns` and `tables` read the sources' schema, once. `lag`: how far below the greatest
     watermark rows may still come, in milliseconds.
     `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
-    `mapping`: whether fields of the target are declared.
+    `reconcile`: how often all keys are compared, in milliseconds. `mapping`: whether fields of the target are declared.
     """
 
     target: TableTarget
@@ -57,6 +57,7 @@ class TableAdapters(EntitySetup):
     columns: Callable[[], tuple[Column, ...]]
     tables: Callable[[], tuple[GraphTable, ...]]
     queue: EntityQueue | None = None
+    reconcile: int | None = None
     declared: tuple[Scope, ...] = ()
     mapping: bool = False
 

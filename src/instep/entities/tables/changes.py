@@ -172,7 +172,40 @@ def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
         return _whole(setup, request, Kind.REBUILD, [why], anew)
     if setup.queue:
         return _queued(setup, setup.queue, request, checkpoint, anew)
-    return _newer(setup, request, checkpoint, asked)
+    return _reconciled(setup, request, checkpoint) or _newer(setup, request, checkpoint, asked)
+
+
+def _reconciled(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> Found | None:
+    """The work of a reconciliation that is due; None if none is. One that may not delete so much, or finds too much, is
+    left to a person: it keeps no refresh from being made.
+    """
+    seen = request.ledger.seen.get(checkpoint) if setup.reconcile is not None else None
+    now = request.ledger.now()
+    if setup.reconcile is None or seen is None or now - (seen.reconciled or 0) < setup.reconcile:
+        return None
+    from instep.entities.tables.reconciling import TooMuchDiffers, find_repairs
+
+    try:
+        found = find_repairs(setup, request)
+        problem = found.blocked and found.blocked.why
+    except TooMuchDiffers as error:
+        problem = str(error)
+    seen = replace(seen, reconciled=now)
+    if problem is not None:
+        return _unreconciled(setup, request, checkpoint, seen, problem)
+    return replace(found, kind=Kind.REFRESH, why=[f"reconciled: {each}" for each in found.why], seen=seen)
+
+
+def _unreconciled(
+    setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, seen: Seen, problem: str
+) -> Found:
+    """An ordinary refresh, which remembers that it was tried, with a warning."""
+    found = _newer(setup, request, checkpoint, request.options.watermark or request.ledger.now())
+    known = replace(found.seen, reconciled=seen.reconciled) if found.seen else seen
+    warning = f"warning: not reconciled: {problem}; see instep reconcile"
+    target = checkpoint.watermark if found.kind is Kind.NOTHING else found.target
+    kind = Kind.REFRESH if found.kind is Kind.NOTHING else found.kind
+    return replace(found, kind=kind, target=target, warnings=[*found.warnings, warning], seen=known)
 
 
 def _queued(
@@ -223,7 +256,7 @@ def _in_new_files(
 ) -> Found:
     """All rows of files that were not read yet."""
     seen = request.ledger.seen.get(checkpoint)
-    before = seen.files if seen is not None else None
+    before, reconciled = (seen.files, seen.reconciled) if seen is not None else (None, None)
     known = before or Files()
     others = setup.others(request.ledger)
     new = known.new(files)
@@ -239,7 +272,7 @@ def _in_new_files(
     warnings = [*_ahead(setup, request, read=True), *_without_namespace(setup, request, selection)]
     found = _refresh(setup, request, selection, asked, warnings)
     state = [hashlib.sha256(Files.of(new).encode()).hexdigest()]
-    return replace(found, why=why, state=state, seen=Seen(files=Files.of(files)))
+    return replace(found, why=why, state=state, seen=Seen(files=Files.of(files), reconciled=reconciled))
 
 
 def _above_the_floor(

@@ -30,9 +30,8 @@ class Margins:
     def before_all(self) -> Seen:
         """What is seen by a run that reads all rows after this."""
         files = self.setup.source.files()
-        if files is not None:
-            return Seen(files=Files.of(files))
-        return self._seen(self._look(None, None).latest)
+        seen = self._seen(self._look(None, None).latest) if files is None else Seen(files=Files.of(files))
+        return replace(seen, reconciled=self.ledger.now())
 
     def next(self, seen: Seen | None, checkpoint: Checkpoint) -> tuple[Step, Seen]:
         """What the next run reads, and what is seen then."""
@@ -46,7 +45,8 @@ class Margins:
         # Once more: see `seen_after`.
         look, marks = self._margin(seen)
         step = next_step(seen, look, marks, target=self.target, now=self.ledger.now())
-        return step, replace(after, late=step.late or self._still_told(seen.late))
+        late = step.late or self._still_told(seen.late)
+        return step, replace(after, late=late, reconciled=seen.reconciled)
 
     def _before_margins(self, checkpoint: Checkpoint) -> Seen:
         """Of what was built by an older version, all is known up to the time of its last run. No row may have had a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.domain.counts import Counts
@@ -18,13 +18,14 @@ from instep.domain.rows import RowSlice, Selection, decode_row_slice
 from instep.domain.table_files import Files
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
-from instep.entities.plan_request import Found, PlanRequest, Refusal
+from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import Size
-from instep.entities.tables import changes, promotion_checks, provenance
+from instep.entities.tables import changes, promotion_checks, provenance, reconciling
 from instep.entities.tables.adapters import ROWS, TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
+from instep.pipeline.tables.repairing import RepairWave, with_flag
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.values import id_of
 from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
@@ -45,6 +46,8 @@ class TableSetup(TableAdapters):
         return "row"
 
     def find(self, request: PlanRequest) -> Found:
+        if request.options.repair and request.kind is not Kind.RESUME:
+            return reconciling.find_repairs(self, request)
         return changes.find_rows(self, request)
 
     def physical(self, instance: str, generation: str) -> str:
@@ -108,10 +111,16 @@ class TableSetup(TableAdapters):
             keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
             selection = changes.selection(self, keys or first.keys[:1])
         tables = self.tables()
+        columns, marks = needed_columns(self.columns(), tables, self.rows, first.cut_by), self.rows
+        repair = reconciling.repair_of([rows for _, rows in slices]) if first.repair else None
+        if repair:
+            columns, deleted = with_flag(columns, marks.deleted)
+            marks = replace(marks, deleted=deleted)
+            selection = replace(selection, keys=repair.wanted)
         writer = RowWriter(
             tables=tables,
-            columns=needed_columns(self.columns(), tables, self.rows, first.cut_by),
-            rows=self.rows,
+            columns=columns,
+            rows=marks,
             slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
             cut_by=first.cut_by,
             target=self.target,
@@ -129,7 +138,10 @@ class TableSetup(TableAdapters):
             scope=self.ref.scope,
             others=selection.others,
         )
-        return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
+        expected = sum(each.expected for each in wave.slices)
+        if repair:
+            return RepairWave(self.source, selection, writer, expected, self.rows, *reconciling.tables_of(self, repair))
+        return TableWave(self.source, selection, writer, expected)
 
     def _known(self, part: JobPart, ledger: Ledger) -> Files:
         """The files that were read before this job: what is known of them changes when it has ended."""

@@ -137,6 +137,7 @@ class TableEntities:
                 entity.work_factor,
             ),
             lag=entity.watermark_lag,
+            reconcile=entity.reconcile,
             batch_rows=entity.batch_rows,
             guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
             columns=partial(catalog.columns, name),

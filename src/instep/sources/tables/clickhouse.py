@@ -230,6 +230,11 @@ class ClickHouseTable:
             demand(rows.named, found.columns, self.text, after=self.transform_name)
         return found
 
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+        if self.transform is not None:
+            return None
+        return self.picked(rows, selection, lambda found: [(found[each].column, found[each].value) for each in columns])
+
     def picked(self, rows: RowColumns, selection: Selection, pick: Pick) -> Iterator[pa.RecordBatch]:
         """The selected rows without Spark: these expressions of their columns."""
         from instep.sources.tables.clickhouse_reader import QueryReader

@@ -123,6 +123,14 @@ def sample(
     return Sample(round(selected * share), round(with_key * share), pa.concat_tables([empty, *found]))
 
 
+def selected(
+    files: Sequence[File], rows: RowColumns, selection: Selection, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """These columns of all selected rows, a row group at a time."""
+    for batch in _batches(files, list(dict.fromkeys([*columns, *_conditions(rows, selection)])), 1):
+        yield from _selected(batch, rows, selection).select(list(columns)).to_batches()
+
+
 def _conditions(rows: RowColumns, selection: Selection) -> Iterator[str]:
     if rows.scope and not selection.scope.is_global:
         yield rows.scope

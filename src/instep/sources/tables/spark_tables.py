@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from instep.sources.tables.table_source import Sessions, Transform, demand, tran
 from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
@@ -284,6 +285,15 @@ class SparkTable:
                 return None
             low, high = (keys(found.select([name]))[0] for name in ("low", "high"))
             return low, high
+
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+        """Of Parquet that is nothing else besides."""
+        plain = None if self.transform else self._plain()
+        if plain is None:
+            return None
+        files, types = plain
+        demand((*rows.named, *columns), list(types), self.text)
+        return samples.selected(files, rows, selection, columns)
 
     def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
         with told(self.text, self.options):

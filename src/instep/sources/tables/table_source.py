@@ -6,7 +6,7 @@ only where there is no other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from instep.errors import UserError
 from instep.own_code import send
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -96,6 +97,11 @@ class TableSource(Protocol):
 
     def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
         """The least and the greatest value of a column among the selected rows; None if there is none."""
+
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+        """These columns of the selected rows (the selection has neither ranges nor a window), without Spark; None: it
+        has to read them.
+        """
 
     def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
         """The selected rows with all columns, in partitions that Spark's tasks can share out.

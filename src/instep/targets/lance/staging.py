@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from instep.arrow_keys import key_numbers
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
@@ -25,12 +24,7 @@ from instep.targets.lance.location import Location, lance_library
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from instep.domain.document_columns import DocumentColumn
-
-    Numbers = npt.NDArray[np.uint64]
-
 
 #: Buffers that came through a stream, as Spark's and ClickHouse's do, begin at a multiple of this.
 _STREAMED = 8
@@ -266,62 +260,10 @@ def _literal(value: str) -> str:
 
 KEY = "_key"
 
-_ONE = np.uint64(0x9E3779B97F4A7C15)
-_TWO = np.uint64(0xBF58476D1CE4E5B9)
-_THREE = np.uint64(0x94D049BB133111EB)
-
 
 def with_keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     numbers = pa.array(key_numbers([rows.column(name) for name in key]))
     return rows.append_column(pa.field(KEY, pa.uint64(), nullable=False), numbers)
-
-
-def key_numbers(columns: Sequence[pa.Array[Any]]) -> Numbers:
-    total = np.zeros(len(columns[0]), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            total = _mixed(total * _ONE + _numbers(column))
-    return total
-
-
-def _mixed(values: Numbers) -> Numbers:
-    """Every bit of the input changes half the bits of the output (splitmix64)."""
-    values = values + _ONE
-    values = (values ^ (values >> np.uint64(30))) * _TWO
-    values = (values ^ (values >> np.uint64(27))) * _THREE
-    return values ^ (values >> np.uint64(31))
-
-
-def _numbers(column: pa.Array[Any]) -> Numbers:
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _of_bytes(column)
-    if pa.types.is_decimal(kind):
-        words = np.frombuffer(_buffer(column, 1), np.uint64).reshape(-1, 2)[column.offset : column.offset + len(column)]
-        return _mixed(words[:, 0]) * _TWO + _mixed(words[:, 1])
-    if pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    values: Any = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
-    return _mixed(values.astype(np.int64).view(np.uint64))
-
-
-def _of_bytes(column: pa.Array[Any]) -> Numbers:
-    """A sum over the bytes, each times a number that belongs to its place, and the length."""
-    offsets = np.frombuffer(_buffer(column, 1), np.int32)[column.offset : column.offset + len(column) + 1].astype(
-        np.int64
-    )
-    first, last = int(offsets[0]), int(offsets[-1])
-    data = np.frombuffer(_buffer(column, 2), np.uint8)[first:last] if last > first else np.empty(0, np.uint8)
-    lengths = np.diff(offsets)
-    places = np.arange(len(data)) - np.repeat(offsets[:-1] - first, lengths)
-    weights = _mixed(np.arange(int(lengths.max(initial=0)), dtype=np.uint64)) | np.uint64(1)
-    sums = np.zeros(len(data) + 1, np.uint64)
-    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
-    return _mixed(sums[offsets[1:] - first] - sums[offsets[:-1] - first] + lengths.astype(np.uint64))
-
-
-def _buffer(column: pa.Array[Any], number: int) -> Any:
-    return column.buffers()[number]
 
 
 @dataclass

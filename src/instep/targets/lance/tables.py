@@ -32,6 +32,7 @@ from instep.targets.table_target import (
     decode_specs,
     encode_specs,
     spec_of,
+    version_columns,
 )
 
 if TYPE_CHECKING:
@@ -255,7 +256,8 @@ class LanceTableTarget(TableIndexes):
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         import pyarrow as pa
 
-        from instep.targets.lance.staging import KEY, key_numbers
+        from instep.arrow_keys import key_numbers
+        from instep.targets.lance.staging import KEY
 
         dataset, spec = self._open(physical, kind)
         schema = arrow_schema(spec)
@@ -281,6 +283,14 @@ class LanceTableTarget(TableIndexes):
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         batches = self._rows(dataset, THERE, wanted.names, spec, where or {})
         return pa.Table.from_batches((each.cast(wanted) for each in batches), wanted)
+
+    def versions(self, physical: str) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        dataset, spec = self._open(physical, OWN)
+        schema, names = arrow_schema(spec), version_columns(spec)
+        wanted = pa.schema([schema.field(name) for name in names])
+        return (each.cast(wanted) for each in self._rows(dataset, THERE, names, spec, {}))
 
     def _rows(
         self, dataset: Any, condition: str, names: Sequence[str], spec: TableSpec, where: Mapping[str, Any]

@@ -1,0 +1,339 @@
+"""Reconcile: compare keys and versions of a table with its index, and plan a job that repairs what differs.
+
+This sees what no watermark can tell: rows that are deleted for good in the source, rows that came later than the lag,
+and whatever an index has lost. No other columns are read (`pipeline.tables.key_comparison`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from instep.domain.columns import Column
+from instep.domain.cuts import KeyRange
+from instep.domain.jobs import SlicePlan
+from instep.domain.keys import Key, key_of
+from instep.domain.promotion_rules import NO_LOSS, Loss
+from instep.domain.refs import PartitionRef
+from instep.domain.rows import GoneRow, Repair, RowSlice, Selection, encode_row_slice
+from instep.domain.texts import amount, duration_text
+from instep.entities.generations import built, demand_rest
+from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
+from instep.entities.tables.adapters import TableAdapters
+from instep.errors import UserError
+from instep.ledger.ledger import Ledger
+from instep.targets.table_target import OWN, VERSION, spec_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instep.pipeline.tables.key_comparison import Compared
+    from instep.pipeline.tables.sides import KeyReader, Side
+
+
+class TooMuchDiffers(UserError):
+    """So much differs that a rebuild is quicker than a repair."""
+
+
+#: Rows of ranges that differ which are in memory at once, of both sides.
+_MOST_ROWS: Final = 4_000_000
+#: Rows that one job repairs; with more of them a rebuild is quicker.
+_MOST_REPAIRS: Final = 200_000
+_SLICE_ROWS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What differs in one generation of a partition. `rows` are those of the index, `keys` those of the source.
+
+    Keys, as text: of rows that the index lacks (`missing`), that the source has no more (`gone`), that are older in the
+    index (`behind`) or later (`ahead`, which nothing but a rebuild mends). `failed` rows are missing, and known to have
+    failed. `coming` ones are missing or behind, and above what was seen: the next run reads them anyway. `wanted` and
+    `deleted` are what a repair would read and delete.
+    """
+
+    ref: PartitionRef
+    generation: str
+    target: str
+    physical: str
+    rows: int
+    keys: int
+    missing: Sequence[str]
+    gone: Sequence[str]
+    behind: Sequence[str]
+    ahead: Sequence[str]
+    failed: int
+    coming: int
+    wanted: Sequence[Key]
+    deleted: Sequence[GoneRow]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "missing": len(self.missing),
+            "gone": len(self.gone),
+            "behind": len(self.behind),
+            "ahead": len(self.ahead),
+        }
+
+    @property
+    def differs(self) -> bool:
+        return any(self.counts.values())
+
+    @property
+    def mendable(self) -> bool:
+        return bool(self.wanted or self.deleted)
+
+
+def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconciled:
+    """Compare. Raises `UserError` when nothing is built, or too much differs, and `Away` when a job changes the index
+    during the comparison. Writes nothing.
+    """
+    checkpoint = built(ledger, setup.ref, generation)
+    demand_rest(setup, ledger, checkpoint)
+    reader = _reader(setup)
+    source, target = _source(setup, reader), _target(setup, checkpoint.physical, reader)
+    # The index first: what comes into it in between is in the source, too.
+    stored = target.sums()
+    there = source.sums()
+    ranges = stored.differing(there)
+    number = stored.in_ranges(ranges) + there.in_ranges(ranges)
+    if number > _MOST_ROWS:
+        raise TooMuchDiffers(
+            f"{setup.ref}: so much differs that {number:,} rows would have to be compared one by one",
+            hint="Bring it up to date first: instep run. If it differs as much then: instep run --full-refresh",
+        )
+    found = _compared(source, target, frozenset(ranges))
+    demand_rest(setup, ledger, checkpoint)
+    failing = set(ledger.failures.versions(setup.ref, generation))
+    texts = {name: _texts(rows) for name, rows in found._asdict().items()}
+    missing = [(text, at) for at, text in enumerate(texts["missing"]) if not _has_failed(setup, text, failing)]
+    seen = ledger.seen.get(checkpoint)
+    floor = None if seen is None or seen.files is not None else seen.floor
+    wanted = [found.missing.take([at for _, at in missing]) if missing else found.missing.slice(0, 0), found.behind]
+    return Reconciled(
+        ref=setup.ref,
+        generation=generation,
+        target=setup.target_name,
+        physical=checkpoint.physical,
+        rows=int(stored.rows.sum()),
+        keys=int(there.rows.sum()),
+        missing=[text for text, _ in missing],
+        gone=texts["gone"],
+        behind=texts["behind"],
+        ahead=texts["ahead"],
+        failed=len(texts["missing"]) - len(missing),
+        coming=sum(_above(each, floor) for each in wanted),
+        wanted=sorted(key for each in wanted for key in _keys(each)),
+        deleted=_gone(setup, checkpoint.physical, reader, found.gone),
+    )
+
+
+def _compared(source: Side, target: Side, ranges: frozenset[int]) -> Compared:
+    from instep.pipeline.tables.key_comparison import compare_rows
+
+    theirs = target.rows(ranges)
+    return compare_rows(source.rows(ranges), theirs)
+
+
+def _reader(setup: TableAdapters) -> KeyReader:
+    from instep.pipeline.tables.sides import KeyReader
+
+    types = {each.name: each.type for each in setup.columns()}
+    return KeyReader(
+        tuple(Column(name, types[name]) for name in setup.rows.key), setup.rows.watermark, setup.rows.deleted
+    )
+
+
+def _source(setup: TableAdapters, reader: KeyReader) -> Side:
+    from instep.pipeline.tables.sides import HereSide, SparkSide
+
+    selection = Selection(setup.ref.scope)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        found = setup.source.keys(setup.rows, selection, reader.names)
+        assert found is not None, "it could be read a moment ago"
+        return reader.read(found)
+
+    if setup.source.keys(setup.rows, selection, reader.names) is not None:
+        return HereSide(batches, reader.schema)
+    return SparkSide(partial(setup.source.frame, setup.spark, setup.rows, selection), reader)
+
+
+def _target(setup: TableAdapters, physical: str, reader: KeyReader) -> Side:
+    from instep.pipeline.tables.sides import HereSide, stored_rows
+
+    spec = spec_of(setup.target.specs(physical), OWN)
+    version = VERSION if setup.rows.watermark else None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        return stored_rows(_in_scope(setup, physical), reader.schema, spec.key, version)
+
+    return HereSide(batches, reader.schema)
+
+
+def _in_scope(setup: TableAdapters, physical: str) -> Iterator[pa.RecordBatch]:
+    """The rows of the partition, of an index that it may share."""
+    import pyarrow.compute as pc
+
+    scope = spec_of(setup.target.specs(physical), OWN).scope
+    for each in setup.target.versions(physical):
+        if scope is None or setup.ref.scope.is_global:
+            yield each
+        else:
+            yield each.filter(pc.starts_with(each.column(scope), setup.ref.scope.path))
+
+
+def _gone(setup: TableAdapters, physical: str, reader: KeyReader, rows: pa.Table) -> list[GoneRow]:
+    """With what a deletion has to say: the stored version and the scope, by another look at the index."""
+    import pyarrow as pa
+
+    if not rows.num_rows:
+        return []
+    spec = spec_of(setup.target.specs(physical), OWN)
+    wanted = rows.select([each.name for each in reader.keys])
+    found: list[GoneRow] = []
+    for each in _in_scope(setup, physical):
+        named = pa.Table.from_batches([each])
+        joined = named.join(wanted, list(spec.key), [one.name for one in reader.keys], join_type="inner")
+        for row in joined.to_pylist():
+            path = row[spec.scope] if spec.scope else None
+            found.append(GoneRow(key_of(*(row[name] for name in spec.key)), int(row[VERSION]), path))
+    return sorted(found)
+
+
+def _keys(rows: pa.Table) -> list[Key]:
+    return [key_of(*values) for values in zip(*(each.to_pylist() for each in rows.columns[:-1]), strict=True)]
+
+
+def _texts(rows: pa.Table) -> list[str]:
+    from instep.pipeline.tables.values import row_ids
+
+    ids = row_ids([each.combine_chunks() for each in rows.columns[:-1]])
+    return [str(each) for each in ids.to_pylist()]
+
+
+def _has_failed(setup: TableAdapters, text: str, failing: set[str]) -> bool:
+    from instep.pipeline.tables.values import row_uri
+
+    return row_uri(setup.ref.entity, text) in failing
+
+
+def _above(rows: pa.Table, floor: int | None) -> int:
+    return 0 if floor is None else sum(int(each or 0) > floor for each in rows.columns[-1].to_pylist())
+
+
+def find_repairs(setup: TableAdapters, request: PlanRequest) -> Found:
+    """The work of a job that only repairs, as `EntitySetup.find`. Its watermark is that of the served instance."""
+    if request.kind is Kind.REBUILD:
+        raise UserError(f"{setup.ref} is to be rebuilt, not repaired: {'; '.join(request.why)}", hint="Run: instep run")
+    found = reconcile(setup, request.ledger, request.generation)
+    if (number := len(found.wanted) + len(found.deleted)) > _MOST_REPAIRS:
+        raise TooMuchDiffers(
+            f"{setup.ref}: {number:,} rows differ, and one job repairs at most {_MOST_REPAIRS:,}",
+            hint="Bring it up to date first: instep run. If it differs as much then: instep run --full-refresh",
+        )
+    slices = _slices(setup, found)
+    why = [f"{number:,} {kind}" for kind, number in found.counts.items() if number]
+    planned = [("index", found.missing, "missing"), ("index", found.behind, "behind"), ("delete", found.gone, "gone")]
+    return Found(
+        kind=Kind.REFRESH if slices else Kind.NOTHING,
+        why=why or ["the index has what the source has"],
+        unit="row",
+        slices=slices,
+        counts={**found.counts, "unchanged": found.rows - len(found.gone) - len(found.behind)},
+        changes=[Planned(action, key, kind) for action, keys, kind in planned for key in keys],
+        state=[repr((each.index, each.payload)) for each in slices],
+        blocked=None if request.options.allow_deletes else _blocked(setup, request, found),
+        target=request.checkpoint.watermark if request.checkpoint else None,
+        lost=Loss(units=len(found.deleted)) if found.deleted else NO_LOSS,
+        warnings=_ahead(setup, found),
+    )
+
+
+def _ahead(setup: TableAdapters, found: Reconciled) -> list[str]:
+    if not found.ahead:
+        return []
+    return [
+        f"warning: {amount(len(found.ahead), 'row')} with an earlier {setup.rows.watermark} in the source than in the "
+        f"index, such as {found.ahead[0]}: an older version replaces no later one; instep run --full-refresh reads all"
+    ]
+
+
+def _blocked(setup: TableAdapters, request: PlanRequest, found: Reconciled) -> Refusal | None:
+    gone, guard = len(found.deleted), setup.guard
+    before = request.ledger.losses.lately(setup.ref, request.generation, window=guard.window).units if gone else 0
+    if not guard.refuses(gone, found.rows, before):
+        return None
+    lately = f", beside {before:,} in the last {duration_text(guard.window)}" if before else ""
+    return Refusal(
+        f"a repair would delete {gone:,} of {amount(found.rows, 'row')}{lately}; more than {guard.share:.0%} at once "
+        "is not deleted unasked"
+    )
+
+
+def _slices(setup: TableAdapters, found: Reconciled) -> list[SlicePlan]:
+    """Ranges of the key with so many rows, the first and the last open-ended."""
+    wanted = dict.fromkeys(found.wanted) | {each.key: each for each in found.deleted}
+    keys = sorted(wanted)
+    parts = [keys[at : at + _SLICE_ROWS] for at in range(0, len(keys), _SLICE_ROWS)]
+    edges = [None, *(each[0] for each in parts[1:]), None]
+    return [
+        SlicePlan(
+            index=index,
+            bucket=0,
+            lower="",
+            upper="",
+            units=len(part),
+            work=max(1, round(len(part) * setup.slicing.work_factor)),
+            priority=setup.priority,
+            payload=encode_row_slice(
+                RowSlice(
+                    index,
+                    len(parts),
+                    None,
+                    setup.rows.key,
+                    KeyRange(lower, upper),
+                    repair=Repair(
+                        tuple(key for key in part if wanted[key] is None),
+                        tuple(each for key in part if (each := wanted[key]) is not None),
+                    ),
+                )
+            ),
+        )
+        for index, (part, (lower, upper)) in enumerate(zip(parts, pairwise(edges), strict=True))
+    ]
+
+
+def repair_of(slices: Sequence[RowSlice]) -> Repair:
+    """What all these slices repair."""
+    found = [each.repair for each in slices if each.repair is not None]
+    return Repair(
+        tuple(key for each in found for key in each.wanted), tuple(row for each in found for row in each.gone)
+    )
+
+
+def tables_of(setup: TableAdapters, repair: Repair) -> tuple[pa.Table, pa.Table]:
+    """The keys to read, and the rows to delete, in columns of the source. A deletion is a microsecond later than what
+    it deletes: of one version the row would stay.
+    """
+    import pyarrow as pa
+
+    from instep.arrow_types import arrow_type
+
+    types = {each.name: arrow_type(each.type) for each in setup.columns()}
+    rows = setup.rows
+
+    def columns(keys: Sequence[Key]) -> dict[str, pa.Array]:  # type: ignore[type-arg]
+        return {name: pa.array([key.values[at] for key in keys], types[name]) for at, name in enumerate(rows.key)}
+
+    gone = columns([each.key for each in repair.gone])
+    if rows.scope and rows.scope not in gone:
+        gone[rows.scope] = pa.array([each.scope for each in repair.gone], types[rows.scope])
+    if rows.watermark and rows.watermark not in gone:
+        later = pa.array([each.version + 1 for each in repair.gone], pa.int64())
+        gone[rows.watermark] = later.cast(types[rows.watermark])
+    return pa.table(columns(repair.wanted)), pa.table(gone)

@@ -1,0 +1,149 @@
+"""The sides of a comparison of keys: rows that this process reads, or that Spark's tasks do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from instep.arrow_types import arrow_type
+from instep.domain.columns import BOOL, TIMESTAMP, Column
+from instep.own_code import send_instep
+from instep.pipeline.tables.key_comparison import SUMS_SCHEMA, VERSION, Sums, kept, summed
+from instep.pipeline.tables.values import fitted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReader:
+    """Rows of a source → their keys and versions; rows that are deleted, and those without a key, are left out.
+    Picklable: it travels to tasks.
+    """
+
+    keys: tuple[Column, ...]
+    watermark: str | None
+    deleted: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that the rows have, in this order."""
+        marks = (each for each in (self.watermark, self.deleted) if each)
+        return tuple(dict.fromkeys((*(each.name for each in self.keys), *marks)))
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [pa.field(each.name, arrow_type(each.type)) for each in self.keys]
+        return pa.schema([*fields, pa.field(VERSION, pa.int64())])
+
+    def read(self, batches: Batches) -> Batches:
+        for each in batches:
+            columns = dict(zip(self.names, each.columns, strict=True))
+            keys = [fitted(columns[key.name], key).values for key in self.keys]
+            there = np.ones(each.num_rows, bool)
+            for values in keys:
+                there &= values.is_valid().to_numpy(zero_copy_only=False)
+            if self.deleted:
+                flags: Any = fitted(columns[self.deleted], Column(self.deleted, BOOL)).values.fill_null(False)
+                there &= ~flags.to_numpy(zero_copy_only=False)
+            found = pa.RecordBatch.from_arrays([*keys, self._versions(columns, each.num_rows)], schema=self.schema)
+            yield found.filter(pa.array(there))
+
+    def _versions(self, columns: dict[str, Any], rows: int) -> pa.Array[Any]:
+        """As they are stored: see `RowWriter`. Without a watermark nobody knows them."""
+        if self.watermark is None:
+            return pa.repeat(pa.scalar(0, pa.int64()), rows)
+        marks = fitted(columns[self.watermark], Column(self.watermark, TIMESTAMP)).values
+        versions: pa.Array[Any] = marks.cast(pa.int64()).fill_null(0)
+        return versions
+
+
+def stored_rows(batches: Batches, schema: pa.Schema, key: Sequence[str], version: str | None) -> Batches:
+    """Rows of a target in the form of `KeyReader`; without a `version`, 0."""
+    for each in batches:
+        marks = pa.repeat(pa.scalar(0, pa.int64()), each.num_rows) if version is None else each.column(version)
+        yield pa.RecordBatch.from_arrays([*(each.column(name) for name in key), marks.cast(pa.int64())], schema=schema)
+
+
+class Side(Protocol):
+    """All rows of one side, by keys and versions."""
+
+    def sums(self) -> Sums: ...
+
+    def rows(self, ranges: frozenset[int]) -> pa.Table:
+        """The rows in these ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class HereSide:
+    """Read by this process: as often as it is asked, a batch at a time."""
+
+    read: Callable[[], Batches]
+    schema: pa.Schema
+
+    def sums(self) -> Sums:
+        return Sums.of(self.read())
+
+    def rows(self, ranges: frozenset[int]) -> pa.Table:
+        return pa.Table.from_batches(kept(self.read(), ranges), self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSide:
+    """Read by Spark's tasks: each tells its sums, and then the rows of the ranges."""
+
+    frame: Callable[[], DataFrame]
+    reader: KeyReader
+
+    def sums(self) -> Sums:
+        return Sums.decode(self._collected(_Summing(self.reader), SUMS_SCHEMA))
+
+    def rows(self, ranges: frozenset[int]) -> pa.Table:
+        return self._collected(_Keeping(self.reader, ranges), self.reader.schema).cast(self.reader.schema)
+
+    def _collected(self, task: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:
+        from instep.pipeline.engine import sparkapi
+        from instep.pipeline.engine.tasks import ddl
+
+        frame = self.frame()
+        send_instep(frame.sparkSession)
+        names = [f"c{at}" for at in range(len(self.reader.names))]
+        wanted = frame.select(*("`" + each.replace("`", "``") + "`" for each in self.reader.names)).toDF(*names)
+        plain = pa.schema([pa.field(f"c{at}", each.type) for at, each in enumerate(schema)])
+        found: pa.Table = sparkapi.map_in_arrow(
+            wanted, partial(_renamed, task=task, schema=plain), ddl(plain)
+        ).toArrow()
+        return found.rename_columns(schema.names)
+
+
+def _renamed(batches: Batches, task: Callable[[Batches], Batches], schema: pa.Schema) -> Batches:
+    for each in task(batches):
+        yield pa.RecordBatch.from_arrays(each.columns, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Summing:
+    reader: KeyReader
+
+    def __call__(self, batches: Batches) -> Batches:
+        return summed(self.reader.read(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeping:
+    reader: KeyReader
+    ranges: frozenset[int]
+
+    def __call__(self, batches: Batches) -> Batches:
+        return kept(self.reader.read(batches), self.ranges)
+
+
+#: The column that says which rows of a repair are deleted, where the source has none.
+GONE = Column("instep_gone", BOOL)

@@ -79,7 +79,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes += _left(ledger, setup, generation, checkpoint.instance)
         if setup.scanned and (late := ledger.seen.late(checkpoint)) is not None:
             when = f"{datetime.fromtimestamp(late.at / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
-            notes.append(f"{late}, seen and read {when}; rows that come later than `watermark_lag` are not seen")
+            notes.append(f"{late}, seen and read {when}; rows that come later than `watermark_lag`: instep reconcile")
     if problem := setup.source_problem() or unknown:
         notes.append(f"the next run will fail: {problem}")
     if problem := ledger.losses.listing_problem(setup.ref):

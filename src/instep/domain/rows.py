@@ -149,7 +149,7 @@ class GoneRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a reconciliation found in a slice: keys of rows to read, and rows to delete."""
+    """The repair of a slice: keys of rows to read, and rows to delete."""
 
     wanted: tuple[Key, ...]
     gone: tuple[GoneRow, ...]

@@ -1,4 +1,4 @@
-"""What runs have seen of a table, and where the next one begins, so that no row is lost that comes late.
+"""The state of a table as its runs have seen it, and the window of the next one: no row is lost that comes late.
 
 The floor of a run is the greatest watermark that was seen, not the time of the run before: what is written after a run
 with a watermark of an hour ago is above it, if nothing newer was there. Rows may still come at or below the floor: a
@@ -13,7 +13,7 @@ those that were not there before are read.
 | some rows came, or are other ones (`MARKED` at most are told apart) | from the least watermark of these on |
 | more rows than that | all of the margin |
 | rows without a watermark came or are other ones | all that have none |
-| rows are gone | what is above the floor: a row that is deleted for good is not noticed |
+| rows are gone | what is above the floor: a row that is deleted for good is found by `instep reconcile` |
 
 Tables of files need none of this: the files that were read are known, and new or changed ones are read whole, whatever
 their rows say.
@@ -44,8 +44,8 @@ class RowMark(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a source says of rows by their watermarks (µs): the greatest up to a target, how many have none, and the
-    number and a digest of those that have none or one at or below the floor.
+    """The answer of a source about rows by their watermarks (µs): the greatest up to a target, how many have none, and
+    the number and a digest of those that have none or one at or below the floor.
     """
 
     latest: int | None
@@ -80,7 +80,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the runs of a partition have seen: the greatest watermark (None: no row has one), and the margin below it
+    """The part of a table that runs have seen: the greatest watermark (None: no row has one), and the margin below it
     with the rows that have none; or `files`. `marks` are digests of single rows of the margin; None: there are more
     than `MARKED`. `rows` is -1 when nothing is known of the margin. `lag` (µs): how far down it goes.
     `reconciled`: when all keys were compared, or all rows read (ms).
@@ -131,7 +131,7 @@ def margin_start(floor: int, lag: int) -> int:
 
 
 class Step(NamedTuple):
-    """What the next run reads; no window: nothing. `late` rows are in it."""
+    """The window of the next run; None: nothing is to be read. `late` rows are in it."""
 
     window: Window | None
     late: Late | None = None
@@ -174,7 +174,7 @@ def _late(rows: Collection[RowMark], now: int) -> Late | None:
 
 
 def seen_after(floor: int | None, look: Look, marks: Sequence[RowMark] | None, *, lag: int) -> Seen:
-    """What is known after a run that reaches this floor: `look` and `marks` are of the margin below it. They have to be
+    """The knowledge after a run that reaches this floor: `look` and `marks` are of the margin below it. They have to be
     asked before the look that the run's own window follows from: a row that comes between the two is read then, or is
     not known yet, and is found by the next run. The other way round it could be known and not read.
     """

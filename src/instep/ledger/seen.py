@@ -1,4 +1,4 @@
-"""What runs have seen of a table: planned with a job, and of what is served once that has ended."""
+"""The state of tables as runs have seen it: planned with a job, and known once that has ended."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SERVED: Final = ""
 
 
 class SeenRows(Store):
-    """What the runs of each generation have seen. It is written with the jobs: see `Parts.plan` and `Parts.finish`."""
+    """The state that the runs of each generation have seen. It is written with jobs: see `Parts.plan` and `.finish`."""
 
     @reads
     def get(self, tx: Transaction, known: Checkpoint) -> Seen | None:
-        """Of what the checkpoint names; None: it was built without."""
+        """The state of what the checkpoint names; None: it was built without."""
         row = tx.connection.execute(select(seen.c.body, seen.c.late).where(_of(known))).one_or_none()
         return None if row is None else Seen.decode(row.body, _late(row.late))
 
@@ -34,7 +34,7 @@ class SeenRows(Store):
 
 
 def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> None:
-    """What is to be known when this part has ended."""
+    """Store what is to be known when this part has ended."""
     if found is None:
         return
     late = None if found.late is None else json.dumps(found.late.as_dict())

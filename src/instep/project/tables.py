@@ -156,12 +156,12 @@ class TableEntity(EntityBase):
     watermark: Text | None = None
     """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
     watermark_lag: Pause = Field(default=300_000, json_schema_extra={"default": "5m"})
-    """How late a row may come: how far its watermark may be below the greatest that a run has seen. Choose more than
-    the longest transaction lasts and clocks differ. A row that comes later is not seen before
-    `instep run --full-refresh`."""
+    """The time that a row may come late: how far its watermark may be below the greatest that a run has seen. Choose
+    more than the longest transaction lasts and clocks differ. A row that comes later is found by
+    `instep reconcile`."""
     reconcile: Duration | None = None
-    """How often a run compares all keys with the index, as `instep reconcile` does, and repairs what differs, such as
-    `7d`."""
+    """The time after which a run compares all keys with the index, as `instep reconcile` does, and repairs what
+    differs, such as `7d`."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
     changes: Changes | None = None

@@ -263,7 +263,7 @@ def spec_of(specs: Iterable[TableSpec], kind: str) -> TableSpec:
 
 
 def version_columns(spec: TableSpec) -> list[str]:
-    """What tells rows, their namespaces and their versions apart."""
+    """The columns that tell rows, their namespaces and their versions apart."""
     scope = [spec.scope] if spec.scope and spec.scope not in spec.key else []
     return [*spec.key, *scope, VERSION]
 

@@ -318,7 +318,7 @@ def _refresh(
 def _late_text(late: Late, setup: TableAdapters) -> str:
     return (
         f"warning: {late}: written after a run that had seen a later {setup.rows.watermark}. They are read now; rows "
-        f"that come more than {duration_text(setup.lag)} late (`watermark_lag`) are seen by instep run --full-refresh"
+        f"that come more than {duration_text(setup.lag)} late (`watermark_lag`) are found by instep reconcile"
     )
 
 

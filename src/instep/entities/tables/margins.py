@@ -28,13 +28,13 @@ class Margins:
         return self.setup.lag * MICROS
 
     def before_all(self) -> Seen:
-        """What is seen by a run that reads all rows after this."""
+        """Look before a run that reads all rows."""
         files = self.setup.source.files()
         seen = self._seen(self._look(None, None).latest) if files is None else Seen(files=Files.of(files))
         return replace(seen, reconciled=self.ledger.now())
 
     def next(self, seen: Seen | None, checkpoint: Checkpoint) -> tuple[Step, Seen]:
-        """What the next run reads, and what is seen then."""
+        """The next step, and what is seen after it."""
         seen = self._before_margins(checkpoint) if seen is None else seen.within(self._lag)
         floor = seen.floor
         look = self._look(None if floor is None else margin_start(floor, self._lag), floor)
@@ -49,7 +49,7 @@ class Margins:
         return step, replace(after, late=late, reconciled=seen.reconciled)
 
     def _before_margins(self, checkpoint: Checkpoint) -> Seen:
-        """Of what was built by an older version, all is known up to the time of its last run. No row may have had a
+        """The state that an older version left: all is known up to the time of its last run. No row may have had a
         watermark as late as that: then new ones can still come below it.
         """
         latest = self._look(None, None).latest

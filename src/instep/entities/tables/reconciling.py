@@ -47,7 +47,7 @@ _SLICE_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What differs in one generation of a partition. `rows` are those of the index, `keys` those of the source.
+    """The differences of one generation of a partition. `rows` are those of the index, `keys` those of the source.
 
     Keys, as text: of rows that the index lacks (`missing`), that the source has no more (`gone`), that are older in the
     index (`behind`) or later (`ahead`, which nothing but a rebuild mends). `failed` rows are missing, and known to have
@@ -309,7 +309,7 @@ def _slices(setup: TableAdapters, found: Reconciled) -> list[SlicePlan]:
 
 
 def repair_of(slices: Sequence[RowSlice]) -> Repair:
-    """What all these slices repair."""
+    """The repair of all these slices."""
     found = [each.repair for each in slices if each.repair is not None]
     return Repair(
         tuple(key for each in found for key in each.wanted), tuple(row for each in found for row in each.gone)

@@ -77,7 +77,7 @@ class Sums:
 
     @classmethod
     def decode(cls, tasks: pa.Table) -> Sums:
-        """What all tasks have told."""
+        """The sum of what all tasks have told."""
         found = cls()
         for each in tasks.to_pylist():
             rows = np.frombuffer(each["rows"], np.int64)

@@ -71,7 +71,7 @@ def _arrow(table: pa.Table) -> Any:
 
 
 def _as_rows(gone: pa.Table, columns: tuple[Column, ...], deleted: str | None) -> pa.Table:
-    """What is known of the rows, in the columns of the source; the flag is set, all else is null."""
+    """The rows as far as they are known, in the columns of the source; the flag is set, all else is null."""
     rows = gone.num_rows
     made: list[Any] = []
     for each in columns:

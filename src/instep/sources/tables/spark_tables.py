@@ -287,7 +287,7 @@ class SparkTable:
             return low, high
 
     def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
-        """Of Parquet that is nothing else besides."""
+        """Only Parquet that is nothing else besides is read here."""
         plain = None if self.transform else self._plain()
         if plain is None:
             return None

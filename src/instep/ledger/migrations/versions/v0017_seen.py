@@ -1,4 +1,4 @@
-"""What runs have seen of tables, in place of the time of the last run."""
+"""The state of tables as runs have seen it, in place of the time of the last run."""
 
 from __future__ import annotations
 

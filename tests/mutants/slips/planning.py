@@ -245,7 +245,7 @@ MUTANTS = [
     ),
     Mutant(
         "a diff of what a job is changing is trusted",
-        "entities/documents/differences.py",
+        "entities/generations.py",
         "    if job and part and part.physical == checkpoint.physical:\n",
         "    if job and part and part.physical != checkpoint.physical:\n",
         (f"{_SERVICE}/test_diff.py",),

@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "rows without a watermark are not reported where all are read",
         "entities/tables/changes.py",
-        "    return [*_without_watermark(setup, selection), *_ahead(setup, request)]\n",
-        "    return _ahead(setup, request)\n",
-        ("tests/e2e/tables/test_windows.py::test_rows_without_a_watermark_come_with_the_first_window_only",),
+        "            *([] if whole_files or not windows else _without_watermark(setup, selection)),\n",
+        "",
+        ("tests/e2e/tables/test_windows.py::test_rows_without_a_watermark_are_read_when_one_has_changed",),
     ),
 ]

@@ -359,7 +359,9 @@ def test_rows_that_come_late_by_less_than_the_lag_are_read_and_told_of(shop: Qui
     shop.run("Person")
     assert 300 in ids(shop)
     shop.clock.sleep(600)
-    shop.put("people", id=301, name="late", at=shop.rows["people"][(300,)].at - timedelta(minutes=9))
+    at = shop.rows["people"][(300,)].at
+    assert at is not None
+    shop.put("people", id=301, name="late", at=at - timedelta(minutes=9))
     shop.save()
     (told,) = shop.run("Person")["Person"].notes
     assert told.startswith("warning: 1 row came late, such as 301: written after a run that had seen a later at.")

@@ -149,7 +149,8 @@ def _reader(setup: TableAdapters) -> KeyReader:
 
 
 def _source(setup: TableAdapters, reader: KeyReader) -> Side:
-    from instep.pipeline.tables.sides import HereSide, SparkSide
+    from instep.pipeline.engine.key_side import SparkSide
+    from instep.pipeline.tables.sides import HereSide
 
     selection = Selection(setup.ref.scope)
 

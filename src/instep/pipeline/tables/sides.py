@@ -1,10 +1,9 @@
-"""The sides of a comparison of keys: rows that this process reads, or that Spark's tasks do."""
+"""The sides of a comparison of keys: rows of a source and of an index, in one form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,12 +11,11 @@ import pyarrow as pa
 
 from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, TIMESTAMP, Column
-from instep.own_code import send_instep
-from instep.pipeline.tables.key_comparison import SUMS_SCHEMA, VERSION, Sums, kept, summed
+from instep.pipeline.tables.key_comparison import VERSION, Sums, kept
 from instep.pipeline.tables.values import fitted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
@@ -93,56 +91,6 @@ class HereSide:
 
     def rows(self, ranges: frozenset[int]) -> pa.Table:
         return pa.Table.from_batches(kept(self.read(), ranges), self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSide:
-    """Read by Spark's tasks: each tells its sums, and then the rows of the ranges."""
-
-    frame: Callable[[], DataFrame]
-    reader: KeyReader
-
-    def sums(self) -> Sums:
-        return Sums.decode(self._collected(_Summing(self.reader), SUMS_SCHEMA))
-
-    def rows(self, ranges: frozenset[int]) -> pa.Table:
-        return self._collected(_Keeping(self.reader, ranges), self.reader.schema).cast(self.reader.schema)
-
-    def _collected(self, task: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:
-        from instep.pipeline.engine import sparkapi
-        from instep.pipeline.engine.tasks import ddl
-
-        frame = self.frame()
-        send_instep(frame.sparkSession)
-        names = [f"c{at}" for at in range(len(self.reader.names))]
-        wanted = frame.select(*("`" + each.replace("`", "``") + "`" for each in self.reader.names)).toDF(*names)
-        plain = pa.schema([pa.field(f"c{at}", each.type) for at, each in enumerate(schema)])
-        found: pa.Table = sparkapi.map_in_arrow(
-            wanted, partial(_renamed, task=task, schema=plain), ddl(plain)
-        ).toArrow()
-        return found.rename_columns(schema.names)
-
-
-def _renamed(batches: Batches, task: Callable[[Batches], Batches], schema: pa.Schema) -> Batches:
-    for each in task(batches):
-        yield pa.RecordBatch.from_arrays(each.columns, schema=schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _Summing:
-    reader: KeyReader
-
-    def __call__(self, batches: Batches) -> Batches:
-        return summed(self.reader.read(batches))
-
-
-@dataclass(frozen=True, slots=True)
-class _Keeping:
-    reader: KeyReader
-    ranges: frozenset[int]
-
-    def __call__(self, batches: Batches) -> Batches:
-        return kept(self.reader.read(batches), self.ranges)
 
 
 #: The column that says which rows of a repair are deleted, where the source has none.

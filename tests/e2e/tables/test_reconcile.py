@@ -147,7 +147,7 @@ def test_a_repair_deletes_what_is_gone_and_reads_what_is_missing(shop: Shop) -> 
 @pytest.mark.spark
 def test_a_repair_that_deletes_much_is_refused_unless_it_is_allowed(shop: Shop) -> None:
     node = "node: {label: Person"
-    shop.edit(f"deleted: gone\n    {node}", f"deleted: gone\n    deletes: {{share: 5%, floor: 2}}\n    {node}")
+    shop.edit(f"deleted: gone\n    {node}", f"deleted: gone\n    deletes: {{share: 0.05, floor: 2}}\n    {node}")
     shop.run("Person")
     gone(shop, "people", 1, 2, 3)
     with pytest.raises(UserError, match="a repair would delete 3 of"):

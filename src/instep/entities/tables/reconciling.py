@@ -280,6 +280,8 @@ def _slices(setup: TableAdapters, found: Reconciled) -> list[SlicePlan]:
     """Ranges of the key with so many rows, the first and the last open-ended."""
     wanted = dict.fromkeys(found.wanted) | {each.key: each for each in found.deleted}
     keys = sorted(wanted)
+    if not keys:
+        return []
     parts = [keys[at : at + _SLICE_ROWS] for at in range(0, len(keys), _SLICE_ROWS)]
     edges = [None, *(each[0] for each in parts[1:]), None]
     return [

@@ -389,8 +389,11 @@ class SparkTable:
     def _narrowed(self, rows: RowColumns | None, selection: Selection) -> tuple[Sequence[str], Selection]:
         """A reader of the table, and the conditions for its rows. Of files on this machine only those are read that may
         have rows above the floor, since each one that Spark has to look into costs it a task. Where all of their rows
-        are in the window, it is not asked for: a condition with constants that it had not before is compiled.
+        are in the window, it is not asked for: a condition with constants that it had not before is compiled. Of files
+        that are known none is read, wherever they are.
         """
+        if selection.known is not None:
+            return self._unread(selection.known), selection
         window = selection.window
         known = None if rows is None or window is None or any(map(is_url, self.path)) else self._plain()
         if rows is None or window is None or window.floor is None or rows.watermark is None or known is None:

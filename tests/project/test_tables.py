@@ -30,7 +30,12 @@ def test_tables_and_documents_are_distinguished_by_their_sources(load: Load) -> 
 def test_the_defaults_of_a_table() -> None:
     entity = table()
     assert (entity.key, entity.scope, entity.watermark, entity.deleted, entity.order) == (("id",), None, None, None, ())
-    assert (entity.watermark_lag, entity.slices, entity.cuts, entity.batch_rows) == (0, "auto", "balanced", 50_000)
+    assert (entity.watermark_lag, entity.slices, entity.cuts, entity.batch_rows) == (
+        300_000,
+        "auto",
+        "balanced",
+        50_000,
+    )
     assert (entity.node, entity.edges, entity.transform, entity.target) == (None, (), None, None)
     assert (entity.slice_rows, entity.work_factor, entity.priority, entity.ttl) == (10_000, 1.0, 40, None)
     assert (entity.deletes.share, entity.deletes.floor, entity.depends_on) == (0.2, 100, ())
@@ -181,6 +186,6 @@ def test_a_column_from_the_environment_is_not_shown(reject: Reject) -> None:
 
 def test_defaults_in_the_schema_are_written_as_a_file_has_them() -> None:
     parts = json_schema()["$defs"]
-    assert parts["TableEntity"]["properties"]["watermark_lag"]["default"] == "0s"
+    assert parts["TableEntity"]["properties"]["watermark_lag"]["default"] == "5m"
     assert parts["Handler"]["properties"]["backoff"]["default"] == ["10s", "1m", "5m"]
     assert set(parts["Edge"]["properties"]) == {"kind", "from", "to"}

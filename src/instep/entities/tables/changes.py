@@ -339,7 +339,9 @@ def _cut_window(
         return whole
     asked = request.settings().slice_rows
     fewest = asked or _SLICES_OF_A_WINDOW * rows_per_slice(slicing.slice_rows, slicing.work_factor)
-    about = setup.source.newer(setup.spark, rows, selection)
+    about: int | None = fewest + 1
+    if selection.window is not None and not selection.window.first:  # Else there was nothing: it is as a first build.
+        about = setup.source.newer(setup.spark, rows, selection)
     if about is None or about <= fewest:
         return whole
     found = setup.source.histogram(setup.spark, rows, selection, columns, bins=_BINS_AT_LEAST)

@@ -8,13 +8,15 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any, Final, LiteralString, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
+from psycopg.adapt import Dumper
+from psycopg.pq import Format, TransactionStatus
 
 from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.servers.address import ServerAddress
@@ -23,11 +25,14 @@ from instep.servers.errors import Trouble, postgres_reason, postgres_trouble
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 #: So many of an address wait, so long at most: a server has few. It ends those that are silent for longer.
-_WAITING: Final = 2
+_WAITING: Final = 4
 _SECONDS: Final = 30.0
 
 _waiting: dict[tuple[str, int], list[tuple[float, Connection]]] = {}
 _lock: Final = threading.Lock()
+
+#: See `Session.memory`.
+_memories: Final[WeakKeyDictionary[Connection, dict[Hashable, Any]]] = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -130,6 +135,17 @@ def names(each: Iterator[str] | list[str] | tuple[str, ...]) -> sql.Composed:
     return sql.SQL(", ").join(Name(name) for name in each)
 
 
+class Binary(bytes):
+    """A value in the binary form of its type, which the statement tells."""
+
+
+class _BinaryDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Binary) -> bytes:
+        return obj
+
+
 class Place(Protocol):
     """A schema of a database: a `Location`, which imports this module only to connect."""
 
@@ -172,6 +188,7 @@ def _connect(place: Place) -> Connection:
                     where=place.shown,
                     hint=f"Use {_VERSION // 10_000} or newer.",
                 )
+            connection.adapters.register_dumper(Binary, _BinaryDumper)
             connection.execute(f"SELECT {settings}", [part for pair in _SESSION.items() for part in pair])
         except psycopg.Error as error:
             raise explained(error, place.shown) from None
@@ -204,6 +221,17 @@ class Session:
             cursor = self._connection.cursor(binary=True)
             cursor.execute(sql.SQL(statement))
             return cursor.fetchall() if cursor.description else []
+
+    @property
+    def memory(self) -> dict[Hashable, Any]:
+        """What was found out on this connection, for its next user."""
+        return _memories.setdefault(self._connection, {})
+
+    def setting(self, name: str, value: str) -> None:
+        """Have a setting on this connection from now on. Not for the middle of a transaction, whose end may undo it."""
+        if self.memory.get(("setting", name)) != value:
+            self.run("SELECT set_config(%s, %s, false)", name, value)
+            self.memory["setting", name] = value
 
     def load(self, statement: LiteralString, pieces: list[bytes], **parts: sql.Composable) -> None:
         """COPY … FROM STDIN."""

@@ -14,6 +14,7 @@ from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.journal import Journal, Log, claimed, decided, owner_in
 from instep.targets.ownership import OwnedIndexes, checked_name
+from instep.targets.widths import Widths
 
 #: Records of old epochs stay so long.
 KEEP_SECONDS = 3600.0
@@ -171,7 +172,7 @@ class LoggedTarget(OwnedIndexes):
         self._store.drop(physical)
 
 
-class LoggedDocuments(LoggedTarget):
+class LoggedDocuments(Widths, LoggedTarget):
     @abstractmethod
     def _make(self, physical: str, dimensions: int, columns: Sequence[DocumentColumn]) -> None:
         """Make the index unless it is there. Raises `UserError` when it is there in another form."""
@@ -182,6 +183,10 @@ class LoggedDocuments(LoggedTarget):
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
         self._create(physical, partial(self._make, physical, dimensions, columns))
+
+    def _remove(self, physical: str) -> None:
+        self._forget_width(physical)
+        super()._remove(physical)
 
     def rows(self, physical: str) -> int:
         return self._store.count(checked_name(physical))

@@ -28,7 +28,7 @@ _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 _FACET_ROWS = 200_000
 
 
-def search(place: Location, physical: str, asked: Search) -> list[Hit]:
+def search(place: Location, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = "" if asked.where is None else filtering.expression(asked.where)
 
     def by_text(text: str, limit: int) -> list[Hit]:
@@ -41,7 +41,7 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
         found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen)
         return asked.ranked((each["distance"], each["entity"]) for each in found)
 
-    return asked.hits(layout.found(place, physical).dimensions, by_text, by_vector)
+    return asked.hits(dimensions, by_text, by_vector)
 
 
 def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]:

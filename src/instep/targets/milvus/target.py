@@ -23,6 +23,7 @@ from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
 from instep.targets.ranking import Search
+from instep.targets.widths import Widths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +33,7 @@ _KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class MilvusTarget(OwnedIndexes):
+class MilvusTarget(Widths, OwnedIndexes):
     """Collections of Milvus: on a server (`http://host:19530/database`), or in this process (a file that ends in .db).
 
     Documents of route bucket 3 are in the partition `<prefix>_3`. The prefix is for new indexes: others keep theirs.
@@ -200,6 +201,7 @@ class MilvusTarget(OwnedIndexes):
         """
         with self._place.alone():
             self.demand(physical)
+            self._forget_width(physical)
             self._journal(physical).drop()
             chunk_lists.forget(self._place, physical)
             layout.drop(self._place, physical)
@@ -219,7 +221,10 @@ class MilvusTarget(OwnedIndexes):
     ) -> list[Hit]:
         from instep.targets.milvus import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where, weights))
+        dimensions = self._width(physical, lambda: layout.found(self._place, physical).dimensions)
+        return searching.search(
+            self._place, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
+        )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.milvus import searching

@@ -347,9 +347,11 @@ class Indexes:
                 found[each["_id"]] = Found(each["_source"], each["_seq_no"], each["_primary_term"])
         return found
 
-    def search(self, index: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Hits; none where there is no such index. Raises `Transient` unless all shards have answered."""
-        params = {"ignore_unavailable": "true", **_WHOLE, **_ONE_COPY}
+    def search(self, index: str, body: Mapping[str, Any], *, demanded: bool = False) -> list[Mapping[str, Any]]:
+        """Hits; none where there is no such index, or `Missing` if it is `demanded`. Raises `Transient` unless all
+        shards have answered.
+        """
+        params = {"ignore_unavailable": str(not demanded).lower(), **_WHOLE, **_ONE_COPY}
         answer = self.connection.ask("POST", path(index, "_search"), body, params=params)
         return list(answer["hits"]["hits"])
 

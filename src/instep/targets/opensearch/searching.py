@@ -37,12 +37,12 @@ _MAX_TEXT = 1_000
 _SHARD_VALUES = 10_000
 
 
-def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
+def search(indexes: Indexes, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = [] if asked.where is None else [filtering.query(asked.where)]
 
     def hits(body: Mapping[str, Any], limit: int) -> list[Hit]:
         wanted = {"size": limit, "_source": list(HIT_COLUMNS), "track_total_hits": False}
-        found = indexes.search(coded(physical), {**body, **wanted})
+        found = indexes.search(coded(physical), {**body, **wanted}, demanded=True)
         return asked.ranked((each["_score"], each["_source"]) for each in found)
 
     def by_text(text: str, limit: int) -> list[Hit]:
@@ -51,7 +51,7 @@ def search(indexes: Indexes, physical: str, asked: Search) -> list[Hit]:
     def by_vector(query: Query, limit: int) -> list[Hit]:
         return hits(indexes.dialect.nearest(query.tolist(), limit, chosen), limit)
 
-    return asked.hits(demanded(indexes, physical), by_text, by_vector)
+    return asked.hits(dimensions, by_text, by_vector)
 
 
 def _words(text: str) -> dict[str, Any]:

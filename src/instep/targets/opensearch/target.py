@@ -82,8 +82,10 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
+        indexes = self.indexes
+        dimensions = self._width(physical, lambda: searching.demanded(indexes, checked_name(physical)))
         return searching.search(
-            self.indexes, checked_name(physical), Search(entity, text, vector, mode, limit, where, weights)
+            indexes, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

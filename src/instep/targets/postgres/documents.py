@@ -112,10 +112,22 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
-        from instep.targets.postgres import searching
+        from instep.postgres.connection import Missing
+        from instep.targets.postgres import registry, searching
 
-        with self._index(physical) as (session, index):
-            return searching.search(session, index, Search(entity, text, vector, mode, limit, where, weights))
+        asked = Search(entity, text, vector, mode, limit, where, weights)
+        registry.fitting(physical)
+        with self.place.session() as session:
+            # What is served stays what it is: so it is looked up once for each connection.
+            known = session.memory.get((self.schema, physical))
+            if known is None:
+                known = self._index_of(session, physical, registry.known(session, physical))
+                session.memory[self.schema, physical] = known
+            try:
+                return searching.search(session, known, asked)
+            except Missing:
+                registry.known(session, physical)
+                raise
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.postgres import searching

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import sql
 
 from instep.domain.document_columns import DocumentColumn
-from instep.postgres.connection import Name, Session, names
+from instep.postgres.connection import Binary, Name, Session, names
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
@@ -226,42 +226,64 @@ def _by_vector(
     session: Session, index: DocumentIndex, query: Query, limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
     """Rows by cosine similarity: of halved vectors more, to be ranked by whole ones."""
-    vectors = pgvector(session)
-    with session.transaction():
-        in_sight = min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))
-        session.run("SELECT set_config('hnsw.ef_search', %s, true)", str(in_sight))
-        if vectors.iterative:
-            # Rows that were deleted may still be in the index, and others that are not chosen.
-            session.run("SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)")
-        found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
-        if len(found) < limit and chosen is not EVERY and has_graph(session, index):
-            # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
+    vectors = _vectors(session)
+    session.setting("hnsw.ef_search", str(min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))))
+    if vectors.iterative:
+        # Rows that were deleted may still be in the index, and others that are not chosen.
+        session.setting("hnsw.iterative_scan", "relaxed_order")
+    found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+    if len(found) < limit and chosen is not EVERY and has_graph(session, index):
+        # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
+        with session.transaction():
             session.run("SET LOCAL enable_indexscan = off")
             found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+    return found
+
+
+def _vectors(session: Session) -> Pgvector:
+    """The extension as this connection has it loaded: it stays so, whatever is installed meanwhile."""
+    found = session.memory.get("pgvector")
+    if found is None:
+        found = session.memory["pgvector"] = pgvector(session)
+    assert isinstance(found, Pgvector)
     return found
 
 
 def _nearest(
     session: Session, index: DocumentIndex, vectors: Pgvector, query: Query, *, limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
-    typed = "[" + ",".join(map(str, query.tolist())) + "]"
+    """Of vectors as an index has them the distance is told once; of halved ones the whole vectors are compared then."""
+    # As pgvector sends and receives it: the number of dimensions, nothing, and each of them.
+    typed = Binary(len(query).to_bytes(2) + bytes(2) + query.astype(">f4").tobytes())
     key, kind = vectors.key(Name("vector"), index.dimensions)
-    halved = MAX_INDEXED < index.dimensions <= MAX_HALVED
+    parts = {
+        "by": vectors.distance,
+        "columns": names(HIT_COLUMNS),
+        "table": session.name(index.name),
+        "chosen": chosen.sql,
+        "key": key,
+        "exact": vectors.type(index.dimensions),
+    }
+    if not MAX_INDEXED < index.dimensions <= MAX_HALVED:
+        return session.run(
+            "SELECT 1 - distance, {columns} FROM (SELECT {key} {by} %s::{exact} AS distance, {columns} FROM {table} "
+            "WHERE {chosen} ORDER BY distance LIMIT %s) AS near",
+            typed,
+            *chosen.values,
+            limit,
+            **parts,
+        )
     return session.run(
         "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
-        "(SELECT {vector}, {columns} FROM {table} WHERE {chosen} ORDER BY {key} {by} %s::{kind} LIMIT %s) AS near",
+        "(SELECT {vector}, {columns} FROM {table} WHERE {chosen} ORDER BY {key} {by} %s::{exact}::{kind} LIMIT %s) "
+        "AS near",
         typed,
         *chosen.values,
         typed,
-        limit * _REFINE if halved else limit,
+        limit * _REFINE,
         vector=Name("vector"),
-        by=vectors.distance,
-        exact=vectors.type(index.dimensions),
-        columns=names(HIT_COLUMNS),
-        table=session.name(index.name),
-        chosen=chosen.sql,
-        key=key,
         kind=kind,
+        **parts,
     )
 
 

@@ -287,8 +287,8 @@ class EdgeCollections:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Any]:
-        """The collection, open."""
-        if self.dimensions(name) is None:
+        """The collection, open. While it is, no other process can take it away."""
+        if name not in self._folder.shards and self.dimensions(name) is None:
             raise Missing(f"there is no index {name!r}", where=self.shown, hint="Build it with: instep run")
         with self._folder.work() as place:
             with place.turn:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PAGE = 1_000
 
 
-def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
+def search(collections: Collections, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = None if asked.where is None else resolved(asked.where, partial(collections.values, physical))
 
     def hits(found: Sequence[Scored]) -> list[Hit]:
@@ -45,7 +45,7 @@ def search(collections: Collections, physical: str, asked: Search) -> list[Hit]:
     def by_vector(query: Query, limit: int) -> list[Hit]:
         return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen))
 
-    return asked.hits(demanded(collections, physical), by_text, by_vector)
+    return asked.hits(dimensions, by_text, by_vector)
 
 
 def facets(collections: Collections, physical: str, counted: Counted) -> dict[str, Facet]:

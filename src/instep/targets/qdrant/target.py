@@ -138,8 +138,9 @@ class QdrantTarget(LoggedDocuments):
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
+        dimensions = self._width(physical, lambda: searching.demanded(self.collections, checked_name(physical)))
         return searching.search(
-            self.collections, checked_name(physical), Search(entity, text, vector, mode, limit, where, weights)
+            self.collections, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

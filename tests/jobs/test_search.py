@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import instep
+from instep.answers import looks
 from instep.answers.search import Hit
 from instep.domain.filters import FilterError
 from instep.errors import Transient, UserError
+from instep.ledger.events import Events
 from instep.project import Project
 from instep.targets import document_target
 from instep.targets.lance import LanceTarget
@@ -342,3 +345,56 @@ def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
         counts = project.facets("printer", ["acl"], where=where, principals=["alice"])["acl"]
         assert [(each.value, each.count) for each in counts] == [("alice", 1)], where
         assert project.facets("printer", ["acl"], where=where) == {"acl": []}
+
+
+def test_a_project_that_stays_open_sees_what_others_do(tickets: instep.Instep) -> None:
+    """What is served is remembered between searches, but never longer than it is so."""
+    other = instep.Instep(tickets.project)
+
+    def found(**asked: Any) -> int:
+        return len(tickets.search("printer", limit=100, group=True, entities=["Ticket"], **asked))
+
+    folder = tickets.project.root / "tickets"
+    assert (found(), found()) == (6, 6)
+    (folder / "0.md").unlink()
+    other.run(["Ticket"], allow_deletes=True)
+    assert found() == 5, "rows of the same index"
+    (folder / "1.md").unlink()
+    other.run(["Ticket"], full_refresh=True, allow_deletes=True)
+    assert found(where="team = 'ops'") == 2, "another index"
+    # The whole project, ledger and all, is replaced by a new one at the same place.
+    shutil.rmtree(tickets.project.root / ".instep")
+    shutil.rmtree(tickets.project.root / "index")
+    with pytest.raises(UserError, match="nothing is indexed yet"):
+        found()
+    other.run(["Ticket"])
+    assert found() == 4
+
+
+def test_the_second_search_asks_for_what_is_served_no_more(
+    tickets: instep.Instep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    served = LanceTarget.served
+    monkeypatch.setattr(LanceTarget, "served", lambda self, alias: looked.append(alias) or served(self, alias))
+    monkeypatch.setattr(looks, "_SECONDS", 3600.0)
+    for _ in range(3):
+        tickets.search("printer", where="team = 'ops'", entities=["Ticket"])
+    assert len(looked) == 1
+
+
+def test_an_index_that_is_gone_is_looked_for_once_more(tickets: instep.Instep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a look and the search another process may promote an index, and drop the one that was served."""
+    monkeypatch.setattr(looks, "_SECONDS", 3600.0)
+    assert tickets.search("printer", entities=["Ticket"])
+    target = LanceTarget(str(tickets.project.root / "index"))
+    old = target.served("Ticket")
+    # As though the ledger had told nothing of it.
+    with monkeypatch.context() as told:
+        told.setattr(Events, "last", lambda self: 0)
+        assert tickets.search("printer", entities=["Ticket"])
+        instep.Instep(tickets.project).run(["Ticket"], full_refresh=True)
+        assert old is not None
+        target.remove(old)
+        assert tickets.search("printer", entities=["Ticket"])
+    assert target.served("Ticket") != old

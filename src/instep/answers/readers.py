@@ -25,15 +25,14 @@ def as_principals(principals: Iterable[str]) -> tuple[str, ...]:
         ) from None
 
 
-def readable_by(
-    setup: DocumentSetup, ledger: Ledger, physical: str, principals: Sequence[str], generation: str | None
-) -> Condition | None:
+def readable_in(setup: DocumentSetup, made_of: Mapping[str, str] | None, principals: Sequence[str]) -> Condition | None:
     """The condition of documents that these principals may find; None where everybody may find all. Raises `UserError`
     for an index that was built without this column of readers, or with another one: nobody finds anything there.
+    `made_of`: see `made_of_what`.
     """
     if setup.readers is None:
         return None
-    made_of, now = made_of_what(setup, ledger, physical, generation) or {}, setup.fingerprint
+    made_of, now = made_of or {}, setup.fingerprint
     if any(made_of.get(part) != now[part] for part in (READERS, column_part(setup.readers.name))):
         raise UserError(
             f"{setup.ref.label}: what is served was built without the readers that are declared now: "
@@ -62,7 +61,7 @@ def shows(setup: EntitySetup, ledger: Ledger, found: object, principals: Sequenc
     """Whether these principals may be told of a row: no otherwise than of one that does not exist."""
     if not isinstance(setup, DocumentSetup) or not isinstance(found, DocumentProvenance) or setup.readers is None:
         return True
-    readable_by(setup, ledger, found.physical, principals, generation)
+    readable_in(setup, made_of_what(setup, ledger, found.physical, generation), principals)
     rows = setup.target.written(found.physical, [found.row.document_id], [setup.readers]).to_pylist()
     mine = [each[setup.readers.name] or () for each in rows if each["chunk_id"] == found.row.chunk_id]
     return bool(mine) and all(may_read(readers, principals) for readers in mine)

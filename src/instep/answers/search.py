@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final, get_args
 
 from instep.answers.answer import Answer
-from instep.answers.readers import made_of_what, readable_by
+from instep.answers.looks import Look, Looks
+from instep.answers.readers import readable_in
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
-from instep.domain.filter_language import parsed
+from instep.domain.filter_language import beginning, parsed
 from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
 from instep.domain.fingerprint import column_part, column_type
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
-from instep.entities.generations import generation_of, moved_text, physical_of
+from instep.entities.generations import moved_text
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
@@ -98,6 +99,8 @@ _CHUNKS = 4
 #: Searches for documents, of `MAX_LIMIT` chunks at most.
 _SEARCHES = 20
 _DOCUMENT = DocumentColumn("document_id", DocumentColumnType.STRING)
+#: What of a target's hit is in the answer.
+_FOUND = tuple(each.name for each in fields(document_target.Hit))
 #: The part of a fingerprint that says how text becomes vectors.
 _EMBEDDER = "embedder"
 #: The part that says which columns every index has, and more.
@@ -131,7 +134,7 @@ class FacetCount(Answer):
 
 def search(
     setups: Sequence[DocumentSetup],
-    ledger: Ledger,
+    looks: Looks,
     query: str,
     *,
     mode: SearchMode | None = None,
@@ -163,13 +166,13 @@ def search(
         )
     answers: list[list[document_target.Hit]] = []
     modes: dict[str, SearchMode] = {}
-    for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
-        possible = _possible(setup, ledger, generation, mode or setup.search_mode, progress)
+    for setup, served, chosen in _served(setups, looks, where, principals, generation):
+        possible = _possible(setup, served, mode or setup.search_mode, progress)
         modes[setup.alias] = possible
         vector = None if possible == "text" else _embed(setup, query)
         asked = partial(
             setup.target.search,
-            physical,
+            served.physical,
             entity=setup.alias,
             text=query,
             vector=vector,
@@ -183,7 +186,7 @@ def search(
 
 def facets(
     setups: Sequence[DocumentSetup],
-    ledger: Ledger,
+    looks: Looks,
     query: str,
     columns: Sequence[str],
     *,
@@ -202,12 +205,12 @@ def facets(
         raise UserError(f"{len(wanted)} facets with {limit} values each are not counted", hint=hint)
     _demand_facets(setups, wanted)
     found: dict[str, Counter[FilterValue]] = {name: Counter() for name in wanted}
-    for setup, physical, chosen in _served(setups, ledger, where, principals, generation):
+    for setup, served, chosen in _served(setups, looks, where, principals, generation):
         if own := [each for each in setup.columns if each.name in found]:
-            _demand_in_index(setup, ledger, physical, [each.name for each in own], generation)
+            _demand_in_index(setup, served, [each.name for each in own])
             text = None if (mode or setup.search_mode) == "vector" else query
             most = limit if len(setups) == 1 else MAX_VALUES
-            for name, counts in setup.target.facets(physical, Counted(own, text, chosen, most)).items():
+            for name, counts in setup.target.facets(served.physical, Counted(own, text, chosen, most)).items():
                 found[name].update(dict(counts))
     # Entities may call values of different types alike: then they are in the order of their texts.
     return {
@@ -217,6 +220,29 @@ def facets(
         ]
         for name, counts in found.items()
     }
+
+
+def values(
+    setups: Sequence[DocumentSetup],
+    looks: Looks,
+    column: str,
+    *,
+    begin: str = "",
+    principals: Sequence[str] = (),
+    limit: int,
+) -> list[FacetCount]:
+    """The most frequent values of a column that begin like this, among what these principals may find. Of lists and
+    numbers only the values that are the most frequent of all are looked through. Who may read documents is not told.
+    """
+    kinds = {each.type for setup in setups for each in setup.columns if each.name == column}
+    if any(setup.readers is not None and setup.readers.name == column for setup in setups):
+        raise UserError(f"values of {column!r} are not told: it says who may read documents")
+    own = [setup for setup in setups if any(each.name == column for each in setup.columns)]
+    asked = partial(facets, own or setups, looks, "any", [column], mode="vector", principals=principals)
+    if begin and kinds == {DocumentColumnType.STRING}:
+        return asked(limit=limit, where=beginning(column, begin))[column]
+    found = asked(limit=MAX_VALUES if begin else limit)[column]
+    return [each for each in found if str(each.value).startswith(begin)][:limit]
 
 
 def _demand_facets(setups: Sequence[DocumentSetup], names: Sequence[str]) -> None:
@@ -238,29 +264,28 @@ def _typed(query: str) -> str:
 
 def _served(
     setups: Sequence[DocumentSetup],
-    ledger: Ledger,
+    looks: Looks,
     where: str | None,
     principals: Sequence[str],
     generation: str | None,
-) -> Iterator[tuple[DocumentSetup, str, Condition | None]]:
+) -> Iterator[tuple[DocumentSetup, Look, Condition | None]]:
     """Entities that are built, each with its index and what holds for all that may be found there: the filter, and that
     one of the principals may read it. Raises `UserError` if none is built.
     """
     conditions = [None if where is None else _condition(setup, where, alone=len(setups) == 1) for setup in setups]
     built = False
     for setup, condition in zip(setups, conditions, strict=True):
-        physical = physical_of(setup, ledger, generation)
-        if physical is None:
+        served = looks.at(setup, generation)
+        if served is None:
             continue
         built = True
         if condition is not None:
-            names = [each.name for each in columns_of(condition)]
-            _demand_in_index(setup, ledger, physical, names, generation)
-        required = [readable_by(setup, ledger, physical, principals, generation), condition]
+            _demand_in_index(setup, served, [each.name for each in columns_of(condition)])
+        required = [readable_in(setup, served.made_of, principals), condition]
         chosen = [each for each in required if each is not None]
-        yield setup, physical, every(chosen) if chosen else None
+        yield setup, served, every(chosen) if chosen else None
     if not built:
-        raise _nothing_built(setups, ledger, generation)
+        raise _nothing_built(setups, looks.ledger, generation)
 
 
 def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
@@ -273,32 +298,23 @@ def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
         raise FilterError(what, position=error.position, hint=f"{error.hint or ''} Name one entity.".strip()) from None
 
 
-def _demand_in_index(
-    setup: DocumentSetup, ledger: Ledger, physical: str, names: Iterable[str], generation: str | None
-) -> None:
+def _demand_in_index(setup: DocumentSetup, served: Look, names: Iterable[str]) -> None:
     """Raises `UserError` for a column that the index was built without, or that was of another type then. Where its
     values came from is no matter: they are what is served, until the next run.
     """
-    now, then = setup.fingerprint, _made_of(setup, ledger, physical, generation)
+    now, then = setup.fingerprint, served.made_of
+    if then is None:
+        # It may be replaced while this is asked: then it is taken for what is declared.
+        then = now if served.known else {}
     for name in sorted(names):
         part = column_part(name)
         lacks = part in now and column_type(then.get(part)) != column_type(now[part])
         if name == MODIFIED.name and then.get(_SCHEMA) != now.get(_SCHEMA):
-            lacks = not has_modified(setup, physical)
+            lacks = not has_modified(setup, served.physical)
         if lacks:
             how = " as it is declared now" if part in then else ""
             what = f"{setup.ref.label}: column {name!r} is not in what is served yet{how}"
             raise UserError(what, hint="Run: instep run")
-
-
-def _made_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None) -> Mapping[str, str]:
-    """The fingerprint of an index that is served; empty if the ledger that made it is lost. It may be replaced while
-    this is asked: then it is taken for what is declared.
-    """
-    found = made_of_what(setup, ledger, physical, generation)
-    if found is not None:
-        return found
-    return setup.fingerprint if ledger.checkpoints.of_entity(setup.ref.entity) else {}
 
 
 def _chosen(
@@ -333,7 +349,7 @@ def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> lis
 
 def _answer(hit: document_target.Hit, query: str, mode: SearchMode) -> Hit:
     found = snippet(hit.text, query)
-    return Hit(**asdict(hit), mode=mode, snippet=found.text, marks=found.marks)
+    return Hit(**{name: getattr(hit, name) for name in _FOUND}, mode=mode, snippet=found.text, marks=found.marks)
 
 
 def checked_mode(mode: str | None) -> SearchMode | None:
@@ -364,13 +380,11 @@ def _nothing_built(setups: Sequence[DocumentSetup], ledger: Ledger, generation: 
     return UserError(moved or f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
 
 
-def _possible(
-    setup: DocumentSetup, ledger: Ledger, generation: str | None, mode: SearchMode, progress: Progress
-) -> SearchMode:
+def _possible(setup: DocumentSetup, served: Look, mode: SearchMode, progress: Progress) -> SearchMode:
     """Vectors of one embedder say nothing about those of another: what was built with another one than the project
     declares is searched by its text.
     """
-    checkpoint = ledger.checkpoints.get(setup.ref, generation_of(ledger, setup.ref, generation))
+    checkpoint = served.checkpoint
     if mode == "text" or checkpoint is None or checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:
         return mode
     built = f"{generation_text(setup.ref, checkpoint.generation)} was built with another embedder"

@@ -22,6 +22,7 @@ from instep.app.evaluation import Evaluation
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
 from instep.app.namespaces import Namespaces
+from instep.app.open_project import OpenProject
 from instep.app.queues import Queues
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
 from instep.container import Container
@@ -66,6 +67,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
         self.project = project
         self._spark = spark
+        self._open = OpenProject(project)
 
     def plan(
         self,
@@ -387,11 +389,10 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         from instep.answers.readers import as_principals
         from instep.answers.search import checked_mode, in_one_target, search
 
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            return search(
-                in_one_target(container.documents(entities), target),
-                ledger,
+        return self._open.ask(
+            lambda opened, looks: search(
+                in_one_target(opened.documents(entities), target),
+                looks,
                 query,
                 mode=checked_mode(mode),
                 limit=limit,
@@ -402,6 +403,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 generation=checked_generation(generation),
                 progress=progress or Silent(),
             )
+        )
 
     def facets(
         self,
@@ -422,11 +424,10 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         from instep.answers.readers import as_principals
         from instep.answers.search import checked_mode, facets, in_one_target
 
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            return facets(
-                in_one_target(container.documents(entities), target),
-                ledger,
+        return self._open.ask(
+            lambda opened, looks: facets(
+                in_one_target(opened.documents(entities), target),
+                looks,
                 query,
                 list(columns),
                 mode=checked_mode(mode),
@@ -435,6 +436,33 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 where=where,
                 generation=checked_generation(generation),
             )
+        )
+
+    def values(
+        self,
+        column: str,
+        *,
+        begin: str = "",
+        limit: int = 10,
+        entities: Iterable[str] | None = None,
+        principals: Iterable[str] = (),
+    ) -> list[FacetCount]:
+        """The most frequent values of a column that begin like this, among what the principals may find: to complete a
+        filter that is being written.
+        """
+        from instep.answers.readers import as_principals
+        from instep.answers.search import in_one_target, values
+
+        return self._open.ask(
+            lambda opened, looks: values(
+                in_one_target(opened.documents(entities), None),
+                looks,
+                column,
+                begin=begin,
+                principals=as_principals(principals),
+                limit=limit,
+            )
+        )
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""

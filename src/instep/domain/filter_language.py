@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,6 +73,12 @@ _MOMENT: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6}
 
 def parsed(text: str, columns: Iterable[DocumentColumn]) -> Condition:
     """The condition that a filter states. Raises `FilterError` with the place of what is wrong."""
+    return _parsed(text, tuple(columns))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, columns: Sequence[DocumentColumn]) -> Condition:
+    """Kept: an application has few filters, and asks by them again and again."""
     declared = {each.name: each for each in columns}
     if not text.strip():
         raise FilterError("the filter is empty", position=1, hint=ALLOWED)
@@ -81,6 +88,13 @@ def parsed(text: str, columns: Iterable[DocumentColumn]) -> Condition:
     if odd:
         raise FilterError("the filter has half of a character", position=odd.start() + 1)
     return _Reader(text, declared).condition(_tree(text, declared))
+
+
+def beginning(column: str, begin: str) -> str:
+    """The filter of texts in a column that begin like this."""
+    quoted = re.sub(r"([\\%_])", r"\\\1", begin).replace("'", "''")
+    name = column.replace('"', '""')
+    return f"\"{name}\" LIKE '{quoted}%'"
 
 
 def _tree(text: str, declared: Mapping[str, DocumentColumn]) -> exp.Expr:

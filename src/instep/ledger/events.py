@@ -33,6 +33,11 @@ class Events(Store):
             self.append([Collected(instances=tuple(instances), wants=tuple(wants))])
 
     @reads
+    def last(self, tx: Transaction) -> int:
+        """The sequence of the last event; 0 if there is none."""
+        return event_log.head(tx.connection).last
+
+    @reads
     def rows(self, tx: Transaction, after: int = 0, limit: int = 1_000) -> list[LogRow]:
         """Read rows of the log after a sequence, in order."""
         return event_log.rows(tx.connection, after, limit)

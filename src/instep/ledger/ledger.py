@@ -47,6 +47,9 @@ class Ledger:
     the call repeated where it says that it may be.
     """
 
+    #: False of the empty one that stands in for a ledger that is not there yet.
+    exists: bool = True
+
     def __init__(
         self,
         engine: Engine,

@@ -72,11 +72,25 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
     return Path(path), float(seconds[1]) if seconds else BUSY_SECONDS
 
 
+def file_of(url: str) -> tuple[int, int] | None:
+    """Which file a SQLite ledger is now (another one may come to its path); None on a server, and for no file."""
+    scheme, _, rest = url.partition("://")
+    if scheme in SERVER_SCHEMES:
+        return None
+    try:
+        found = _sqlite_path(rest)[0].stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _nothing(clock: Clock, timing: Timing) -> Ledger:
     """An empty ledger in memory, in place of one that is not there yet."""
     engine = memory_engine()
     bring_up(engine, _IN_MEMORY)
-    return Ledger(engine, SqliteDialect(clock, _IN_MEMORY), timing)
+    found = Ledger(engine, SqliteDialect(clock, _IN_MEMORY), timing)
+    found.exists = False
+    return found
 
 
 def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float, timing: Timing) -> Ledger:

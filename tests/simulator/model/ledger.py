@@ -580,6 +580,10 @@ class _Events(_Kept, Events):
         with self._lock:
             return log.append(self._tables, events)
 
+    def last(self) -> int:
+        with self._lock:
+            return self._tables.state.sequence
+
     def rows(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
         with self._lock:
             return log.rows(self._tables, after, limit)

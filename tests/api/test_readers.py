@@ -44,12 +44,13 @@ entities:
     columns:
       acl: "string[]"
       due: date
+      team: string
     readers: acl
 """
 DOCUMENTS: Final = {
-    "secret": f"---\nacl: [alice, 'group:ops']\n---\n# {SECRET}\n\nThe {SECRET} zebra.\n",
-    "open": f"---\nacl: [{PUBLIC}]\n---\n# Open\n\nThe open zebra.\n",
-    "none": f"# {NOBODY}\n\nThe {NOBODY} zebra.\n",
+    "secret": f"---\nacl: [alice, 'group:ops']\nteam: {SECRET}\n---\n# {SECRET}\n\nThe {SECRET} zebra.\n",
+    "open": f"---\nacl: [{PUBLIC}]\nteam: herd\n---\n# Open\n\nThe open zebra.\n",
+    "none": f"---\nteam: {NOBODY}\n---\n# {NOBODY}\n\nThe {NOBODY} zebra.\n",
     "empty": f"---\nacl: []\n---\nThe {NOBODY} zebra, too.\n",
     "wrong": f"---\nacl: alice\n---\nThe {NOBODY} zebra, as well.\n",
     "failed": f"---\nacl: [alice]\ndue: {SECRET}\n---\n# Failed\n\nThe zebra that fails.\n",
@@ -136,6 +137,11 @@ def test_no_way_leads_to_a_forbidden_text(
         ways[f"/search {mode}"] = asked("/api/search", q=SECRET, mode=mode)
         ways[f"facets {mode}"] = asked("/api/search", q=SECRET, mode=mode, facet="acl")
         ways[f"Instep.search {mode}"] = python(partial(closed.search, SECRET, mode=mode))
+    for column in ("team", "acl"):
+        for begin in ("", "q", "t"):
+            ways[f"values of {column} that begin with {begin!r}"] = asked("/api/values", column=column, begin=begin)
+    ways["values with the server's token"] = asked("/api/values", TOKEN, column="team")
+    ways["Instep.values"] = python(partial(closed.values, "team", principals=["bob"]))
     ways["search shown"] = command("search", SECRET)
     ways["search of a generation"] = command("search", SECRET, "--generation", "", "--json")
     ways["search with the server's token"] = asked("/api/search", TOKEN, q=SECRET)
@@ -174,10 +180,30 @@ def test_tokens_stand_for_principals(client: httpx.Client) -> None:
     assert answer.status_code == 200
 
 
+def test_values_are_those_of_what_one_may_read(client: httpx.Client) -> None:
+    def told(headers: dict[str, str] | None = None, **asked: str) -> list[str]:
+        answer = client.get("/api/values", params=asked, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return [each["value"] for each in answer.json()["items"]]
+
+    assert told(column="team") == ["herd"]
+    assert told(bearer(OPS), column="team") == ["herd", SECRET]
+    assert told(bearer(OPS), column="team", begin=SECRET[:2]) == [SECRET]
+    assert told(column="team", begin=SECRET[:2]) == []
+    # Who else may read a document is no value to be completed.
+    for headers in ({}, bearer(OPS)):
+        answer = client.get("/api/values", params={"column": "acl"}, headers=headers)
+        assert answer.status_code == 409
+        assert "who may read" in answer.json()["detail"]
+    (entity,) = client.get("/api/project").json()["entities"]
+    assert {each["name"] for each in entity["columns"] if each["counted"]} == {"due", "team"}
+
+
 def test_a_token_of_a_reader_asks_searches_alone() -> None:
     access = Access(TOKEN, loopback=False, readers={OPS: ("group:ops",)})
     assert refused(access, path="/api/search", token=OPS) is None
     assert refused(access, path="/api/why", token=OPS) is None
+    assert refused(access, path="/api/values", token=OPS) is None
     for path in ("/api/jobs", "/api/failures", "/metrics", "/api/search/more", "/api/openapi.json"):
         assert refused(access, path=path, token=OPS) == 401
     assert refused(access, "POST", path="/api/search", token=OPS) == 401

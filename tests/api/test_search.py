@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     page = (
         "  Page:\n    source: {type: files, path: docs}\n    target: lance\n"
-        '    columns: {kind: {type: string, from: "file:extension"}}\n'
+        '    columns: {kind: {type: string, from: "file:extension"}, team: string, tags: "string[]"}\n'
     )
     (tmp_path / "instep.yaml").write_text(PROJECT + page)
     write(tmp_path, 5)
@@ -48,7 +48,7 @@ def test_facets_stand_beside_the_hits(client: httpx.Client, instep: Instep) -> N
     answer = client.get("/api/search", params={**asked, "facet": ["kind"], "facet_values": 2}).json()
     assert len(answer["items"]) == 1
     assert answer["facets"] == {"kind": [{"value": "md", "count": 1}]}
-    assert client.get("/api/search", params={**asked, "facet": ["kin"]}).status_code == 400
+    assert client.get("/api/search", params={**asked, "facet": ["kin"]}).status_code == 409
     assert client.get("/api/search", params={**asked, "facet": ["kind"] * 6}).status_code == 422
 
 
@@ -68,3 +68,27 @@ def test_a_filter_that_means_nothing_is_refused_at_its_place(client: httpx.Clien
     }
     assert [each["title"] for each in client.get("/api/search", params=asked).json()["items"]] == ["Document 3"]
     assert not client.get("/api/search", params={**asked, "offset": 1}).json()["items"]
+
+
+def test_values_complete_a_filter(tmp_path: Path, client: httpx.Client, instep: Instep) -> None:
+    odd = ["100%_sure", "100 sure", "it's", "it_s"]
+    for number, team in enumerate(odd):
+        (tmp_path / "docs" / f"odd{number}.md").write_text(f'---\nteam: "{team}"\ntags: [new, {number}]\n---\nOdd.\n')
+    instep.run()
+
+    def told(**asked: Any) -> list[dict[str, Any]]:
+        answer = client.get("/api/values", params=asked)
+        assert answer.status_code == 200, answer.text
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    def values(**asked: Any) -> list[Any]:
+        return [each["value"] for each in told(**asked)]
+
+    assert values(column="team", begin="100%") == ["100%_sure"], "what is typed stands for itself"
+    assert values(column="team", begin="it's") == ["it's"]
+    assert sorted(values(column="team")) == sorted(odd)
+    assert told(column="tags", begin="n") == [{"value": "new", "count": 4}]
+    assert len(values(column="tags", limit=2)) == 2
+    assert client.get("/api/values", params={"column": "teem"}).status_code in (400, 409)
+    assert client.get("/api/values", params={"column": "team", "entity": "Nothing"}).status_code == 404

@@ -36,9 +36,11 @@ entities:
   Guide:
     source: {{type: files, path: "{guides}", include: ["**/*.md", "**/*.pdf"]}}
     embed: {{type: hashing, dimensions: 64}}
+    columns: {columns}
   Answer:
     source: {{type: files, path: "{guides}", include: ["**/*.md"]}}
     embed: {{type: hashing, dimensions: 64}}
+    columns: {columns}
     depends_on: [Guide]
   Letter:
     source: {{type: files, path: "{letters}"}}
@@ -58,6 +60,8 @@ TABLE: Final = """\
     scope: path
     watermark: at
 """
+#: The kind of a file, and the letter under which it stands.
+COLUMNS: Final = '{kind: {type: string, from: "file:extension"}, shelf: {type: string, from: "path:([a-z])[^/]*$"}}'
 #: What a test indexes; hits and marks are known.
 GUIDES: Final = {
     "bread": "# Bread\n\nKnead the dough until it is smooth, and let it rise for two hours.\n",
@@ -83,7 +87,7 @@ def make(folder: Path, guides: Path, *, namespaces: int = 3, tables: Sequence[st
     (folder / "letters").mkdir()
     declared = "".join(TABLE.format(name=each, path=each.lower()) for each in tables)
     names = ", ".join(str(each).strip("/") for each in scopes)
-    text = PROJECT.format(guides=guides, letters=folder / "letters", namespaces=names, tables=declared)
+    text = PROJECT.format(guides=guides, letters=folder / "letters", namespaces=names, tables=declared, columns=COLUMNS)
     (folder / "instep.yaml").write_text(text, encoding="utf-8")
     _fill_queue(folder / "shop.db")
     project = instep.load(folder)

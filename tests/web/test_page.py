@@ -70,6 +70,64 @@ def test_search_finds_and_shows_where_a_hit_comes_from(watched: Watched) -> None
     expect(hit.get_by_text("first build")).to_be_visible()
 
 
+def test_a_filter_is_completed_and_facets_narrow_a_search(watched: Watched) -> None:
+    page = watched.go("/jobs")
+    page.get_by_role("link", name="Search").click()
+    page.get_by_role("searchbox", name="Search the indexes").fill("dough cream water")
+    page.keyboard.press("Enter")
+    page.get_by_role("combobox", name="in", exact=True).select_option("Guide")
+    hits = page.get_by_role("main").get_by_role("listitem").get_by_role("heading", level=2)
+    expect(hits.filter(has_text="Bread").first).to_be_visible()
+    # Column, operator and value, by the keyboard alone.
+    box = page.get_by_role("combobox", name="only where")
+    box.focus()
+    page.keyboard.type("sh")
+    expect(page.get_by_role("option", name="shelf string")).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(box).to_have_attribute("aria-activedescendant", "search-where-list-0")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("option", name="IS NULL")).to_be_visible()
+    page.keyboard.type("= ")
+    expect(page.get_by_role("option", name="t 1")).to_be_visible()
+    page.keyboard.type("'s")
+    expect(page.get_by_role("option", name="t 1")).to_have_count(0)
+    expect(page.get_by_role("option", name="s 1")).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("shelf = 's' ")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("listbox")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(hits.filter(has_text="Bread")).to_have_count(0)
+    expect(hits.filter(has_text="Soup").first).to_be_visible()
+    # The facet of the value is pressed; let go, it takes its condition away.
+    facet = page.get_by_role("region", name="Narrow by").get_by_role("button", name="s 1")
+    expect(facet).to_have_attribute("aria-pressed", "true")
+    facet.click()
+    expect(hits.filter(has_text="Bread").first).to_be_visible()
+    expect(box).to_have_value("")
+    page.get_by_role("region", name="Narrow by").get_by_role("button", name="b 1").click()
+    expect(box).to_have_value("shelf = 'b'")
+    expect(hits.filter(has_text="Soup")).to_have_count(0)
+    # What is wrong is said, and shown at its place.
+    watched.expected.append("400")
+    box.fill("shelf = 'b' AND shelv = 's'")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    expect(page.locator(".note.bad")).to_contain_text("did you mean shelf?")
+    expect(page.get_by_role("main").locator("code > mark")).to_have_text("s")
+
+
+def test_the_api_can_be_tried_on_a_page_of_its_own(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.site.address}/docs")
+    page.get_by_role("button", name="GET /api/workers List Workers").click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.get_by_role("heading", name="Server response")).to_be_visible()
+    expect(page.get_by_text('"items"').first).to_be_visible()
+
+
 def test_arrow_keys_walk_the_matrix(watched: Watched) -> None:
     page = watched.go("/status")
     expect(page.get_by_role("heading", name="Entities")).to_be_visible()
@@ -136,7 +194,7 @@ WAYS = (
     "/wants?all=1",
     "/workers",
     "/queues",
-    "/search?q=water",
+    "/search?q=water&entity=Guide",
 )
 
 

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
-from instep.api import failures, health, jobs, metrics, partitions, problems, progress, project, search, wants
+from instep.api import docs, failures, health, jobs, metrics, partitions, problems, progress, project, search, wants
 from instep.api.dependencies import Server
 from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
@@ -69,7 +69,7 @@ THREADS: Final = 16
 ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, search))
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
-BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, health.mount)
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, health.mount, docs.mount)
 
 
 def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:
@@ -95,7 +95,7 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
         version=__version__,
         description=f"The project {instep.project.name}: what is indexed, what runs, and what may be asked for.",
         openapi_url="/api/openapi.json",
-        docs_url=None,  # They would load their scripts from elsewhere.
+        docs_url=None,  # They would load their scripts from elsewhere: `docs.py` has a page without.
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,

@@ -24,7 +24,7 @@ from instep.api.problems import answer
 #: Paths of data. All others are files of the page: static, and the same for all users.
 _GUARDED: Final = ("/api", "/ws", "/metrics")
 #: Of readers' tokens.
-_SEARCHES: Final = frozenset({"/api/search", "/api/why"})
+_SEARCHES: Final = frozenset({"/api/search", "/api/values", "/api/why"})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 

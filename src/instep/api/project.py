@@ -11,14 +11,26 @@ from instep.answers.queues import QueueStatus
 from instep.api.dependencies import ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
+from instep.domain.document_columns import BUILT_IN, DocumentColumnType
+from instep.project.columns import declared_columns
 from instep.project.documents import DocumentEntity
+from instep.targets.facets import COUNTED
 
 router = APIRouter()
 
 
+class Column(Answer):
+    """A column that a filter may name. `counted`: searches count its values, and they can be completed."""
+
+    name: str
+    type: DocumentColumnType
+    counted: bool
+
+
 class Entity(Answer):
     """`ref` names its only partition; null for one that is indexed by namespaces. Of documents, `search_mode` is the
-    mode of a search that names none, and `meaning` says whether their vectors know what words mean.
+    mode of a search that names none, `meaning` says whether their vectors know what words mean, and `columns` are the
+    declared ones and those that all documents have.
     """
 
     name: str
@@ -30,6 +42,7 @@ class Entity(Answer):
     depends_on: list[str]
     search_mode: str | None
     meaning: bool | None
+    columns: list[Column]
 
 
 class Target(Answer):
@@ -71,6 +84,7 @@ def read_project(instep: ProjectInstep) -> Project:
                 depends_on=list(each.depends_on),
                 search_mode=each.search_mode if isinstance(each, DocumentEntity) else None,
                 meaning=each.embed.meaning if isinstance(each, DocumentEntity) else None,
+                columns=_columns(each) if isinstance(each, DocumentEntity) else [],
             )
             for name, each in project.entities.items()
         ],
@@ -78,6 +92,17 @@ def read_project(instep: ProjectInstep) -> Project:
         targets=[Target(name=name, type=each.type) for name, each in project.targets.items()],
         queues=[Queue(name=name, engine=each.engine) for name, each in project.queues.items()],
     )
+
+
+def _columns(entity: DocumentEntity) -> list[Column]:
+    declared = [each.column for each in declared_columns(entity)]
+    return [
+        *(
+            Column(name=each.name, type=each.type, counted=each.type in COUNTED and each.name != entity.readers)
+            for each in declared
+        ),
+        *(Column(name=each.name, type=each.type, counted=False) for each in BUILT_IN),
+    ]
 
 
 @router.get("/queues", tags=["queues"])

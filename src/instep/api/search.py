@@ -62,7 +62,11 @@ def search(  # noqa: PLR0917 - parameters of a query
     group: Annotated[bool, Query(description="Of each document only its best chunk.")] = False,
     facet: Annotated[
         list[str],
-        Query(description="Count the values of this column in what is found; may be repeated.", max_length=MAX_FACETS),
+        Query(
+            description="Count the values of this column in what is found; may be repeated.",
+            max_length=MAX_FACETS,
+            openapi_examples={"a column": {"value": ["team"]}},
+        ),
     ] = [],  # noqa: B006 - never changed
     facet_values: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Values of each facet at most.")] = 10,
 ) -> Found:
@@ -78,6 +82,27 @@ def search(  # noqa: PLR0917 - parameters of a query
         q, mode=mode, limit=k, entities=entity, where=where, offset=offset, group=group, principals=principals
     )
     return Found(items=found, facets=counts)
+
+
+@router.get("/values", responses=responses(400, 404, 409))
+def read_values(  # noqa: PLR0917 - parameters of a query
+    instep: ProjectInstep,
+    principals: AskingPrincipals,
+    column: Annotated[
+        str, Query(min_length=1, max_length=200, openapi_examples={"a column": {"value": "team"}}, description="Which.")
+    ],
+    begin: Annotated[
+        str,
+        Query(max_length=200, openapi_examples={"two letters": {"value": "op"}}, description="How the values begin."),
+    ] = "",
+    entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Values at most.")] = 10,
+) -> Page[FacetCount]:
+    """The most frequent values of a column, to complete a filter: of chunks that the principals of the token may find,
+    and public ones, and so many chunks have each.
+    """
+    found = instep.values(column, begin=begin, limit=limit, entities=entity, principals=principals)
+    return Page(items=found)
 
 
 @router.get("/why", responses=responses(404, 409))

@@ -4,10 +4,12 @@ import { token } from "./token.js";
 
 class Problem extends Error {
   /** `status` is 0 when no answer came. */
-  constructor(status, title, hint) {
+  constructor(status, title, hint, position) {
     super(title);
     this.status = status;
     this.hint = hint;
+    /** Of a filter: the number of the character where it is wrong. */
+    this.position = position;
   }
 
   /** What is wrong and what to do about it, in sentences. */
@@ -49,15 +51,17 @@ async function ask(method, path, body) {
 function problemOf(status, answer) {
   if (status === 401) return new Problem(status, "This server shows and changes nothing without its token.");
   const text = answer?.detail ?? answer?.title ?? `The server answered ${status}.`;
-  return new Problem(status, typeof text === "string" ? text : JSON.stringify(text), answer?.hint);
+  return new Problem(status, typeof text === "string" ? text : JSON.stringify(text), answer?.hint, answer?.position);
 }
 
 function sentence(text) {
   return text[0].toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
 }
 
-/** `path("/api/search", {q: "a b"})`: what is empty is left out. */
+/** `path("/api/search", {q: "a b", facet: ["x", "y"]})`: what is empty is left out, and a list is repeated. */
 export function path(base, query) {
-  const used = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const used = Object.entries(query)
+    .flatMap(([name, value]) => [value].flat().map((each) => [name, each]))
+    .filter(([, value]) => value !== null && value !== undefined && value !== "");
   return used.length ? `${base}?${new URLSearchParams(used)}` : base;
 }

@@ -11,6 +11,7 @@ import { apply, theme, THEMES } from "./theme.js";
 const WAYS = {
   jobs: "Jobs",
   status: "Status",
+  search: "Search",
   failures: "Failures",
   wants: "Wants",
   workers: "Workers",

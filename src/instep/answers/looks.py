@@ -1,4 +1,4 @@
-"""What is served of entities of documents, as far as a search has to know it, and a memory of that."""
+"""Looks at the index that is served of an entity of documents, as far as a search has to know it; their memory."""
 
 from __future__ import annotations
 

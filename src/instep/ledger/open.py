@@ -73,7 +73,7 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
 
 
 def file_of(url: str) -> tuple[int, int] | None:
-    """Which file a SQLite ledger is now (another one may come to its path); None on a server, and for no file."""
+    """The file that a SQLite ledger is now: another one may come to its path. None on a server, and for no file."""
     scheme, _, rest = url.partition("://")
     if scheme in SERVER_SCHEMES:
         return None

@@ -224,7 +224,7 @@ class Session:
 
     @property
     def memory(self) -> dict[Hashable, Any]:
-        """What was found out on this connection, for its next user."""
+        """Notes about this connection, for its next user."""
         return _memories.setdefault(self._connection, {})
 
     def setting(self, name: str, value: str) -> None:

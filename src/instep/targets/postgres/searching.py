@@ -241,7 +241,7 @@ def _by_vector(
 
 
 def _vectors(session: Session) -> Pgvector:
-    """The extension as this connection has it loaded: it stays so, whatever is installed meanwhile."""
+    """The extension that this connection has loaded, which stays the same whatever is installed meanwhile."""
     found = session.memory.get("pgvector")
     if found is None:
         found = session.memory["pgvector"] = pgvector(session)
@@ -252,7 +252,7 @@ def _vectors(session: Session) -> Pgvector:
 def _nearest(
     session: Session, index: DocumentIndex, vectors: Pgvector, query: Query, *, limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
-    """Of vectors as an index has them the distance is told once; of halved ones the whole vectors are compared then."""
+    """Rows by the vectors that an index has; those found by halved ones are compared by whole ones then."""
     # As pgvector sends and receives it: the number of dimensions, nothing, and each of them.
     typed = Binary(len(query).to_bytes(2) + bytes(2) + query.astype(">f4").tobytes())
     key, kind = vectors.key(Name("vector"), index.dimensions)

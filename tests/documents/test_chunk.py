@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from instep.pipeline.documents import chunk
 from instep.pipeline.documents.chunk import PIECE, Chunker
 
 WORDS = st.text(alphabet="ab \n#-é漢`>", max_size=2_000)
@@ -32,6 +33,21 @@ def test_nothing_but_white_space_is_lost_and_no_chunk_is_too_long(texts: list[tu
     for (_, text), chunks in zip(texts, Chunker(size).chunks(texts), strict=True):
         assert all(0 < len(chunk) <= size for chunk in chunks)
         assert "".join("".join(chunks).split()) == "".join(text.split())
+
+
+SHORT = st.lists(
+    st.sampled_from(
+        [*"ab .-!`>|", "\n", "\n\n", "\t", "\x1c", "\u2003", "é", "e\u0301", "漢", "# ", "```\n", "1. ", "* "]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@given(SHORT, st.booleans(), st.sampled_from([0, 7]))
+@settings(max_examples=400)
+def test_a_text_that_fits_into_a_chunk_is_cut_as_its_splitter_cuts_it(text: str, markdown: bool, overlap: int) -> None:
+    chunks = Chunker(40, overlap).chunks([("markdown" if markdown else "text", text)])
+    assert chunks == [chunk._splitter(markdown, 40, overlap).chunks(text)]
 
 
 def test_overlap_repeats_the_end_of_the_chunk_before() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import copy
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,10 @@ class SqliteDialect:
         return connection.execute(_COMPLETE, rows).rowcount if rows else 0
 
     def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        connection.execute(_REPLACE, rows)
+        if rows:
+            # Straight to the driver, since they are storable by now: what SQLAlchemy does for a row takes as long as to
+            # insert it. In the order of the key, in which neighbours share a page.
+            connection.exec_driver_sql(_replacing(), sorted(map(_values, rows), key=_key))
 
     def planned(self, connection: Connection, slices: int) -> None:
         """The planner finds the right index without statistics."""
@@ -259,7 +263,16 @@ _COMPLETE = (
     )
 )
 
-_REPLACE = insert(documents).prefix_with("OR REPLACE")
+_DOCUMENT = [each.name for each in documents.columns]
+_values = itemgetter(*_DOCUMENT)
+_key = itemgetter(_DOCUMENT.index("instance"), _DOCUMENT.index("document_id"))
+
+
+@cache
+def _replacing() -> str:
+    """The statement that inserts a row of `documents`, or replaces it; its values are in the order of the columns."""
+    return str(insert(documents).prefix_with("OR REPLACE").compile(dialect=SQLiteDialect_pysqlite()))
+
 
 _FULL_HINT = "Free some space and run the same command again: it continues where it stopped."
 

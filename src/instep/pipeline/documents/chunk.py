@@ -93,8 +93,11 @@ class Chunker:
     def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
         """Chunks of each (kind, text), in order; all of one kind at once, on all cores."""
         pieces: dict[bool, list[str]] = {}
-        places: list[tuple[bool, int, int]] = []
+        places: list[tuple[bool, int, int] | str] = []
         for kind, text in texts:
+            if self._is_one(text):
+                places.append(text)
+                continue
             group = pieces.setdefault(kind == "markdown", [])
             before = len(group)
             group.extend(self._pieces(text))
@@ -103,7 +106,11 @@ class Chunker:
             markdown: _splitter(markdown, self.size, self.overlap).chunk_all(group)
             for markdown, group in pieces.items()
         }
-        return [_joined(cut[markdown][first:last]) for markdown, first, last in places]
+        return [[place] if isinstance(place, str) else _joined(cut[place[0]][place[1] : place[2]]) for place in places]
+
+    def _is_one(self, text: str) -> bool:
+        """Whether a text is its only chunk as it is: splitters leave it alone then, and take their time to see it."""
+        return 0 < len(text) <= self.size and not (text[0].isspace() or text[-1].isspace())
 
     def _pieces(self, text: str) -> Iterable[str]:
         return _cut(text, max(PIECE, 16 * self.size), CHUNKS_IN_LINE * self.size)

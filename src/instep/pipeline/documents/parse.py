@@ -90,7 +90,7 @@ def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     the name of the file. Line ends become `\\n`; front matter is not part of the text.
     """
     name = name_of(uri)
-    suffix = PurePosixPath(name).suffix.lower()
+    suffix = _suffix(name)
     kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
     if not data:
         return Parsed(kind, name[:TITLE], "")
@@ -118,7 +118,7 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     name = name_of(uri)
     check_lines(data, max_line_bytes)
     text = _decoded(data)
-    markdown = _KINDS.get(PurePosixPath(name).suffix.lower()) == "markdown"
+    markdown = _KINDS.get(_suffix(name)) == "markdown"
     title = _first_heading(text[:_HEAD]) if markdown else ""
     return Parsed("markdown" if markdown else "text", titled(title) or name[:TITLE], text)
 
@@ -126,6 +126,14 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
 def name_of(uri: str) -> str:
     """The name of a document's file."""
     return unquote(uri.rsplit("/", 1)[-1], errors="replace")
+
+
+def _suffix(name: str) -> str:
+    """In lower case. No path is made of a usual name: that takes as long as to parse a small document."""
+    if "/" in name:
+        return PurePosixPath(name).suffix.lower()
+    at = name.rfind(".")
+    return name[at:].lower() if 0 < at < len(name) - 1 else ""
 
 
 def titled(text: str) -> str:

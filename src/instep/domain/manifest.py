@@ -9,7 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.promotion_rules import LOSS_WINDOW
-from instep.domain.storable import LONGEST_ID, pack, storable, storable_key, storable_version, unpack
+from instep.domain.storable import (
+    LONGEST_ID,
+    LONGEST_VERSION,
+    is_storable,
+    pack,
+    storable,
+    storable_key,
+    storable_version,
+    unpack,
+)
 
 
 class SourceDocument(NamedTuple):
@@ -39,12 +48,20 @@ class ManifestEntry(NamedTuple):
     digest: int | None = None
 
     def storable(self) -> ManifestEntry:
+        if self._is_storable():  # As a rule.
+            return self
         return self._replace(
             document_id=storable_key(self.document_id, LONGEST_ID),
             uri=storable(self.uri),
             version=storable_version(self.version),
             document_hash=storable_version(self.document_hash),
         )
+
+    def _is_storable(self) -> bool:
+        short = (
+            len(self.document_id) <= LONGEST_ID and max(len(self.version), len(self.document_hash)) <= LONGEST_VERSION
+        )
+        return short and is_storable(f"{self.document_id}{self.uri}{self.version}{self.document_hash}")
 
 
 class Action(StrEnum):

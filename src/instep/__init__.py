@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from instep.app import Instep, load
-    from instep.errors import InstepError, UserError
+    from instep.errors import InstepError, Transient, UserError
     from instep.ledger.key_leases import KeyFailure
     from instep.pipeline.documents.functions import ChunkFunction, EmbedFunction, ParsedDocument, ParseFunction
     from instep.project import Project
@@ -26,6 +26,7 @@ _HOMES = {
     "ParseFunction": "instep.pipeline.documents.functions",
     "ParsedDocument": "instep.pipeline.documents.functions",
     "InstepError": "instep.errors",
+    "Transient": "instep.errors",
     "UserError": "instep.errors",
 }
 
@@ -39,6 +40,7 @@ __all__ = [
     "ParseFunction",
     "ParsedDocument",
     "Project",
+    "Transient",
     "UserError",
     "__version__",
     "load",

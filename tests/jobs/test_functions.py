@@ -11,7 +11,7 @@ import pytest
 
 import instep
 from instep.domain.jobs import JobState
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
 from instep.pipeline.documents import fingerprint, functions
 from instep.project import Project
 
@@ -122,6 +122,28 @@ def test_the_tenth_of_the_same_kind_in_a_row_stops_the_job(root: Path, what: str
     _forget()
     (result,) = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).run()
     assert (result.state, result.counts.written) == (JobState.COMPLETED, 30)
+
+
+@pytest.mark.parametrize("setting", ["parse", "chunk", "embed"])
+def test_an_outage_that_a_function_knows_of_is_no_documents_fault(
+    root: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setattr("instep.jobs.wave.OUTAGE_SECONDS", 0.1)
+    write(root, one="First part. Second part")
+    given = {"parse": PARSE, "chunk": CHUNK, "embed": EMBED}[setting]
+    opened(root, **{setting: given}).plan()
+    away = "import instep\ndef away(*_):\n    raise instep.Transient('the model is away')\n"
+    name = {"parse": "parse", "chunk": "cut", "embed": "embed"}[setting]
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(MODULE + away + f"{name} = away\n")
+    _forget()
+    project = opened(root, **{setting: given})
+    with pytest.raises(InstepError, match="the model is away"):
+        project.run()
+    assert project.failures() == []
+    module.write_text(MODULE)
+    _forget()
+    assert opened(root, **{setting: given}).run()[0].counts.written == 1
 
 
 def test_failures_among_good_ones_stop_nothing(root: Path) -> None:

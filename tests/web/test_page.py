@@ -66,6 +66,12 @@ def test_search_finds_and_shows_where_a_hit_comes_from(watched: Watched) -> None
     # What documents hold is text, and never becomes part of the page.
     expect(hit.get_by_text("<b>never</b>")).to_be_visible()
     expect(hit.locator("mark", has_text="cream")).to_be_visible()
+    # Vectors of hashed words know no meaning, and the page does not say that they do.
+    mode = page.get_by_label("by", exact=True)
+    expect(mode).to_have_value("text")
+    assert mode.locator("option").all_inner_texts() == ["words and hashed words", "words", "hashed words"]
+    mode.select_option("hybrid")
+    expect(mode).to_have_value("hybrid")
     hit.get_by_text("Where it comes from").click()
     expect(hit.get_by_text("first build")).to_be_visible()
 

@@ -154,6 +154,11 @@ def _distributions() -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
+def installed_versions(package: str) -> list[str]:
+    """Name and version of what a package is installed from; none for one that is not installed."""
+    return [f"{each} {version(each)}" for each in sorted(set(_distributions().get(package.partition(".")[0], ())))]
+
+
 def _constant(value: Any) -> str:
     """Repeatable text of plain data; sets have no order of their own."""
     if isinstance(value, set | frozenset):

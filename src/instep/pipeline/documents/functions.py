@@ -11,7 +11,6 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from instep.domain.fingerprint import digest
@@ -20,7 +19,7 @@ from instep.errors import InstepError, UserError
 from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
-from instep.pipeline.documents.fingerprint import load_function, loaded_fingerprint
+from instep.pipeline.documents.fingerprint import installed_versions, load_function, loaded_fingerprint
 from instep.pipeline.documents.parse import Parsed, ParseFailure, titled
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class OwnFunction:
     def of(cls, name: str, setting: str) -> OwnFunction:
         """The function that a setting names. Raises `UserError` if it cannot be imported."""
         function = load_function(name, setting)
-        return cls(name, digest([name, loaded_fingerprint(function), _distribution(name.partition(".")[0])]))
+        return cls(name, digest([name, loaded_fingerprint(function), installed_versions(name.partition(".")[0])]))
 
     @property
     def function(self) -> Any:
@@ -87,10 +86,13 @@ class OwnFunction:
 
     def call(self, *given: Any, counted: bool = True) -> Any:
         """Call the function. Raises `FunctionFailed` if it raises anything; the tenth time in a row that it is
-        the same, `UserError`. One that is not `counted` says nothing about documents.
+        the same, `UserError`; errors of Instep as they are. A call that is not `counted` says nothing about documents.
         """
+        function = self.function
         try:
-            made = self.function(*given)
+            made = function(*given)
+        except InstepError:
+            raise  # An outage, say, that the function knows of.
         except Exception as error:
             failed = self._failed(error)
             if counted:
@@ -117,18 +119,6 @@ class OwnFunction:
 @functools.cache
 def _loaded(name: str) -> Any:
     return load_function(name, "function")
-
-
-@functools.cache
-def _distribution(package: str) -> str:
-    """The versions of what a package is installed from; '' for one that is not."""
-    found = []
-    for each in sorted(set(packages_distributions().get(package, ()))):
-        try:
-            found.append(f"{each} {version(each)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)
 
 
 class _Rows:

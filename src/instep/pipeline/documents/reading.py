@@ -14,7 +14,7 @@ from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED
-from instep.errors import UserError
+from instep.errors import InstepError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
@@ -147,7 +147,7 @@ class Reader:
         except ParseFailure as error:
             quoting = error.quoting or self.parser is not None
             flaw = error.stage, self._withheld(error.reason) if quoting else error.reason
-        except (ImportError, UserError):
+        except (ImportError, InstepError):
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             flaw = "parse", self._withheld(f"{type(error).__name__}: {error}")

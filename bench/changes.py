@@ -2,8 +2,8 @@
 
 The source is Parquet in some files, the index Lance; from the source some rows are deleted for good, and a few come
 much too late. Both sides are read as the product reads them, in this process; the rows in the index are staged and
-committed by the target itself, without Spark. Memory is the highest resident size of the process while it compares, above that
-before.
+committed by the target itself, without Spark. Memory is the highest resident size of the process while it compares,
+above that before.
 """
 
 from __future__ import annotations

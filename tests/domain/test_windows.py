@@ -5,7 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.cuts import KeyRange
-from instep.domain.rows import EVERYTHING, RowSlice, Window, WindowError, decode_row_slice, encode_row_slice
+from instep.domain.keys import key_of
+from instep.domain.rows import (
+    EVERYTHING,
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    GoneRow,
+    Repair,
+    RowSlice,
+    Window,
+    WindowError,
+    decode_row_slice,
+    encode_row_slice,
+)
 from instep.domain.storable import pack
 
 marks = st.integers(-(2**62), 2**62)
@@ -24,7 +36,7 @@ def test_a_run_continues_above_its_floor() -> None:
     assert Window(100, 200, unmarked=True).holds(None)
 
 
-@given(st.one_of(marks, st.none()))
+@given(st.one_of(st.integers(FIRST_MOMENT, LAST_MOMENT), st.none()))
 def test_of_a_new_file_every_row_is_read_and_a_deleted_one_deletes(mark: int | None) -> None:
     assert EVERYTHING.holds(mark)
     assert EVERYTHING.everything
@@ -51,3 +63,12 @@ def test_an_empty_window_cannot_be_made(floor: int) -> None:
 
 def test_a_window_is_shown_in_readable_text() -> None:
     assert (str(Window(None, 5)), str(Window(1, 5))) == ("(nothing, 5]", "(1, 5]")
+
+
+def test_a_repair_is_stored_with_its_slice() -> None:
+    repair = Repair(
+        (key_of(1, "a"), key_of(2, "ü,")),
+        (GoneRow(key_of(3, ""), 5, "42/"), GoneRow(key_of(4, "x"), -1)),
+    )
+    part = RowSlice(1, 3, None, ("id", "name"), KeyRange(key_of(1, "a"), None), repair=repair)
+    assert decode_row_slice(encode_row_slice(part)) == part

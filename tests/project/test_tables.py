@@ -94,6 +94,7 @@ def test_a_column_with_a_name_that_no_table_takes_is_called_like_a_property() ->
         ("scope: path", "scope: updated_at", "12 entities.Commit.watermark: is the column of `scope` already"),
         ("target: graph", "deleted: updated_at", "13 entities.Commit.deleted: is the column of `watermark` already"),
         ("watermark: updated_at", "watermark_lag: 5m", "12 entities.Commit.watermark_lag: needs a `watermark`"),
+        ("watermark: updated_at", "reconcile: 7d", "12 entities.Commit.reconcile: needs a `watermark`"),
         ("target: graph", "watermark_lag: 5", "13 entities.Commit.watermark_lag: must be a duration such as"),
         ("target: graph", "slices: atuo", "13 entities.Commit.slices: must be `auto`, or a number from 1 to 10000"),
         ("target: graph", "slices: 0", "13 entities.Commit.slices: must be `auto`, or a number from 1 to 10000"),

@@ -61,6 +61,7 @@ from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.row_slices import RowSlices
 from tests.contracts.ledger.searching import Searching
+from tests.contracts.ledger.seen_tables import SeenTables
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
 from tests.contracts.ledger.targets import Targets
@@ -113,6 +114,7 @@ class LedgerContract(
     Searching,
     Paging,
     Paces,
+    SeenTables,
     Claims,
     Completing,
     Documents,

@@ -187,3 +187,84 @@ def lance_rows(index: Path, columns: list[str]) -> list[dict[str, Any]]:
 
     (dataset,) = (each for each in index.glob("Document__*.lance"))
     return list(lance.dataset(str(dataset)).to_table(columns=columns).to_pylist())
+
+
+_CLOSED = """\
+name: closed
+engine: spark
+targets:
+  lance: {type: lance, uri: index}
+entities:
+  Note: {source: {type: files, path: docs}, columns: {acl: "string[]", note: string}, readers: acl}
+  Line: {source: {type: feed, path: feed}, columns: {acl: "string[]", note: string}, readers: acl}
+  Row:
+    source: {type: spark, path: rows.parquet}
+    document: {key: id, text: text}
+    columns: {acl: "string[]", note: string}
+    readers: acl
+  Loud:
+    source: {type: files, path: docs}
+    columns: {acl: {type: "string[]", from: front_matter}, note: {type: string, from: front_matter}}
+    readers: acl
+    transform: "shouting:shout"
+"""
+
+
+@pytest.mark.proof
+def test_a_revocation_in_a_document_that_fails_is_obeyed_on_spark(tmp_path: Path) -> None:
+    """Of files, a feed, a table and behind a transform. The first loses a reader, the second all, the third names none
+    that can be told.
+    """
+    (tmp_path / "instep.yaml").write_text(_CLOSED)
+    (tmp_path / "shouting.py").write_text(TRANSFORM)
+    body = f"""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pathlib import Path
+    root = Path({str(tmp_path)!r})
+    def put(readers, note):
+        for name in ("docs", "feed"):
+            (root / name).mkdir(exist_ok=True)
+        lines = []
+        for number, acl in enumerate(readers):
+            front = f"acl: {{json.dumps(acl)}}\\nnote: {{note if number < 3 else 'fine'}}\\n"
+            (root / "docs" / f"{{number}}.md").write_text(f"---\\n{{front}}---\\nzebra {{number}}\\n")
+            said = {{"acl": acl, "note": note if number < 3 else "fine"}}
+            lines.append({{"id": str(number), "text": f"zebra {{number}}", **said}})
+        (root / "feed" / "all.jsonl").write_text("".join(json.dumps(each) + "\\n" for each in lines))
+        pq.write_table(pa.table({{
+            "id": list(range(len(readers))),
+            "text": [each["text"] for each in lines],
+            "acl": [json.dumps(each["acl"]) for each in lines],
+            "note": [each["note"] for each in lines],
+        }}), root / "rows.parquet")
+    def tell():
+        project = instep.Instep(instep.load(root).project, spark=spark)
+        def found_by(reader, entity):
+            hits = project.search("zebra", entities=[entity], limit=20, principals=[reader])
+            return sorted(each.text[-1] for each in hits)
+        results = project.run()
+        found = {{
+            entity: {{reader: found_by(reader, entity) for reader in ("alice", "bob", "carol")}}
+            for entity in ("Note", "Line", "Row", "Loud")
+        }}
+        told = [as_json(run_answer(each)) for each in results]
+        counts = {{
+            each["ref"].partition("@")[0]: [each["counts"]["failed"], each["counts"]["embedded"]] for each in told
+        }}
+        answers.append({{"found": found, "counts": counts, "engines": sorted({{each["engine"] for each in told}})}})
+    put([["alice", "bob"]] * 4, "fine")
+    tell()
+    put([["bob"], ["carol"], "bob", ["alice", "bob"]], "x" * 3000)
+    tell()
+    put([["bob"], ["carol"], ["bob"], ["alice", "bob"]], "fine")
+    tell()
+    """
+    first, second, third = in_a_notebook(tmp_path, body)
+    for name in ("Note", "Line", "Row", "Loud"):
+        assert first["found"][name] == {"alice": list("0123"), "bob": list("0123"), "carol": []}  # type: ignore[index]  # JSON
+        assert second["counts"][name] == [3, 0]  # type: ignore[index]  # JSON
+        assert second["found"][name] == {"alice": ["3"], "bob": ["0", "3"], "carol": []}, name  # type: ignore[index]  # JSON
+        assert third["found"][name] == {"alice": ["3"], "bob": ["0", "2", "3"], "carol": ["1"]}, name  # type: ignore[index]  # JSON
+        assert third["counts"][name] == [0, 0]  # type: ignore[index]  # JSON
+    assert first["engines"] == second["engines"] == third["engines"] == ["spark"]

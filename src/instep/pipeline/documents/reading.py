@@ -173,7 +173,7 @@ class Reader:
         for place, each in enumerate(group):
             found = next(cut) if each.parsed else []
             if isinstance(found, ParseFailure):
-                group[place], found = _failed(each, found.stage, found.reason), []
+                group[place], found = _failed(each, found.stage, self._withheld(found.reason)), []
             chunks.append(found)
         for place, found in enumerate(chunks):
             reason = self.limits.chunks_text(len(found))

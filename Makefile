@@ -49,7 +49,7 @@ SCHEDULES ?= 1000000
 
 soak: $(CLASSES) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
 	@$(BIN)/pytest $(GROUPED) --prove -m "long or proof"
-	@$(BIN)/pytest $(GROUPED) -m "hypothesis and not long" --hypothesis-profile=thorough
+	@$(BIN)/pytest $(GROUPED) --prove -m "hypothesis and not long" --hypothesis-profile=thorough
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.soak.cluster --seconds $(SOAK_SECONDS)
 	@$(BIN)/python -m tests.soak.cluster --seconds $(SOAK_SECONDS) --connect

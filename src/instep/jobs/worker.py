@@ -9,7 +9,7 @@ from functools import partial
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import clause
+from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.finish import abandon, fail_without_upstream, finish
 from instep.jobs.garbage_collection import forget_some
@@ -292,9 +292,10 @@ class Worker:
         done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
-        if done:  # A run shows them in the end.
+        if done:  # A run shows them in the end; why a part failed is told with what follows from it.
             for note in notes:
-                self.membership.tell(ref, note)
+                if cleaned(note) != done.part(ref).error:
+                    self.membership.tell(ref, note)
         self.membership.forget(each.key)
         if self._context.retention:
             with suppress(InstepError):  # The next job forgets it.

@@ -59,6 +59,17 @@ def test_the_mode_of_a_search_suits_what_the_vectors_know(tmp_path: Path) -> Non
     assert found[0].source_uri not in {each.source_uri for each in meant.search("forgotten login secret", mode="text")}
 
 
+def test_weak_matches_are_called_weak_where_the_vectors_know_it(tmp_path: Path) -> None:
+    meant = project(tmp_path, STATIC)
+    meant.run()
+    assert meant.search("when is a neap tide")[0].weak is False
+    found = meant.search("lattice quantum chromodynamics", mode="vector")
+    assert [each.weak for each in found] == [True] * 4, "something is always the nearest"
+    hashed = project(tmp_path, HASHING)
+    hashed.run()
+    assert {each.weak for each in hashed.search("neap tide", mode="hybrid")} == {None}
+
+
 def test_what_is_served_is_measured_in_every_mode(tmp_path: Path) -> None:
     opened = project(tmp_path, STATIC)
     with pytest.raises(UserError, match="nothing is built"):

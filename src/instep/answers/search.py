@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final, get_args
@@ -108,12 +108,14 @@ _SCHEMA = "schema"
 
 
 class Hit(Answer):
-    """`score` is comparable within one answer only. `mode` is the way in which its entity was searched. `marks` are the
+    """`score` is comparable within one answer only. `mode` is the way in which its entity was searched. `weak`: its
+    text means something else than the query, as far as the embedder `static` knows; None with others. `marks` are the
     ranges of `snippet` that match.
     """
 
     entity: str
     mode: SearchMode
+    weak: bool | None
     score: float
     document_id: str
     chunk_id: str
@@ -181,7 +183,20 @@ def search(
         )
         ask = partial(_chosen, asked, [] if chosen is None else [chosen])
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
-    return [_answer(hit, query, modes[hit.entity]) for hit in alternating(answers)[offset : offset + limit]]
+    hits = alternating(answers)[offset : offset + limit]
+    weak = _weak({setup.alias for setup in setups if setup.tells_weak}, query, hits)
+    return [_answer(hit, query, modes[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
+
+
+def _weak(entities: Collection[str], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
+    """Whether a chunk of one of these entities means something else than the query, by its id."""
+    asked = {hit.chunk_id: hit.text for hit in hits if hit.entity in entities}
+    if not asked:
+        return {}
+    from instep.pipeline.documents.embed.static import WEAK, StaticEmbedder
+
+    wanted, *found = StaticEmbedder().embed([query, *asked.values()])
+    return {id: float(vector @ wanted) < WEAK for id, vector in zip(asked, found, strict=True)}
 
 
 def facets(
@@ -347,9 +362,11 @@ def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> lis
     return list(best.values())[:count]
 
 
-def _answer(hit: document_target.Hit, query: str, mode: SearchMode) -> Hit:
+def _answer(hit: document_target.Hit, query: str, mode: SearchMode, weak: bool | None) -> Hit:
     found = snippet(hit.text, query)
-    return Hit(**{name: getattr(hit, name) for name in _FOUND}, mode=mode, snippet=found.text, marks=found.marks)
+    return Hit(
+        **{name: getattr(hit, name) for name in _FOUND}, mode=mode, weak=weak, snippet=found.text, marks=found.marks
+    )
 
 
 def checked_mode(mode: str | None) -> SearchMode | None:

@@ -132,7 +132,7 @@ def _show(out: Output, project: Project, found: Sequence[Hit]) -> None:
     for number, each in enumerate(found, 1):
         head = Text(f"{number}. ", style="dim")
         head.append(visible(_title(each)), style="bold")
-        head.append(f"  {each.score:.3f}", style="dim")
+        head.append(f"  {each.score:.3f}{'  weak' if each.weak else ''}", style="dim")
         console.print(head)
         console.print(Text(f"   {visible(_name(each.source_uri))}", style="cyan"))
         body = Text(visible(each.snippet))

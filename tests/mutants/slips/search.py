@@ -35,8 +35,8 @@ MUTANTS = [
     Mutant(
         "more hits are given than were asked for",
         "answers/search.py",
-        "for hit in alternating(answers)[offset : offset + limit]]",
-        "for hit in alternating(answers)[offset:]]",
+        "hits = alternating(answers)[offset : offset + limit]",
+        "hits = alternating(answers)[offset:]",
         _SEARCH,
     ),
     Mutant(

@@ -38,10 +38,10 @@ class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
     the transform, if there is one, and describes the result. `readers` is the column that says who may find a
     document. `query_embedder` makes vectors of what is searched for; `search_mode` is the way in which it is
-    searched unless told, and `weights` what words and vectors count for then. `demand` is what a build has to find
-    before it is served. `samples` is the number of documents read back before an index is served. `trial` asks the
-    embedder for one vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows
-    that a wave has to look through, about.
+    searched unless told, and `weights` what words and vectors count for then. `tells_weak`: its embedder is one that
+    says which hits are weak. `demand` is what a build has to find before it is served. `samples` is the number of
+    documents read back before an index is served. `trial` asks the embedder for one vector. `way_to_plan` looks at
+    the source, as it is now. `scanned_rows` is the number of rows that a wave has to look through, about.
     """
 
     target: DocumentTarget
@@ -58,6 +58,7 @@ class DocumentAdapters(EntitySetup):
     rehearsal: Callable[[], str] | None = None
     search_mode: SearchMode = "hybrid"
     weights: FusionWeights = EQUAL
+    tells_weak: bool = False
     demand: PromotionDemand | None = None
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None

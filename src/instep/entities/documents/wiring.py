@@ -27,7 +27,7 @@ from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
-from instep.project import DocumentEntity, Project, Promotion
+from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
@@ -134,6 +134,7 @@ def document_setup(
         embedder=lambda: embedder_of(entity.embed),
         query_embedder=lambda: embedder_of(entity.embed, queries=True),
         search_mode=entity.search_mode,
+        tells_weak=isinstance(entity.embed, StaticEmbed),
         weights=FusionWeights(*entity.search_weights),
         demand=_demand(project, entity.promotion),
         trial=trial_of(entity.embed, embeddings),

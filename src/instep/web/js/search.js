@@ -218,7 +218,7 @@ function hitItem(hit) {
     "li",
     { key: hit.chunk_id },
     h("h2", { class: "uri" }, hit.title || tail(hit.source_uri)),
-    h("p", { class: "soft uri" }, reference(hit.entity), " · ", hit.source_uri),
+    h("p", { class: "soft uri" }, reference(hit.entity), " · ", hit.source_uri, hit.weak ? " · weak match" : null),
     h("p", { class: "snippet" }, marked(hit.snippet, hit.marks)),
     h(
       "details",

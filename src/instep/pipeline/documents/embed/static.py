@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _LIBRARY: Final = "wordllama"
 _WEIGHTS: Final = "weights/l2_supercat_256.safetensors"
 _TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
+#: A text whose vector's cosine with that of a query is below this means something else: on two judged collections one
+#: in six or seven of such hits was relevant, and every second one of those above 0.6. See docs/quality.md.
+WEAK: Final = 0.3
 #: Texts whose tokens are looked up at a time: their vectors stay in the processor's cache.
 _BLOCK: Final = 32
 

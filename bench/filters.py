@@ -188,6 +188,37 @@ def qdrant_sides(rows: Rows, folder: Path) -> Iterator[tuple[Ask, Ask]]:
 
 
 @contextmanager
+def milvus_sides(rows: Rows, folder: Path) -> Iterator[tuple[Ask, Ask]]:
+    """Milvus Lite: both have its file open, in this process."""
+    from pymilvus import MilvusClient
+
+    from instep.targets.milvus.location import collection
+    from instep.targets.milvus.target import MilvusTarget
+
+    uri = f"{folder}/milvus.db"
+    target = MilvusTarget(uri)
+    fill(target, rows)
+    client = MilvusClient(uri)
+
+    def bare(query: np.ndarray[Any, Any], below: int) -> list[str]:
+        (found,) = client.search(
+            collection(NAME),
+            data=[query],
+            anns_field="vector",
+            filter=f"share < {below}",
+            limit=LIMIT,
+            output_fields=_FIELDS,
+            consistency_level="Strong",
+        )
+        return [str(each["entity"]["chunk_id"]) for each in found]
+
+    try:
+        yield through_instep(target), bare
+    finally:
+        client.close()
+
+
+@contextmanager
 def opensearch_sides(rows: Rows, _: Path) -> Iterator[tuple[Ask, Ask]]:
     from opensearchpy import OpenSearch
     from tests.servers.opensearch import running_opensearch
@@ -218,6 +249,7 @@ SIDES: Final = {
     "lance": lance_sides,
     "postgres": postgres_sides,
     "qdrant": qdrant_sides,
+    "milvus": milvus_sides,
     "opensearch": opensearch_sides,
 }
 

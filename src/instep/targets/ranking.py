@@ -33,7 +33,7 @@ _RRF_DEPTH = 4
 _RRF_LEAST = 50
 
 
-#: What of a row is in a hit.
+#: What of a row is in a hit, in its order.
 HIT_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
 
@@ -73,8 +73,8 @@ class Search:
         """Hits of scores and rows: best first, in one order however they came."""
 
         def hit(score: float, row: Mapping[str, Any]) -> Hit:
-            columns: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
-            return Hit(self.entity, float(score), **columns)
+            columns: Iterable[Any] = map(row.get, HIT_COLUMNS)
+            return Hit(self.entity, float(score), *columns)
 
         return _in_order(hit(*each) for each in rows)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof import ABOUT, ROOT, depends, digest, forget, is_proved
+from tests.proof import ABOUT, PROVED, ROOT, depends, digest, forget, is_proved, main
 
 TESTS = "tests/shop/test_till.py"
 FILES = {
@@ -91,3 +91,13 @@ def test_stories_depend_on_what_works_on_jobs() -> None:
 def test_what_is_said_of_stories_is_there() -> None:
     assert [start for start in ABOUT if not list(ROOT.glob(f"{start}*"))] == []
     assert [each for places in ABOUT.values() for each in places if not (ROOT / each).exists()] == []
+
+
+@pytest.mark.parametrize("option", ["-k", "-x", "--maxfail=1", "--lf", "tests/test_proof.py::test_what"])
+def test_nothing_is_noted_of_files_of_which_only_some_tests_run(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = PROVED.read_text()
+    assert main(["tests/test_proof.py", option]) == pytest.ExitCode.USAGE_ERROR
+    assert f"leave out {option}" in capsys.readouterr().err
+    assert PROVED.read_text() == before

@@ -24,7 +24,7 @@ _AS_NEEDED = {
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "0",
     "spark.dynamicAllocation.executorIdleTimeout": "1s",
-    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
 }
 
 

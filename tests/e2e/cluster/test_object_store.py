@@ -95,7 +95,7 @@ def test_an_object_store_with_faults_loses_nothing(hosts: Hosts, proxy: Proxy, t
         corpus.write(run.docs, range(3), seed=1)
         _upload(store, run.docs, name)
         corpus.path(run.docs, 7).unlink()
-        store.files().rm(f"{store.bucket}/{name}/docs/{corpus.path(run.docs, 7).relative_to(run.docs)}")
+        store.files().rm_file(f"{store.bucket}/{name}/docs/{corpus.path(run.docs, 7).relative_to(run.docs)}")
         done = instep(run.folder, "run", "--json", env=here)
         assert done.returncode == 0, done.stdout + done.stderr
         assert not _wrong(store, name, run.docs, tmp_path / "second")

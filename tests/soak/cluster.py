@@ -33,8 +33,10 @@ from tests.soak.site import Site
 TIMEOUT_SECONDS: Final = 300.0
 #: Workers of Instep. Each has an executor of its own, unless they share a Connect server.
 _WORKERS: Final = 2
-#: Seconds between two actions; a worker of Instep takes ten to be there again.
-_EVERY: Final = (1.0, 6.0)
+#: Seconds between two actions, an executor takes five to be there again; and between two of these kinds, which take
+#: longer: else nothing would ever be done.
+_EVERY: Final = (4.0, 15.0)
+_RARE_SECONDS: Final = {"worker": 60.0, "spark worker": 30.0, "master": 30.0, "connect": 60.0}
 _STOPPED_SECONDS: Final = 3.0
 #: Documents that change, go and come in a round.
 _EDIT: Final = (300, 20, 20)
@@ -83,6 +85,7 @@ class Chaos:
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped: tuple[psutil.Process, float] | None = None
         self._next = time.monotonic()
+        self._last: dict[str, float] = {}
         self.toll = Toll()
 
     def run(self, seconds: float) -> None:
@@ -168,7 +171,10 @@ class Chaos:
         acts = {"executor": 8, "pause": 2, "spark worker": 2, "master": 1, "worker": 2, "ledger": 1}
         acts |= {"connect": 1} if self._connect else {}
         (what,) = self._random.choices([*acts], [*acts.values()])
-        drawn = self._random.random()
+        drawn, now = self._random.random(), time.monotonic()
+        if now < self._last.get(what, 0.0) + _RARE_SECONDS.get(what, 0.0):
+            return
+        self._last[what] = now
         if what == "ledger":
             self._ledger.restart()
         elif what == "connect":

@@ -88,10 +88,6 @@ class HeldRun:
         self.until(lambda: any(map(_runs, self.tasks())), "a task runs")
         return psutil.Process(next(filter(_runs, self.tasks())))
 
-    def at_once(self) -> int:
-        """The number of tasks that run now."""
-        return sum(map(_runs, self.tasks()))
-
     def executor(self) -> psutil.Process:
         """The executor that runs it."""
         executors = set(self.hosts.cluster.executors)

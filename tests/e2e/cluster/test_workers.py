@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e import corpus
@@ -39,16 +43,29 @@ def _state(folder: Path, want: str) -> str:
     return str(next(each["state"] for each in found if each["id"] == want))
 
 
+def _driver(executor: psutil.Process, workers: Sequence[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """The one of these workers whose JVM has this executor."""
+    found = re.search(r"CoarseGrainedScheduler@[^:]+:(\d+)", " ".join(executor.cmdline()))
+    assert found is not None
+
+    def listens(process: psutil.Process) -> bool:
+        return any(each.laddr.port == int(found[1]) for each in process.net_connections() if each.status == "LISTEN")
+
+    return next(each for each in workers if any(map(listens, psutil.Process(each.pid).children())))
+
+
 def test_another_worker_takes_over_and_executors_come_back_when_there_is_work(hosts: Hosts) -> None:
     ledger = running_postgres()
     ledger.execute("CREATE DATABASE workers")
     run = HeldRun(hosts, "workers", word="worker", extra=f"ledger: {ledger.url('workers')}", config=_AS_NEEDED)
-    other = run.start(command(run.folder, "worker"))
+    both = [run.process, run.start(command(run.folder, "worker"))]
+    workers = [*both]
     try:
         want = _want(run.folder)
-        run.until(lambda: run.at_once() == 2, "both have a task")
-        os.killpg(run.process.pid, signal.SIGKILL)
-        run.process.wait()
+        victim = _driver(run.executor(), workers)
+        workers.remove(victim)
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
         run.release()
         run.until(lambda: _state(run.folder, want) == "Successful", "the want succeeds", alive=False)
         assert not hosts.wrong(run.name, run.docs)
@@ -61,12 +78,14 @@ def test_another_worker_takes_over_and_executors_come_back_when_there_is_work(ho
         run.until(lambda: _state(run.folder, want) == "Successful", "the next want succeeds", alive=False)
         assert not hosts.wrong(run.name, run.docs)
         assert json.loads(instep(run.folder, "failures", "--json").stdout) == []
+        (other,) = workers
         other.send_signal(signal.SIGTERM)
         assert other.wait(TIMEOUT_SECONDS) == 0, run.log.read_text()
     finally:
-        other.kill()
-        other.wait()
-        run.end()
+        run.release()
+        for each in both:
+            each.kill()
+            each.wait()
 
 
 def test_a_master_that_has_forgotten_the_run_is_asked_anew(tmp_path: Path) -> None:

@@ -172,6 +172,16 @@ def _words(text: str, *words: str) -> set[str]:
     return {word for word in words if word in text}
 
 
+def test_who_may_read_documents_is_not_told(closed: Instep, client: httpx.Client) -> None:
+    for ask in (lambda: closed.facets("zebra", ["due", "acl"]), lambda: closed.values("acl", principals=["alice"])):
+        with pytest.raises(UserError, match="values of 'acl' are not told"):
+            ask()
+    told = client.get("/api/search", params={"q": "zebra", "facet": "acl"}, headers=bearer(OPS))
+    assert told.is_client_error
+    assert "alice" not in told.text
+    assert closed.facets("zebra", ["due"]) == {"due": []}
+
+
 def test_tokens_stand_for_principals(client: httpx.Client) -> None:
     assert titles(client.get("/api/search", params={"q": "zebra"}).json()["items"]) == ["Open"]
     found = client.get("/api/search", params={"q": "zebra"}, headers=bearer(OPS)).json()["items"]

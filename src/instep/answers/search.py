@@ -212,7 +212,8 @@ def facets(
     generation: str | None = None,
 ) -> dict[str, list[FacetCount]]:
     """The most frequent values of columns among the chunks that `search` looks through: by text and hybrid those that
-    have one of the words, by vector all that the filter leaves. Entities that have no such column count nothing.
+    have one of the words, by vector all that the filter leaves. Entities that have no such column count nothing. It is
+    not told who may read documents.
     """
     query, wanted = _typed(query), tuple(dict.fromkeys(columns))
     if len(wanted) > MAX_FACETS or not 1 <= limit <= MAX_VALUES:
@@ -247,11 +248,9 @@ def values(
     limit: int,
 ) -> list[FacetCount]:
     """The most frequent values of a column that begin like this, among what these principals may find. Of lists and
-    numbers only the values that are the most frequent of all are looked through. Who may read documents is not told.
+    numbers only the values that are the most frequent of all are looked through.
     """
     kinds = {each.type for setup in setups for each in setup.columns if each.name == column}
-    if any(setup.readers is not None and setup.readers.name == column for setup in setups):
-        raise UserError(f"values of {column!r} are not told: it says who may read documents")
     own = [setup for setup in setups if any(each.name == column for each in setup.columns)]
     asked = partial(facets, own or setups, looks, "any", [column], mode="vector", principals=principals)
     if begin and kinds == {DocumentColumnType.STRING}:
@@ -261,6 +260,9 @@ def values(
 
 
 def _demand_facets(setups: Sequence[DocumentSetup], names: Sequence[str]) -> None:
+    for each in (setup.readers for setup in setups if setup.readers is not None):
+        if each.name in names:
+            raise UserError(f"values of {each.name!r} are not told: it says who may read documents")
     declared = {each.name: each for setup in setups for each in setup.columns}
     possible = sorted(name for name, each in declared.items() if each.type in COUNTED)
     for name in names:

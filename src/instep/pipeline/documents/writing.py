@@ -232,7 +232,12 @@ class Writer:
     ) -> Iterator[pa.Table]:
         """Readers of what is indexed of documents that fail: see `narrowing`."""
         failed = [place for place, each in enumerate(ends) if each.failure_stage or place in effects.flaws]
-        named = _readers_named(readers, group) if failed else []
+        if not failed:
+            return
+        # Of most that fail nothing is there: many are asked for at once, and of few rows all columns.
+        there = set(self._writer.existing([ends[place].document_id for place in failed])["document_id"].to_pylist())
+        failed = [place for place in failed if ends[place].document_id in there]
+        named = _readers_named(readers, group)
         for some in portions(failed, TOGETHER):
             of_documents = {ends[place].document_id: place for place in some}
             stored = self._writer.stored(list(of_documents), self._columns)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import NoReturn
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns, Selection, Window
+from instep.entities.tables.margins import Margins
 from instep.errors import UserError
 from instep.sources.tables import database_probe
 from instep.sources.tables.spark_tables import SparkTable
-from tests.contracts.table_source import check_looks
-from tests.contracts.table_source_rows import ROWS, micros, some_rows, table_of
+from tests.contracts.table_source import NOW, check_looks
+from tests.contracts.table_source_rows import ROWS, START, micros, some_rows, table_of
 from tests.servers.jars import jar
 from tests.servers.mariadb import running_mariadb
 from tests.servers.postgres import PostgresServer, running_postgres
@@ -195,3 +199,30 @@ def test_a_look_at_mariadb_needs_no_spark(column: str) -> None:
     after = source.look(spark, rows, margin, floor=MOMENT, target=MOMENT + 5)
     assert after[:3] == look[:3]
     assert after.digest != look.digest
+
+
+def test_rows_of_a_transaction_that_was_open_during_a_run_are_seen_by_the_next(server: PostgresServer) -> None:
+    """They get their watermark before others that can be seen already."""
+    put(server, "commits", table_of(some_rows(20)))
+    rows = RowColumns(("id",), watermark="updated")
+    source = SparkTable("jdbc", table="commits", options=options(server))
+    clock = SimpleNamespace(now=lambda: NOW // 1_000)
+    setup = SimpleNamespace(
+        source=source, spark=spark, rows=rows, ref=SimpleNamespace(scope=GLOBAL), lag=60_000, others=lambda _: None
+    )
+    asking = Margins(cast("Any", setup), cast("Any", clock), NOW)
+    checkpoint = cast("Any", SimpleNamespace(watermark=NOW // 1_000))
+    insert = "INSERT INTO commits (id, updated) VALUES (%s, %s)"
+    with psycopg.connect(server.url("postgres")) as slow, psycopg.connect(server.url("postgres")) as quick:
+        slow.execute(insert, [900, START + timedelta(microseconds=500)])
+        quick.execute(insert, [901, START + timedelta(microseconds=700)])
+        quick.commit()
+        seen = asking.before_all()
+        assert seen.floor == micros(START) + 700
+        assert asking.next(seen, checkpoint)[0].window is None
+        slow.commit()
+        step, after = asking.next(seen, checkpoint)
+        assert step.window == Window(micros(START) + 499, NOW)
+        assert step.late is not None
+        assert (step.late.rows, step.late.examples) == (1, ("900",))
+        assert asking.next(after, checkpoint)[0].window is None

@@ -20,7 +20,7 @@ from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
 from instep.pipeline.engine.sparkapi import explained
 from instep.sources.tables.spark_tables import SparkTable
-from tests.contracts.table_source import NOW, check_selected
+from tests.contracts.table_source import NOW, check_looks, check_selected
 from tests.contracts.table_source_rows import COLUMNS, ROWS, START, a_row, cuts, micros, some_rows, table_of
 from tests.sources.tables.sessions import session
 
@@ -441,3 +441,13 @@ def test_the_shown_path_holds_no_secret() -> None:
     source = SparkTable("parquet", ("s3a://user:hunter2@bucket/t?sig=hunter3", "/data/t"), options={"key": "hunter4"})
     assert source.text == "s3a://bucket/t, /data/t"
     assert "hunter" not in repr(source)
+
+
+def test_a_look_by_spark(tmp_path: Path) -> None:
+    """Of a query over all rows, which is for no single file to answer."""
+
+    def make(table: pa.Table, *, name: str) -> SparkTable:
+        written(tmp_path / name, table)
+        return SparkTable("parquet", (str(tmp_path / name),), sql="SELECT * FROM source LIMIT 1000000")
+
+    check_looks(make, make(table_of(some_rows()), name="looked_at"), session, some_rows())

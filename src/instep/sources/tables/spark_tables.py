@@ -398,6 +398,8 @@ class SparkTable:
         known = None if rows is None or window is None or any(map(is_url, self.path)) else self._plain()
         if rows is None or window is None or window.floor is None or rows.watermark is None or known is None:
             return self.path, selection
+        if window.unmarked:  # Rows without a watermark may be anywhere.
+            return self.path, selection
         files = known[0]
         later = [
             (each.path, footer)
@@ -535,7 +537,7 @@ class SparkTable:
         self._demand_keys({name: types[name] for name in columns})
         if selection.known is not None:
             files = [each for each in files if TableFile(*each[1]).number not in selection.known.numbers]
-        elif selection.window is not None and (floor := selection.window.floor) is not None:
+        elif (window := selection.window) is not None and (floor := window.floor) is not None and not window.unmarked:
             files = [each for each in files if parquet.may_have_later(each[2], rows, selection, floor)]
         found = samples.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None

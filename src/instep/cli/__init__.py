@@ -131,7 +131,6 @@ app.command("status", rich_help_panel=_EVERY_DAY)(status.status)
 app.command("search", rich_help_panel=_EVERY_DAY)(search.search)
 app.command("evaluate", rich_help_panel=_EVERY_DAY)(evaluate.evaluate)
 app.command("diff", rich_help_panel=_EVERY_DAY)(diff.diff)
-app.command("reconcile", rich_help_panel=_EVERY_DAY)(reconcile.reconcile)
 app.command("failures", rich_help_panel=_EVERY_DAY)(failures.failures)
 
 app.command("jobs", rich_help_panel=_LOOKING_DEEPER)(jobs.jobs)
@@ -154,6 +153,7 @@ app.add_typer(letters.app, rich_help_panel=_SERVERS)
 
 app.add_typer(queue.app, rich_help_panel=_QUEUES)
 
+app.command("reconcile", rich_help_panel=_UPKEEP)(reconcile.reconcile)
 app.command("taint", rich_help_panel=_UPKEEP)(instances.taint)
 app.command("rebuild", rich_help_panel=_UPKEEP)(instances.rebuild)
 app.command("expire", rich_help_panel=_UPKEEP)(instances.expire)

@@ -113,7 +113,8 @@ def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> N
         found: int = least(setup)
         return found
 
-    assert (of(0), of(31), of(64_000), of(64_000, slow=True)) == (0, 0, 2_000, 0)
+    assert (of(0), of(7), of(64_000), of(64_000, slow=True)) == (0, 0, 8_000, 0)
+    assert (of(1_000_000), of(4_000_000), of(32_000_000)) == (125_000, 250_000, 1_000_000)
 
 
 @pytest.mark.parametrize(("least", "asked"), [(0, 50), (49, 50), (2_000, 2_000)])

@@ -30,8 +30,11 @@ from instep.targets.trial import Trial, trial_of_documents
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Waves of a first build over a table, about: each of them looks through all of its rows.
-_SCANS: Final = 32
+#: Waves of a first build over a table, about: each of them looks through all of its rows. There are more where so few
+#: would be large, up to a number.
+_SCANS: Final = 8
+_MOST_SCANS: Final = 32
+_LARGE_WAVE: Final = 250_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,8 @@ class DocumentSetup(DocumentAdapters):
 
     @property
     def least_wave(self) -> int:
-        most = self.scanned_rows() // _SCANS
-        return 0 if not most or self.slow else most
+        rows = self.scanned_rows()
+        return 0 if self.slow else max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

@@ -85,3 +85,36 @@ def test_unchanged_bytes_are_not_chunked_again() -> None:
     assert (end["end_of_document"], end["unchanged"]) == (True, True)
     chunk, end = rows(content("other words"), previous_hash=same.hash)
     assert (chunk["text"], end["unchanged"]) == ("other words", False)
+
+
+@dataclass
+class Asked:
+    """A source that keeps how many documents it was asked for at once."""
+
+    numbers: list[int]
+
+    def list(self, progress: object = None) -> Listing:
+        raise AssertionError("no listing is expected")
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        wanted = [*documents]
+        self.numbers.append(len(wanted))
+        yield from [Vanished()] * len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("most", "size", "asked"), [(25, 1 << 30, [30, 20]), (10_000, 1 << 30, [50]), (25, 100, [20, 20, 10])]
+)
+def test_a_source_is_asked_for_several_slices_together_up_to_a_size(
+    monkeypatch: pytest.MonkeyPatch, most: int, size: int, asked: list[int]
+) -> None:
+    monkeypatch.setattr(reading, "_TOGETHER", most)
+    monkeypatch.setattr(reading, "_TOGETHER_BYTES", size)
+    changes = [
+        DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 5, "1", 0, "", "new")
+        for number in range(10)
+    ]
+    source = Asked([])
+    slices = [change_batch(WaveSlice(f"s{number}", 1, 0, 1, changes)) for number in range(5)]
+    assert sum(batch.num_rows for batch in reading.Reader(source, Chunker(), DEFAULT_LIMITS).rows(iter(slices))) == 50
+    assert source.numbers == asked

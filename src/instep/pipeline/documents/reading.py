@@ -27,8 +27,10 @@ BATCH_BYTES = 4 << 20
 #: Documents are read until this many bytes are together; they are then cut at once, on all cores.
 _GROUP_BYTES = 2 << 20
 _GROUP_DOCUMENTS = 512
-#: Changes that a source is asked for at once, if they come in smaller batches: a table is looked through for each time.
+#: Changes that a source is asked for at once, if they come in smaller batches, and bytes of their documents: a table is
+#: looked through each time, and what is found waits in a file.
 _TOGETHER = 200_000
+_TOGETHER_BYTES = 1 << 30
 #: Of these, so many become Python objects at once.
 _AT_ONCE = 2_000
 
@@ -216,14 +218,17 @@ def _tombstones(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Changes of several slices in one batch: some sources look for all of them at once."""
+    import pyarrow.compute as pc
+
     waiting: list[pa.RecordBatch] = []
-    held = 0
+    held = size = 0
     for batch in batches:
         waiting.append(batch)
         held += batch.num_rows
-        if held >= _TOGETHER:
+        size += pc.sum(batch["size"], min_count=0).as_py() or 0
+        if held >= _TOGETHER or size >= _TOGETHER_BYTES:
             yield _joined(waiting)
-            waiting, held = [], 0
+            waiting, held, size = [], 0, 0
     if waiting:
         yield _joined(waiting)
 

@@ -52,7 +52,9 @@ class DocumentSetup(DocumentAdapters):
     @property
     def least_wave(self) -> int:
         rows = self.scanned_rows()
-        return 0 if self.slow else max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
+        if not rows or self.slow:
+            return 0
+        return max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

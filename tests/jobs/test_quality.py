@@ -154,6 +154,17 @@ def test_a_build_with_another_embedder_is_compared_with_what_was_found_before(tm
     assert project(tmp_path, HASHING).run()[0].promoted, "without the demand it is served"
 
 
+def test_what_is_served_already_is_measured_in_the_first_run_that_knows_of_the_demand(tmp_path: Path) -> None:
+    assert project(tmp_path, STATIC).run()[0].promoted
+    query = {"id": "login", "query": "a forgotten login secret", "relevant": ["reset.md"]}
+    (tmp_path / "judged.jsonl").write_text(json.dumps(query))
+    least = {"mrr": "0.9 of served"}
+    assert project(tmp_path, STATIC, least).run()[0].state is None, "nothing to do"
+    (result,) = project(tmp_path, HASHING, least).run()
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert "it finds worse: mrr is 0.000" in result.notes[0]
+
+
 def test_a_value_is_asked_of_the_first_build_too(tmp_path: Path) -> None:
     opened = project(tmp_path, HASHING, {"ndcg@10": 0.9})
     query = {"id": "login", "query": "forgotten login secret", "relevant": ["reset.md", "tides.md"]}

@@ -307,6 +307,11 @@ class EntitySetup(ABC):
     def remove_replaced(self, part: JobPart) -> None:
         """Remove the rows that a build replaces in the same index, before it is served. Safe to repeat."""
 
+    def remember(self, checkpoint: Checkpoint) -> None:  # noqa: B027 - most have nothing to keep
+        """Keep what will be asked of the served build when it is to be replaced. Called in a run that finds nothing to
+        do.
+        """
+
     @abstractmethod
     def not_better(
         self,

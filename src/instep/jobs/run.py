@@ -209,6 +209,8 @@ class _Run:
         if problem is not None:
             stopped = problem_of("is not up to date", plan.ref, problem, else_=RESUMES)
         damage = None if problem or plan.pending else self._damage(plan)
+        if problem is None and not plan.pending and plan.checkpoint is not None:
+            self._planner.setups[plan.ref].remember(plan.checkpoint)
         notes += [damage] if damage else []
         counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)
         seconds = self._seconds()

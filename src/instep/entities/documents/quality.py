@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from instep.domain.judgements import JudgementError, judged_queries
 from instep.domain.relevance import DEPTH, Demand, Found, JudgedQuery, Measured, gains, shortfall
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.embed.embedder import Embedder
@@ -129,6 +129,16 @@ class PromotionDemand:
             return f"it finds worse: {'; '.join(short)}; what was served stays (see `instep evaluate`)"
         self._keep(new.instance, built)
         return None
+
+    def remember(self, setup: Searched, served: Build) -> None:
+        """Keep what a build that is served reaches, if that is not known yet: once another embedder is declared, nobody
+        can ask it any more. What cannot be measured now is measured another time.
+        """
+        with suppress(InstepError):
+            queries = self.read()
+            declared = served.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]
+            if declared and not self._file(served.instance, queries).exists():
+                self._keep(served.instance, measure(setup, served.physical, queries))
 
     def _measured(self, setup: Searched, build: Build, queries: Sequence[JudgedQuery]) -> Measured:
         """As it finds now. A build with another embedder than is declared: as it found when it was promoted, or else by

@@ -106,10 +106,16 @@ class DocumentSetup(DocumentAdapters):
         return self.target.kind == "transactional" and promotion_checks.as_recorded(self, part, ledger)
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        if self.demand is not None and not part.fresh:
+            self.demand.remember(self, part)
         return promotion_checks.problem(self, part, ledger, job, state)
 
     def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
         return promotion_checks.damage(self, ledger, checkpoint)
+
+    def remember(self, checkpoint: Checkpoint) -> None:
+        if self.demand is not None:
+            self.demand.remember(self, checkpoint)
 
     def not_better(
         self,

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _median(each: Sequence[measure.Measured], what: str) -> float:
-    return statistics.median(getattr(one, what) for one in each)
+    return float(statistics.median(getattr(one, what) for one in each))
 
 
 def _project(name: str) -> str:

@@ -113,7 +113,7 @@ def _is_proved(path: str) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.getoption("loadgroup", False) and not config.getoption("prove"):
+    if config.getoption("dist", "no") == "loadgroup" and not config.getoption("prove"):
         files = sum(map(is_proved, proved()))
         terminalreporter.write_line(
             f"Proofs that passed with these very files are left out (make soak): of {files} files"

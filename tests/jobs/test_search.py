@@ -322,11 +322,12 @@ def test_facets_that_cannot_be_counted_are_refused(tickets: instep.Instep) -> No
 def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for name in ("alice", "bob"):
-        (tmp_path / "notes" / f"{name}.md").write_text(f"---\nacl: [{name}]\n---\n# Note of {name}\n\nThe printer.\n")
+        front = f"---\nacl: [{name}]\nowner: {name}\n---\n"
+        (tmp_path / "notes" / f"{name}.md").write_text(f"{front}# Note of {name}\n\nThe printer.\n")
     note = {
         "source": {"type": "files", "path": "notes"},
         "target": "main",
-        "columns": {"acl": "string[]"},
+        "columns": {"acl": "string[]", "owner": "string"},
         "readers": "acl",
     }
     declaration = {
@@ -342,9 +343,9 @@ def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
         found = project.search("printer", where=where, principals=["alice"])
         assert [each.title for each in found] == ["Note of alice"], where
         assert project.search("printer", where=where, group=True) == []
-        counts = project.facets("printer", ["acl"], where=where, principals=["alice"])["acl"]
+        counts = project.facets("printer", ["owner"], where=where, principals=["alice"])["owner"]
         assert [(each.value, each.count) for each in counts] == [("alice", 1)], where
-        assert project.facets("printer", ["acl"], where=where) == {"acl": []}
+        assert project.facets("printer", ["owner"], where=where) == {"owner": []}
 
 
 def test_a_project_that_stays_open_sees_what_others_do(tickets: instep.Instep) -> None:

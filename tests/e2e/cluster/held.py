@@ -90,8 +90,9 @@ class HeldRun:
 
     def executor(self) -> psutil.Process:
         """The executor that runs it."""
+        parents = self.running().parents()
         executors = set(self.hosts.cluster.executors)
-        return next(each for each in self.running().parents() if each in executors)
+        return next(each for each in parents if each in executors)
 
     def release(self) -> None:
         (self.gate / "hold").unlink(missing_ok=True)

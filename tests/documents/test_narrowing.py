@@ -169,6 +169,16 @@ def test_a_wrong_value_of_the_path_hides_no_readers_in_the_text(project: WithRea
     assert project.readers("x-2024.md") == ["bob"]
 
 
+def test_a_wrong_value_hides_no_readers_that_are_declared_after_it(tmp_path: Path) -> None:
+    acl, due, year = COLUMNS
+    project = WithReaders(tmp_path, columns=(due, acl, year))
+    project.write("[alice, bob]")
+    project.sync()
+    project.write("[bob]", more=WRONG)
+    assert project.sync().failed == 1
+    assert project.readers() == ["bob"]
+
+
 @dataclass(frozen=True)
 class Transforming(DocumentProgram):
     """A transform lets alice read everything."""

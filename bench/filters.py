@@ -23,6 +23,7 @@ from bench.run import say
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import parsed
 from instep.domain.identity import content_hash
+from instep.domain.words import text_query
 from instep.targets.document_target import ChunkChanges, DocumentTarget, existing_schema, row_schema
 
 GOAL: Final = 1.3
@@ -96,7 +97,7 @@ def through_instep(target: DocumentTarget) -> Ask:
     def ask(query: np.ndarray[Any, Any], below: int) -> list[str]:
         where = parsed(f"share < {below}", [COLUMN])
         hits = target.search(
-            NAME, entity="Filtered", text="", vector=query.tolist(), mode="vector", limit=LIMIT, where=where
+            NAME, entity="Filtered", text=text_query(""), vector=query.tolist(), mode="vector", limit=LIMIT, where=where
         )
         return [hit.chunk_id for hit in hits]
 

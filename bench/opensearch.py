@@ -26,8 +26,10 @@ from tests.servers.opensearch import running_opensearch
 from bench import report
 from bench.run import say
 from instep.domain.identity import content_hash
+from instep.domain.words import SEARCHED_BY_DEFAULT
+from instep.pipeline.documents.words import searched_column
 from instep.pipeline.documents.writing import GROUP_ROWS
-from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, existing_schema, row_schema
 from instep.targets.opensearch import layout
 from instep.targets.opensearch.bulk import MAX_REQUESTS
 from instep.targets.opensearch.layout import coded
@@ -67,6 +69,7 @@ def batches(rows: int) -> list[pa.RecordBatch]:
             "title": [f"Document {number // 4}" for number in numbers],
             "text": texts,
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), DIMENSIONS),
+            SEARCHED: searched_column(pa.table({"title": [None] * count, "text": texts}), SEARCHED_BY_DEFAULT),
             "_ref": ["Document@global"] * count,
             "_instance": ["bench"] * count,
             "_version": [1] * count,

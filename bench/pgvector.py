@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
@@ -13,9 +13,14 @@ import pyarrow as pa
 from bench.servers import DurablePostgres
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.targets.document_target import DocumentTarget
-from instep.targets.postgres.chunks import WORDS_OF_ROW, Rows
+from instep.targets.postgres.chunks import Rows
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
+
+#: As PostgreSQL itself would be told to find the words.
+_WORDS: Final = (
+    "setweight(to_tsvector('pg_catalog.english', coalesce(title, '')), 'C') || to_tsvector('pg_catalog.english', text)"
+)
 
 
 class Pgvector:
@@ -58,7 +63,7 @@ class Pgvector:
         with self._connected() as connection, connection.transaction():
             connection.execute(
                 f"CREATE TABLE bare ({columns}, task bigint, number bigint GENERATED ALWAYS AS IDENTITY, "
-                f"words tsvector GENERATED ALWAYS AS ({WORDS_OF_ROW}) STORED) WITH (toast_tuple_target = 4080)"
+                f"words tsvector GENERATED ALWAYS AS ({_WORDS}) STORED) WITH (toast_tuple_target = 4080)"
             )
             self._copy(connection, "bare", rows)
             connection.execute("SET LOCAL maintenance_work_mem = '256MB'")

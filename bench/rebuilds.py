@@ -23,6 +23,7 @@ from tests.servers.opensearch import running_opensearch
 import instep
 from bench import report
 from bench.run import say
+from instep.domain.words import text_query
 from instep.targets.lance.target import LanceTarget
 
 REBUILDS, DOCUMENTS, READERS = 20, 60, 2
@@ -97,7 +98,7 @@ def on_lance(folder: Path) -> Callable[[], int]:
     def ask() -> int:
         served = target.served("Document")
         assert served is not None, "nothing is served"
-        return len(target.search(served, entity="Document", text=_WORD, vector=None, mode="text", limit=10))
+        return len(target.search(served, entity="Document", text=text_query(_WORD), vector=None, mode="text", limit=10))
 
     return ask
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from instep.domain.waves import Mark
+from instep.domain.words import text_query
 from instep.errors import InstepError, Transient, UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -167,7 +168,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract, Column
 
     def test_an_index_that_is_not_there_is_a_user_error(self, target: DocumentTarget) -> None:
         with pytest.raises(UserError):
-            target.search("Missing", entity="D", text="x", vector=None, mode="text", limit=1)
+            target.search("Missing", entity="D", text=text_query("x"), vector=None, mode="text", limit=1)
         with pytest.raises(UserError):
             target.promote("served", "Missing", 1)
         assert target.served("served") is None

@@ -12,6 +12,7 @@ import pytest
 from instep.arrow_values import column_type
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filters import Contains, OneOf
+from instep.domain.words import text_query
 from instep.errors import UserError
 from instep.targets.document_target import ChunkChanges, DocumentTarget, retold_schema
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
@@ -134,7 +135,9 @@ class ColumnsContract(OnOneIndex):
             (OneOf(flag, (True,)), {"d1"}),
             (OneOf(flag, (False,)), {"d2", "d3"}),
         ):
-            hits = target.search(index, entity="e", text="text", vector=None, mode="text", limit=10, where=condition)
+            hits = target.search(
+                index, entity="e", text=text_query("text"), vector=None, mode="text", limit=10, where=condition
+            )
             assert {each.document_id for each in hits} == wanted
 
     def stored(self, target: DocumentTarget, rows: pa.RecordBatch) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from instep.arrow_values import column_type
 from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.domain.filter_language import parsed
+from instep.domain.words import text_query
 from instep.targets.document_target import ChunkChanges, DocumentTarget
 from instep.targets.facets import COUNTED, Counted
 from tests.contracts.filter_drawing import COLUMNS, Drawn, filters, rows
@@ -72,7 +73,9 @@ class FiltersContract(OnOneIndex):
 
     def asked(self, target: DocumentTarget, text: str, mode: Any, limit: int) -> list[str]:
         where = parsed(text, (*BUILT_IN, *COLUMNS))
-        hits = target.search(self.physical, entity="D", text="word", vector=_QUERY, mode=mode, limit=limit, where=where)
+        hits = target.search(
+            self.physical, entity="D", text=text_query("word"), vector=_QUERY, mode=mode, limit=limit, where=where
+        )
         return [hit.document_id for hit in hits]
 
     def test_a_filter_finds_the_rows_that_it_holds_for(
@@ -144,7 +147,9 @@ class FiltersContract(OnOneIndex):
                     each.name: _counts(row[each.name] for row in filtered if row["document_id"] in found)
                     for each in columns
                 }
-                counted = target.facets(self.physical, Counted(columns, words, where or None, 100))
+                counted = target.facets(
+                    self.physical, Counted(columns, text_query(words) if words else None, where or None, 100)
+                )
                 assert counted == expected, (text, words)
         first = target.facets(self.physical, Counted(columns[:1], None, None, 2))
         (counts,) = first.values()

@@ -52,6 +52,10 @@ class ShortContract(OnOneIndex):
     test_a_trial_of_hosts = TargetContract.test_a_trial_counts_a_row_of_each_host_and_leaves_nothing
     test_vector_search_finds_the_nearest = SearchingContract.test_vector_search_finds_the_nearest
     test_typed_queries_are_data = SearchingContract.test_typed_queries_are_data
+    test_every_rare_word = SearchingContract.test_every_rare_word_is_found_wherever_it_stands
+    test_own_vectors = SearchingContract.test_a_chunk_is_the_first_hit_of_its_own_vector
+    test_phrases = SearchingContract.test_a_phrase_in_quotes_is_found_as_it_is
+    test_scripts_without_spaces = SearchingContract.test_scripts_without_spaces_are_searched
     test_the_parts_of_names_are_words = SearchingContract.test_the_parts_of_names_and_paths_are_words
     test_promote_is_idempotent_and_moves = ServingContract.test_promote_is_idempotent_and_moves
     test_an_older_epoch_never_overrides = ServingContract.test_an_older_epoch_never_overrides_a_newer_one

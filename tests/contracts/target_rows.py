@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
-from instep.targets.document_target import ChunkChanges, DocumentTarget, existing_schema, row_schema
+from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
+from instep.pipeline.documents.words import searched_column
+from instep.targets.document_target import SEARCHED, ChunkChanges, DocumentTarget, existing_schema, row_schema
 
 DIMENSIONS = 4
 BUCKETS = 4
@@ -52,7 +55,15 @@ def rows_of(documents: Documents, *, epoch: int = 1, titles: Titles | None = Non
         for document, texts in documents.items()
         for index, text in enumerate(texts)
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=row_schema(DIMENSIONS))
+    return with_words(rows, row_schema(DIMENSIONS))
+
+
+def with_words(
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema, searched: Searched = SEARCHED_BY_DEFAULT
+) -> pa.RecordBatch:
+    """Rows with what is searched of them."""
+    made = pa.RecordBatch.from_pylist([{SEARCHED: "", **each} for each in rows], schema=schema)
+    return made.set_column(schema.get_field_index(SEARCHED), schema.field(SEARCHED), searched_column(made, searched))
 
 
 def expected(documents: Documents) -> Content:

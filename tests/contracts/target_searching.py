@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
+from instep.domain.words import Searched, TextQuery, text_query
 from instep.errors import UserError
-from instep.targets.document_target import DocumentTarget
-from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, rows_of, vector_of
+from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
+from tests.contracts.rare_words import RARE
+from tests.contracts.target_rows import (
+    BUCKETS,
+    DIMENSIONS,
+    NOTHING,
+    OnOneIndex,
+    put,
+    rows_of,
+    vector_of,
+    with_words,
+)
 
 #: Queries that users may type, with and without bad intent.
 TYPED = [
     "", "   ", "'", '"', "don't", '"cat', "cat AND (", "'; DROP TABLE rows; --", "*", "cat~2^", "text:cat", "\0",
     "\\", "%_", "😀", "\u202e", "a" * 100_000, "cat " * 5_000, "NOT", "-cat", "$1 {} []",
+    '"cat sat"', '"' + "cat " * 5_000 + '"', '"" " "', '"\u2018cat\u2019 \\ %_"',
 ]  # fmt: skip
 
 
@@ -45,7 +58,9 @@ class SearchingContract(OnOneIndex):
         return index
 
     def found(self, target: DocumentTarget, physical: str, text: str, mode: Any = "text", limit: int = 10) -> list[str]:
-        hits = target.search(physical, entity="D", text=text, vector=vector_of(text), mode=mode, limit=limit)
+        hits = target.search(
+            physical, entity="D", text=text_query(text), vector=vector_of(text), mode=mode, limit=limit
+        )
         assert len(hits) <= limit
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         assert all(hit.entity == "D" for hit in hits)
@@ -82,6 +97,103 @@ class SearchingContract(OnOneIndex):
                     assert self.found(target, index, word)[:1] == [texts[name]], word
             target.maintain(index, full=True)
 
+    def test_every_rare_word_is_found_wherever_it_stands(self, target: DocumentTarget, index: str) -> None:
+        """In names with dots and underscores, URLs, paths, code: each finds its own text, and no other."""
+        put(target, index, {f"d{number}": [text] for number, (text, _) in enumerate(RARE)}, epoch=1, attempt="1")
+        target.maintain(index)
+        missed = [word for text, word in RARE if self.found(target, index, word) != [text]]
+        assert not missed, f"{len(missed)} of {len(RARE)}"
+
+    def test_a_chunk_is_the_first_hit_of_its_own_vector(self, target: DocumentTarget) -> None:
+        dimensions, count = 32, 300
+        target.create("Near__1", dimensions, BUCKETS)
+        vectors = np.random.default_rng(22).normal(size=(count, dimensions)).astype(np.float32)
+        rows = rows_of({f"d{number}": [f"text {number}"] for number in range(count)}).to_pylist()
+        named = [row | {"vector": vector} for row, vector in zip(rows, vectors.tolist(), strict=True)]
+        base = target.fence("Near__1", 1)
+        change = ChunkChanges(with_words(named, row_schema(dimensions)), NOTHING)
+        staged = target.writer("Near__1", base).stage(iter([change]))
+        target.commit("Near__1", base=base, epoch=1, attempt="1", staged=[staged], marks=[])
+        target.maintain("Near__1", full=True)
+        missed = []
+        for number, vector in enumerate(vectors.tolist()):
+            hits = target.search("Near__1", entity="D", text=TextQuery(), vector=vector, mode="vector", limit=10)
+            assert hits[0].score_kind == "cosine"
+            if hits[0].document_id != f"d{number}" or hits[0].score != pytest.approx(1, abs=1e-3):
+                missed.append(number)
+        assert not missed, f"{len(missed)} of {count}"
+
+    def test_a_phrase_in_quotes_is_found_as_it_is(self, target: DocumentTarget, index: str) -> None:
+        texts = {
+            "both": "The printer is on fire; call the fire brigade.",
+            "apart": "A fire on which no printer is.",
+            "name": "It calls _ctypes.LoadLibrary, to be or not to be.",
+            "chinese": "我们把数据库索引同步",
+            "title": "Nothing at all.",
+        }
+        titles = {"title": "Printer is", "both": None, "apart": None, "name": None, "chinese": None}
+        put(target, index, {name: [text] for name, text in texts.items()}, epoch=1, attempt="1", titles=titles)
+        for _ in range(2):
+            assert self.found(target, index, '"printer is on fire"') == [texts["both"]]
+            assert self.found(target, index, "“Printers is ON fire” brigade") == [texts["both"]]
+            assert self.found(target, index, '"fire printer"') == []
+            assert self.found(target, index, '"ctypes.LoadLibrary"') == [texts["name"]]
+            assert self.found(target, index, '"to be or not to be"') == [texts["name"]]
+            assert self.found(target, index, '"数据库索引"') == [texts["chinese"]]
+            assert self.found(target, index, '"索引数据库"') == []
+            assert self.found(target, index, '"printer is nothing"') == [], "a phrase does not go on from title to text"
+            assert self.found(target, index, '"printer is" "on fire"') == [texts["both"]]
+            assert set(self.found(target, index, '"printer is"')) == {texts["both"], texts["apart"], texts["title"]}
+            assert self.found(target, index, '"fire brigade"') == [texts["both"]]
+            assert self.found(target, index, '"at all"') == [texts["title"]]
+            assert set(self.found(target, index, 'brigade "fire on"')) == {texts["apart"]}
+            assert self.found(target, index, '"printer is on fire"', "hybrid")[0] == texts["both"]
+            target.maintain(index, full=True)
+
+    def test_scripts_without_spaces_are_searched(self, target: DocumentTarget, index: str) -> None:
+        texts = {
+            "zh": "我们把数据库索引与来源保持同步。",
+            "ja": "データベースの索引を同期する。東京都に住む猫",
+            "ko": "데이터를 색인합니다",
+            "th": "ฐานข้อมูลและดัชนี",
+            "latin": "Only letters.",
+        }
+        put(target, index, {name: [text] for name, text in texts.items()}, epoch=1, attempt="1")
+        asked = {"zh": ["数据库", "同步", "来"], "ja": ["東京", "猫", "データ"], "ko": ["데이터"], "th": ["ดัชนี"]}
+        for _ in range(2):
+            for name, words in asked.items():
+                for word in words:
+                    assert self.found(target, index, word)[:1] == [texts[name]], word
+            target.maintain(index)
+
+    def test_the_language_decides_what_is_one_word(self, target: DocumentTarget, index: str) -> None:
+        german = Searched("german")
+        rows = rows_of({"haus": ["Die Häuser der Straße"], "baum": ["Ein Baum"]}).to_pylist()
+        base = target.fence(index, 1)
+        change = ChunkChanges(with_words(rows, row_schema(DIMENSIONS), german), NOTHING)
+        staged = target.writer(index, base).stage(iter([change]))
+        target.commit(index, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
+        for typed, found in (("Haus", 1), ("hauses", 1), ("STRASSEN", 1), ("Bäume", 1), ("Hut", 0)):
+            text = text_query(typed, "german")
+            assert len(target.search(index, entity="D", text=text, vector=None, mode="text", limit=9)) == found, typed
+
+    def test_words_of_a_title_count_as_often_as_it_says(self, target: DocumentTarget, index: str) -> None:
+        heavy = Searched(weights=(("title", 8), ("text", 1)))
+        texts = {"titled": ["Some words about other things."], "told": ["A zebra, a zebra and a zebra."]}
+        titles = {"titled": "Zebra", "told": None}
+        for attempt, (searched, first) in enumerate(((Searched(), "told"), (heavy, "titled"))):
+            name = f"Weighed__{attempt}"
+            target.create(name, DIMENSIONS, BUCKETS)
+            base = target.fence(name, 1)
+            rows = rows_of(texts, titles=titles).to_pylist()
+            change = ChunkChanges(with_words(rows, row_schema(DIMENSIONS), searched), NOTHING)
+            staged = target.writer(name, base).stage(iter([change]))
+            target.commit(name, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
+            hits = target.search(name, entity="D", text=text_query("zebra"), vector=None, mode="text", limit=9)
+            assert hits[0].document_id == first
+            assert len(hits) == 2
+            assert {each.score_kind for each in hits} <= {"bm25", "ts_rank"}
+
     def test_titles_are_searched_beside_texts(self, target: DocumentTarget, index: str) -> None:
         """Whatever upkeep has been done; a row whose title and text both have the words comes first."""
         titles = {"a": "Zebra handbook", "b": None, "c": "Zürich's lions", "d": "Zebra stripes"}
@@ -93,7 +205,7 @@ class SearchingContract(OnOneIndex):
             assert self.found(target, index, "handbook") == ["Hooves."], upkeep
             assert self.found(target, index, "zurich lions") == ["Manes."]
             assert sorted(self.found(target, index, "zebra")) == sorted(["Hooves.", *texts["b"], *texts["d"]])
-            hits = target.search(index, entity="D", text="zebra stripes", vector=None, mode="text", limit=1)
+            hits = target.search(index, entity="D", text=text_query("zebra stripes"), vector=None, mode="text", limit=1)
             assert [hit.document_id for hit in hits] == ["d"]
             assert self.found(target, index, "handbook", "hybrid")[0] == "Hooves."
         changed = {**titles, "a": "Lion manual"}
@@ -131,14 +243,18 @@ class SearchingContract(OnOneIndex):
     def test_hybrid_search_finds_the_hits_of_text_and_of_vectors(self, target: DocumentTarget, library: str) -> None:
         """The query has a word of one row, and the vector of another one that has none of its words."""
         word, meaning = "A dog barks at night.", "数据 索引 同步"
-        hits = target.search(library, entity="D", text="barks", vector=vector_of(meaning), mode="hybrid", limit=3)
+        hits = target.search(
+            library, entity="D", text=text_query("barks"), vector=vector_of(meaning), mode="hybrid", limit=3
+        )
         assert [hit.text for hit in hits[:2]] == [word, meaning], "what both lists have comes before what one has"
         assert hits[0].score > hits[1].score > hits[2].score
-        again = target.search(library, entity="D", text="zürich", vector=vector_of(word), mode="hybrid", limit=2)
+        again = target.search(
+            library, entity="D", text=text_query("zürich"), vector=vector_of(word), mode="hybrid", limit=2
+        )
         assert [hit.text for hit in again] == ["Crème brûlée in Zürich", word]
 
     def test_hits_say_where_they_come_from(self, target: DocumentTarget, library: str) -> None:
-        (hit,) = target.search(library, entity="D", text="sleeping", vector=None, mode="text", limit=1)
+        (hit,) = target.search(library, entity="D", text=text_query("sleeping"), vector=None, mode="text", limit=1)
         assert (hit.document_id, hit.chunk_index, hit.title, hit.source_uri) == ("cats", 1, "cats", "file:///cats")
         assert hit.chunk_id == content_hash(b"cats|1")
 
@@ -163,8 +279,11 @@ class SearchingContract(OnOneIndex):
     def test_vectors_that_cannot_be_searched_for(self, target: DocumentTarget, library: str) -> None:
         for vector in (None, [1.0], [float("nan")] * DIMENSIONS):
             with pytest.raises(UserError):
-                target.search(library, entity="D", text="cat", vector=vector, mode="vector", limit=1)
-        assert target.search(library, entity="D", text="", vector=[0.0] * DIMENSIONS, mode="vector", limit=1) == []
+                target.search(library, entity="D", text=text_query("cat"), vector=vector, mode="vector", limit=1)
+        assert (
+            target.search(library, entity="D", text=text_query(""), vector=[0.0] * DIMENSIONS, mode="vector", limit=1)
+            == []
+        )
 
     def test_a_row_is_found_by_its_chunk_or_its_document(self, target: DocumentTarget, library: str) -> None:
         second = target.row(library, content_hash(b"quotes|0"))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from instep.domain.words import text_query
 from instep.errors import Conflict, Fenced
 from instep.targets.document_target import DocumentTarget
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
@@ -112,7 +113,9 @@ class ServingContract(OnOneIndex):
                 try:
                     physical = target.served("Document")
                     assert physical is not None
-                    found = target.search(physical, entity="D", text="common", vector=None, mode="text", limit=1)
+                    found = target.search(
+                        physical, entity="D", text=text_query("common"), vector=None, mode="text", limit=1
+                    )
                     answers.append(len(found))
                 except Exception as error:
                     errors.append(error)

@@ -144,7 +144,7 @@ def test_a_transform_that_is_not_there_is_the_users_error(package: Package, name
 
 def test_each_part_follows_its_own_setting() -> None:
     base = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(8))
-    assert sorted(base) == ["chunker", "embedder", "parser", "schema"]
+    assert sorted(base) == ["chunker", "embedder", "parser", "schema", "words"]
     longer = fingerprint(chunker=Chunker(900), embedder=HashingEmbedder(8))
     assert changed_parts(longer, base) == ["chunker"]
     wider = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(9))

@@ -1,18 +1,111 @@
-"""Where words end."""
+"""What a word is."""
 
 from __future__ import annotations
 
-from instep.domain.words import SEPARATORS, parted
-from instep.targets.postgres.chunks import WORDS_OF_ROW
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.words import (
+    LANGUAGES,
+    LONGEST,
+    PLAIN,
+    Searched,
+    TextQuery,
+    language_of,
+    marked,
+    text_query,
+    words_of,
+)
+from instep.pipeline.documents.words import searched_column
 
 
-def test_words_are_parted_at_punctuation() -> None:
-    assert parted("_ctypes.LoadLibrary don't").split() == ["ctypes", "LoadLibrary", "don't"]
-    assert parted("数据、é-ü").split() == ["数据、é", "ü"]
-    assert len(parted(SEPARATORS)) == len(SEPARATORS)
-    assert not parted(SEPARATORS).strip()
+def words(text: str, language: str = PLAIN) -> list[str]:
+    return words_of(text, language)
 
 
-def test_postgresql_parts_them_at_the_same() -> None:
-    quoted = SEPARATORS.replace("%", "")
-    assert f"'{quoted}', repeat(' ', {len(quoted)})" in WORDS_OF_ROW
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It calls _ctypes.LoadLibrary(x)", ["it", "calls", "ctypes", "loadlibrary", "x"]),
+        ("https://example.org/a-b?c=d#e", ["https", "example", "org", "a", "b", "c", "d", "e"]),
+        (r"C:\Users\me/snake_case", ["c", "users", "me", "snake", "case"]),
+        ("don't don\u2019t", ["don", "t", "don", "t"]),
+        ("Crème BRÛLÉE e\u0301", ["creme", "brulee", "e"]),
+        ("Straße ﬁne ＡＢ½", ["strasse", "fine", "ab1", "2"]),
+        ("\0\t\n \u2013 … 😀", []),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("数据库 Python编程 猫", ["数据", "据库", "python", "编程", "猫"]),
+        ("x" * 100, ["x" * LONGEST]),
+        ("é" * 100, ["e" * LONGEST]),
+    ],
+)
+def test_the_words_of_a_text(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_stems_are_those_of_the_language() -> None:
+    assert words("printers printing", "english") == ["printer", "print"]
+    assert words("Häuser Hauses", "german") == ["haus", "haus"]
+    assert [words("Häuser", each) for each in (PLAIN, "english")] == [["hauser"], ["hauser"]]
+    for each in LANGUAGES:
+        assert words("word", each), each
+
+
+@given(
+    st.lists(st.text() | st.from_regex(r"[\w .,_/'-]{0,30}"), max_size=5), st.sampled_from([PLAIN, "english", "german"])
+)
+def test_a_column_has_the_words_that_are_looked_for(texts: list[str], language: str) -> None:
+    """Every word of a text is found by that text; and none has what a store would take for something else."""
+    rows = pa.table({"text": pa.array([None, *texts], pa.string())})
+    empty, *found = searched_column(rows, Searched(language, (("text", 1),))).to_pylist()
+    assert empty == ""
+    for text, column in zip(texts, found, strict=True):
+        assert column is not None
+        assert set(words(text, language)) <= set(column.split(" ")), text
+        assert column == " ".join(column.split())
+        assert not set(column) & set("'\"\\%_:*?&|!<>()`")
+
+
+def test_what_is_searched_of_a_row() -> None:
+    rows = pa.table({"title": [None, "On fire"], "text": ["a — b", ""], "tags": [["Red", "Blue x"], None]})
+    some = Searched(PLAIN, (("title", 2), ("text", 1), ("tags", 1)))
+    assert searched_column(rows, some).to_pylist() == [
+        " ¶  ¶ a b ¶ red blue x",
+        "on fire ¶ on fire ¶  ¶ ",
+    ]
+    assert searched_column(rows.slice(1), Searched(PLAIN)).to_pylist() == ["on fire ¶ on fire ¶ "]
+    assert searched_column(rows.slice(0, 0), some).to_pylist() == []
+    assert language_of(Searched("german").fingerprint) == "german"
+
+
+@pytest.mark.parametrize(
+    ("typed", "query"),
+    [
+        ("", TextQuery()),
+        ("the printer is on fire", TextQuery(("printer", "fire"))),
+        ("the", TextQuery(("the",))),
+        ('"on fire" the printer', TextQuery(("on", "fire", "printer"), (("on", "fire"),))),
+        ('fire "', TextQuery(("fire",))),
+        ('"" „a b”', TextQuery(("a", "b"), (("a", "b"),))),
+        ('"数据库" 猫', TextQuery(("数据", "据库", "猫"), (("数据", "据库"),))),
+        ('"Python编程 入门"', TextQuery(("python", "编程", "入门"), (("python",), ("编程",), ("入门",)))),
+        ('"数据 猫 a b"', TextQuery(("数据", "猫", "a", "b"), (("数据",), ("猫",), ("a", "b")))),
+    ],
+)
+def test_what_is_typed_is_looked_for(typed: str, query: TextQuery) -> None:
+    assert text_query(typed) == query
+
+
+def test_a_query_has_a_bound() -> None:
+    found = text_query(" ".join(map(str, range(1000))) + ' "a b"' * 100)
+    assert len(found.words) <= 64
+    assert len(found.phrases) <= 8
+
+
+def test_the_words_of_a_text_are_marked() -> None:
+    text = "The Printers of Zürich; 数据库"
+    query = text_query("printer zurich 据库")
+    found = marked(text, frozenset(query.words), "english")
+    assert [text[each.start : each.end] for each in found] == ["Printers", "Zürich", "据库"]

@@ -10,7 +10,6 @@ import math
 import re
 import threading
 import time
-import unicodedata
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +20,16 @@ import pyarrow as pa
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
+from instep.domain.words import TextQuery
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     EQUAL,
+    SEARCHED,
     ChunkChanges,
     FusionWeights,
     Hit,
+    ScoreKind,
     SearchMode,
     StoredRow,
     contents_schema,
@@ -253,36 +255,36 @@ class MemoryTarget(OwnedIndexes):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
-        """Text: share of the words found, in the text and in the title. Vector: the cosine. Hybrid: their sum."""
+        """Text: how often the words are there. Vector: the cosine. Hybrid: their sum."""
         dimensions = self._index(physical).dimensions
         if mode != "text" and (vector is None or len(vector) != dimensions or not all(map(math.isfinite, vector))):
             raise UserError("this vector cannot be searched for")
-        words = _folded(text).split()
 
         def score(row: Row) -> float:
-            told = [_folded(row["text"]), _folded(row["title"] or "")]
-            found = sum(word in each for word in words for each in told) / (len(words) or 1)
+            there = row[SEARCHED].split()
+            found = sum(map(there.count, text.words)) / 100 if _has_phrases(row, text) else 0.0
             near = _cosine(row["vector"], vector) if vector else 0.0
             return float({"text": found, "vector": near, "hybrid": weights.text * found + weights.vector * near}[mode])
 
         rows = (row for row in self.stored(physical) if where is None or holds(where, row))
         ranked = sorted(((score(row), row["chunk_id"], row) for row in rows), key=lambda each: each[:2])
-        return [_hit(entity, points, row) for points, _, row in ranked[::-1][:limit] if points > 0]
+        kinds: dict[str, ScoreKind] = {"text": "bm25", "vector": "cosine", "hybrid": "rrf"}
+        return [_hit(entity, points, row, kinds[mode]) for points, _, row in ranked[::-1][:limit] if points > 0]
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
-        words = None if counted.text is None else _folded(counted.text).split()
+        text = counted.text
         rows = [
             row
             for row in self.stored(physical)
             if (counted.where is None or holds(counted.where, row))
-            and (words is None or any(word in _folded(f"{row['title'] or ''} {row['text']}") for word in words))
+            and (text is None or ({*text.words} & {*row[SEARCHED].split()} and _has_phrases(row, text)))
         ]
 
         def values(column: DocumentColumn) -> Iterator[tuple[Any, int]]:
@@ -303,9 +305,8 @@ def _check_name(name: str) -> None:
         raise UserError(f"{name!r} cannot name an index")
 
 
-def _folded(text: str) -> str:
-    """Lower case without accents."""
-    return "".join(each for each in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(each))
+def _has_phrases(row: Row, text: TextQuery) -> bool:
+    return all(f" {' '.join(each)} " in f" {row[SEARCHED]} " for each in text.phrases)
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
@@ -329,7 +330,7 @@ def _stored(row: Row) -> StoredRow:
     )
 
 
-def _hit(entity: str, points: float, row: Row) -> Hit:
+def _hit(entity: str, points: float, row: Row, kind: ScoreKind) -> Hit:
     return Hit(
         entity,
         points,
@@ -339,6 +340,7 @@ def _hit(entity: str, points: float, row: Row) -> Hit:
         row["source_uri"],
         row["title"],
         row["text"],
+        kind,
     )
 
 

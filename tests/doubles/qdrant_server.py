@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +15,7 @@ from typing import Any
 from unittest import mock
 
 from qdrant_client import QdrantClient, models
-from qdrant_client.local import bm25
-from qdrant_client.local.payload_filters import unindexed_text_tokens
+from qdrant_client.local import bm25, payload_filters
 
 VERSION = "1.20.0"
 
@@ -40,10 +38,11 @@ class QdrantServer:
         self.local = QdrantClient(":memory:")
         self.turn = threading.RLock()
         self.thresholds: dict[str, int | None] = {}
-        self._folded = mock.patch.object(bm25, "unindexed_text_tokens", _folded_tokens)
+        self._split = [mock.patch.object(each, "unindexed_text_tokens", str.split) for each in (bm25, payload_filters)]
 
     def __enter__(self) -> QdrantServer:
-        self._folded.start()
+        for each in self._split:
+            each.start()
         handler = type("Handler", (_Handler,), {"owner": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
@@ -55,7 +54,8 @@ class QdrantServer:
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
-        self._folded.stop()
+        for each in self._split:
+            each.stop()
 
     @property
     def url(self) -> str:
@@ -139,7 +139,7 @@ class QdrantServer:
     def _index(self, name: str, wanted: models.CreateFieldIndex) -> Any:
         schema = wanted.field_schema
         if isinstance(schema, models.TextIndexParams):
-            # The words are made by `_folded_tokens`, whatever the index is told.
+            # Words are parted at white space, as our index is told, whatever the local mode would do.
             schema = models.TextIndexParams(type=schema.type, scoring=schema.scoring)
             return self.local.create_payload_index(name, wanted.field_name, field_schema=schema)
         return {"operation_id": 0, "status": "completed"}
@@ -219,9 +219,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _folded_tokens(text: str) -> list[str]:
-    """Words as a server finds them under the settings of our index: without accents."""
-    plain = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
-    return unindexed_text_tokens(plain)

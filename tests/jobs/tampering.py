@@ -13,7 +13,7 @@ from instep.container import Container
 from instep.domain.identity import content_hash
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.setup import DocumentSetup
-from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, existing_schema, row_schema
 from tests.jobs.projects import Home
 
 Row = dict[str, Any]
@@ -66,7 +66,15 @@ class Tamperer:
 
     def _whole(self, row: Row) -> Row:
         vector = [1.0] * self._setup.dimensions
-        rest = {"title": None, "text": "?", "vector": vector, "_ref": "?", "_instance": "?", "_version": self._epoch}
+        rest = {
+            "title": None,
+            "text": "?",
+            "vector": vector,
+            SEARCHED: "",
+            "_ref": "?",
+            "_instance": "?",
+            "_version": self._epoch,
+        }
         return {**rest, **row}
 
 

@@ -27,7 +27,9 @@ QUERY = "reset password account"
 
 
 def hit(entity: str, chunk: int, score: float) -> document_target.Hit:
-    return document_target.Hit(entity, score, f"doc_{chunk}", f"chunk_{chunk}", 0, f"file:///{chunk}", None, "text")
+    return document_target.Hit(
+        entity, score, f"doc_{chunk}", f"chunk_{chunk}", 0, f"file:///{chunk}", None, "text", "bm25"
+    )
 
 
 SCORES = st.lists(st.floats(-1e9, 1e9), max_size=8).map(lambda scores: sorted(scores, reverse=True))

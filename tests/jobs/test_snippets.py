@@ -5,12 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.answers.search import SNIPPET_CHARS, snippet
+from instep.answers.snippet import SNIPPET_CHARS, Snippet, snippet
+from instep.domain.words import text_query
+
+
+def of(text: str, query: str) -> Snippet:
+    return snippet(text, text_query(query), "english")
 
 
 @given(st.text(max_size=3000), st.text(max_size=50))
 def test_marks_lie_inside_the_text_in_order_and_hold_words(text: str, query: str) -> None:
-    found = snippet(text, query)
+    found = of(text, query)
     assert len(found.text) <= SNIPPET_CHARS + 4
     assert "\n" not in found.text
     end = 0
@@ -22,13 +27,13 @@ def test_marks_lie_inside_the_text_in_order_and_hold_words(text: str, query: str
 
 def test_the_window_is_the_one_with_most_of_the_query() -> None:
     text = "moon " + "filler " * 200 + "the moon pulls the sea " + "filler " * 200
-    found = snippet(text, "moon sea")
+    found = of(text, "moon sea")
     assert "pulls the sea" in found.text
     assert [found.text[start:end] for start, end in found.marks] == ["moon", "sea"]
 
 
 def test_other_forms_of_a_word_are_marked_too() -> None:
-    found = snippet("It indexes documents. Indexing a document is quick.", "index document")
+    found = of("It indexes documents. Indexing a document is quick.", "index document")
     assert [found.text[start:end].lower() for start, end in found.marks] == [
         "indexes",
         "documents",
@@ -38,11 +43,11 @@ def test_other_forms_of_a_word_are_marked_too() -> None:
 
 
 def test_a_text_without_the_words_shows_its_beginning() -> None:
-    found = snippet("alpha beta", "gamma")
+    found = of("alpha beta", "gamma")
     assert (found.text, found.marks) == ("alpha beta", ())
 
 
 def test_marks_are_in_the_text_that_is_shown() -> None:
-    found = snippet("lease one. " + "words " * 100 + "lease two.", "lease")
+    found = of("lease one. " + "words " * 100 + "lease two.", "lease")
     assert len(found.text) < 400
     assert [found.text[start:end] for start, end in found.marks] == ["lease"]

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.waves import Mark
+from instep.domain.words import text_query
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.targets.document_target import DocumentTarget
 from instep.targets.lance import LanceTarget, upkeep
@@ -315,15 +316,15 @@ def test_a_first_text_index_is_built_in_segments_that_cover_every_row(
     for part in range(5):
         put(target, "D", {f"d{part}-{n}": [f"word{part}x{n}"] for n in range(100)}, epoch=1, attempt=str(part))
     target.maintain("D")
-    (text,) = [each for each in dataset_of(target, "D").describe_indices() if each.name == "text_idx"]
+    (text,) = [each for each in dataset_of(target, "D").describe_indices() if each.name == "_searched_idx"]
     assert len(text.segments) == 3
     assert text.num_rows_indexed == 500
     for wanted in ("word0x0", "word4x99"):
-        hits = target.search("D", entity="D", text=wanted, vector=None, mode="text", limit=5)
+        hits = target.search("D", entity="D", text=text_query(wanted), vector=None, mode="text", limit=5)
         assert [hit.text for hit in hits] == [wanted]
     put(target, "D", {f"e{n}": [f"late{n}"] for n in range(6000)}, epoch=1, attempt="late")
     target.maintain("D")
-    (hit,) = target.search("D", entity="D", text="late5999", vector=None, mode="text", limit=5)
+    (hit,) = target.search("D", entity="D", text=text_query("late5999"), vector=None, mode="text", limit=5)
     assert hit.text == "late5999"
 
 
@@ -332,7 +333,7 @@ def test_vectors_get_an_index_when_there_are_many(target: LanceTarget, monkeypat
 
     def nearest(text: str) -> str:
         vector = vector_of(text)
-        (hit,) = target.search("D", entity="D", text="", vector=vector, mode="vector", limit=1)
+        (hit,) = target.search("D", entity="D", text=text_query(""), vector=vector, mode="vector", limit=1)
         assert hit.score == pytest.approx(1.0, abs=1e-5)
         return hit.text
 
@@ -428,6 +429,7 @@ def test_importing_the_target_does_not_import_lance() -> None:
 def test_nothing_is_written_to_the_terminal(tmp_path: Path) -> None:
     code = """
 import sys
+from instep.domain.words import text_query
 from instep.targets.lance import LanceTarget, upkeep
 from tests.contracts.target_rows import *
 target = LanceTarget(sys.argv[1])
@@ -435,7 +437,7 @@ target.create("D", DIMENSIONS, BUCKETS)
 for n in range(3):
     put(target, "D", {"a": [f"{n}"], f"b{n}": ["x"]}, epoch=1, attempt=f"{n}")
     target.maintain("D", full=True)
-target.search("D", entity="D", text="x", vector=[1.0] * DIMENSIONS, mode="hybrid", limit=3)
+target.search("D", entity="D", text=text_query("x"), vector=[1.0] * DIMENSIONS, mode="hybrid", limit=3)
 put(target, "D", {"a": [], "b0": [], "b1": [], "b2": []}, epoch=1, attempt="last")
 target.maintain("D", full=True)
 target.drop("D")

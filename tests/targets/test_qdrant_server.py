@@ -18,6 +18,7 @@ import pytest
 from qdrant_client import QdrantClient
 
 from instep.domain.waves import Mark
+from instep.domain.words import text_query
 from instep.errors import Away, Fenced, Transient, UserError
 from instep.servers import calls
 from instep.targets.document_target import ChunkChanges, DocumentTarget
@@ -26,7 +27,6 @@ from instep.targets.qdrant import server as module
 from instep.targets.qdrant.collections import TooLarge, point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
-from instep.targets.ranking import SEARCHED
 from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
@@ -121,7 +121,7 @@ def test_a_client_finds_the_written_rows(server: QdrantServer, target: QdrantTar
     vector = row.pop("vector")
     client = QdrantClient(url=server.url, check_compatibility=False)
     (found,) = client.retrieve("D", [point_id(row["chunk_id"])], with_vectors=True)
-    assert found.payload == {**row, SEARCHED: "a\ntwo"}
+    assert found.payload == row
     assert found.vector == pytest.approx([each / math.hypot(*vector) for each in vector])
     client.close()
 
@@ -291,7 +291,7 @@ def test_old_servers(server: QdrantServer, target: QdrantTarget) -> None:
     server.version = "1.19.2"
     target.check()
     with pytest.raises(UserError, match=r"1\.20 can"):
-        target.search("D__1", entity="D", text="x", vector=None, mode="text", limit=1)
+        target.search("D__1", entity="D", text=text_query("x"), vector=None, mode="text", limit=1)
     server.version = "1.15.5"
     with pytest.raises(UserError, match=r"Use Qdrant 1\.16"):
         target.check()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from instep.pipeline.engine.executors import Executor
 
 #: What tasks import beside `host.LIBRARIES`: for documents, and the client of each type of target.
-_OF_DOCUMENTS: Final = ("semantic-text-splitter", "selectolax", "pypdf")
+_OF_DOCUMENTS: Final = ("semantic-text-splitter", "selectolax", "pypdf", "pystemmer")
 _CLIENTS: Final[Mapping[str, str]] = {
     "lance": "pylance",
     "clickhouse": "clickhouse-connect",

@@ -3,92 +3,33 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Final, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.looks import Look, Looks
 from instep.answers.readers import readable_in
+from instep.answers.snippet import snippet
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import beginning, parsed
 from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
-from instep.domain.fingerprint import column_part, column_type
+from instep.domain.fingerprint import WORDS, column_part, column_type
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
+from instep.domain.words import PLAIN, TextQuery, language_of, text_query
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import moved_text
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
-from instep.targets.document_target import SearchMode
+from instep.targets.document_target import ScoreKind, SearchMode
 from instep.targets.facets import COUNTED, MAX_VALUES, Counted
 from instep.targets.ranking import alternating
 from instep.telemetry.progress import Progress
-
-_WORD = re.compile(r"\w+")
-SNIPPET_CHARS = 240
-#: Not marked, unless the query has nothing else: the full-text index does not look for them either.
-_STOP = frozenset(
-    (
-        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not"),
-        *("of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was"),
-        *("will", "with"),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """`text` on one line; `marks` are the half-open character ranges that match the query."""
-
-    text: str
-    marks: tuple[tuple[int, int], ...]
-
-
-def snippet(text: str, query: str) -> Snippet:
-    """The window of about `SNIPPET_CHARS` characters that holds most different query words (first one wins)."""
-    flat = " ".join(text.split())
-    words = _WORD.findall(query.lower())
-    stems = {_stem(word) for word in words if word not in _STOP} or set(map(_stem, words))
-    hits = [match for match in _WORD.finditer(flat) if _stem(match.group().lower()) in stems]
-    start = _best_start(flat, hits)
-    end = min(len(flat), start + SNIPPET_CHARS)
-    if end < len(flat):
-        end = flat.rfind(" ", start, end + 1) if flat.rfind(" ", start, end + 1) > start else end
-    before, after = ("… " if start else ""), (" …" if end < len(flat) else "")
-    shift = len(before) - start
-    marks = tuple((m.start() + shift, m.end() + shift) for m in hits if m.start() >= start and m.end() <= end)
-    return Snippet(before + flat[start:end] + after, marks)
-
-
-def _best_start(flat: str, hits: list[re.Match[str]]) -> int:
-    if not hits or len(flat) <= SNIPPET_CHARS:
-        return 0
-    best, best_words = hits[0], 0
-    for first in hits:
-        reach = first.start() + SNIPPET_CHARS * 3 // 4
-        words = len({_stem(hit.group().lower()) for hit in hits if first.start() <= hit.start() < reach})
-        if words > best_words:
-            best, best_words = first, words
-    start = max(0, best.start() - SNIPPET_CHARS // 4)
-    if start == 0:
-        return 0
-    space = flat.find(" ", start, best.start())
-    return space + 1 if space >= 0 else best.start()
-
-
-def _stem(word: str) -> str:
-    """Cuts the endings English plurals and verbs have, about as the index does: for marking only."""
-    for ending in ("ing", "ies", "ed", "es", "s", "e", "y"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
-
 
 MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 MAX_LIMIT = 1000
@@ -108,15 +49,16 @@ _SCHEMA = "schema"
 
 
 class Hit(Answer):
-    """`score` is comparable within one answer only. `mode` is the way in which its entity was searched. `weak`: its
-    text means something else than the query, as far as the embedder `static` knows; None with others. `marks` are the
-    ranges of `snippet` that match.
+    """`score` is of the kind `score_kind`, and comparable within one answer only. `mode` is the way in which its entity
+    was searched. `weak`: its text means something else than the query, as far as the embedder `static` knows; None with
+    others. `marks` are the ranges of `snippet` that match.
     """
 
     entity: str
     mode: SearchMode
     weak: bool | None
     score: float
+    score_kind: ScoreKind
     document_id: str
     chunk_id: str
     chunk_index: int
@@ -167,16 +109,18 @@ def search(
             hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
         )
     answers: list[list[document_target.Hit]] = []
-    modes: dict[str, SearchMode] = {}
+    modes: dict[str, tuple[SearchMode, TextQuery, str]] = {}
     for setup, served, chosen in _served(setups, looks, where, principals, generation):
-        possible = _possible(setup, served, mode or setup.search_mode, progress)
-        modes[setup.alias] = possible
+        language = _language(setup, served)
+        possible = _possible(setup, served, mode or setup.search_mode, progress, words=language is not None)
+        text = text_query(query, language or PLAIN)
+        modes[setup.alias] = possible, text, language or PLAIN
         vector = None if possible == "text" else _embed(setup, query)
         asked = partial(
             setup.target.search,
             served.physical,
             entity=setup.alias,
-            text=query,
+            text=text,
             vector=vector,
             mode=possible,
             weights=setup.weights,
@@ -185,7 +129,7 @@ def search(
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
     hits = alternating(answers)[offset : offset + limit]
     weak = _weak({setup.alias for setup in setups if setup.tells_weak}, query, hits)
-    return [_answer(hit, query, modes[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
+    return [_answer(hit, *modes[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
 
 
 def _weak(entities: Collection[str], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
@@ -224,7 +168,14 @@ def facets(
     for setup, served, chosen in _served(setups, looks, where, principals, generation):
         if own := [each for each in setup.columns if each.name in found]:
             _demand_in_index(setup, served, [each.name for each in own])
-            text = None if (mode or setup.search_mode) == "vector" else query
+            text = None
+            if (mode or setup.search_mode) != "vector":
+                language = _language(setup, served)
+                if language is None:
+                    raise _without_words(setup)
+                text = text_query(query, language)
+                if not text.words:
+                    continue
             most = limit if len(setups) == 1 else MAX_VALUES
             for name, counts in setup.target.facets(served.physical, Counted(own, text, chosen, most)).items():
                 found[name].update(dict(counts))
@@ -364,8 +315,21 @@ def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> lis
     return list(best.values())[:count]
 
 
-def _answer(hit: document_target.Hit, query: str, mode: SearchMode, weak: bool | None) -> Hit:
-    found = snippet(hit.text, query)
+def _language(setup: DocumentSetup, served: Look) -> str | None:
+    """The language of an index's words, which is another than the declared one until it is built again. None for an
+    index of an earlier version, which has no words. One of which nothing is known is taken for what is declared.
+    """
+    made = setup.fingerprint if served.made_of is None else served.made_of
+    return language_of(made[WORDS]) if WORDS in made else None
+
+
+def _without_words(setup: DocumentSetup) -> UserError:
+    what = f"{setup.ref.label}: what is served was built by an earlier version, and cannot be searched by words"
+    return UserError(what, hint="Run: instep run")
+
+
+def _answer(hit: document_target.Hit, mode: SearchMode, query: TextQuery, language: str, weak: bool | None) -> Hit:
+    found = snippet(hit.text, query, language)
     return Hit(
         **{name: getattr(hit, name) for name in _FOUND}, mode=mode, weak=weak, snippet=found.text, marks=found.marks
     )
@@ -399,10 +363,15 @@ def _nothing_built(setups: Sequence[DocumentSetup], ledger: Ledger, generation: 
     return UserError(moved or f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
 
 
-def _possible(setup: DocumentSetup, served: Look, mode: SearchMode, progress: Progress) -> SearchMode:
+def _possible(setup: DocumentSetup, served: Look, mode: SearchMode, progress: Progress, *, words: bool) -> SearchMode:
     """Vectors of one embedder say nothing about those of another: what was built with another one than the project
-    declares is searched by its text.
+    declares is searched by its text. What has no `words` is searched by its vectors.
     """
+    if not words:
+        if mode == "text":
+            raise _without_words(setup)
+        progress.say(setup.ref.label, "was built by an earlier version: searched by its vectors only, until instep run")
+        return "vector"
     checkpoint = served.checkpoint
     if mode == "text" or checkpoint is None or checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:
         return mode

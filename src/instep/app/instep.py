@@ -378,11 +378,11 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Hit]:
-        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both); by default
-        that of the entity: `hybrid`, or `text` with an embedder that knows no meaning. `where`: a filter on
-        columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits are passed over.
-        `group`: of each document only its best chunk. `generation`: another than the promoted one. `target`: which one
-        is asked of entities that have several; the first by default.
+        """Best hits first; what stands in double quotes is a phrase. `mode`: `text`, `vector` or `hybrid` (reciprocal
+        rank fusion of both); by default that of the entity: `hybrid`, or `text` with an embedder that knows no meaning.
+        `where`: a filter on columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits
+        are passed over. `group`: of each document only its best chunk. `generation`: another than the promoted one.
+        `target`: which one is asked of entities that have several; the first by default.
         `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
         public is found.
         """

@@ -78,6 +78,7 @@ def search(
       instep search lease --entity Document --json
       instep search "printer on fire" --where "team = 'ops' AND year >= 2024 AND tags CONTAINS 'urgent'"
       instep search "printer on fire" --as alice --as group:ops
+      instep search '"printer is on fire"' --mode text
       instep search "printer on fire" --facet team --facet tags
       instep search lease --generation v2
       instep search lease --target pg

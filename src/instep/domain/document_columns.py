@@ -41,8 +41,9 @@ class DocumentColumn:
 MODIFIED: Final = DocumentColumn("modified", DocumentColumnType.TIMESTAMP)
 
 #: Columns that documents of every entity have without being declared.
+SOURCE_URI: Final = DocumentColumn("source_uri", DocumentColumnType.STRING)
 BUILT_IN: Final = (
-    DocumentColumn("source_uri", DocumentColumnType.STRING),
+    SOURCE_URI,
     DocumentColumn("title", DocumentColumnType.STRING),
     MODIFIED,
 )

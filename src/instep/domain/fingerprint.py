@@ -12,6 +12,8 @@ NAMES: Final = "names"
 IN_PROJECT: Final = "project"
 #: The part that says where the target is: as text, without secrets.
 TARGET: Final = "target"
+#: The part that says what is searched by words, and in which language.
+WORDS: Final = "words"
 #: Parts of declared columns begin with this word; their names follow.
 COLUMN: Final = "column"
 #: The part that names the column of readers, if there is one.

@@ -10,6 +10,7 @@ from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.entity import EntityBase
 from instep.project.fields import Bytes, Columns, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
+from instep.project.search import Boosts, check_search, checked_language
 from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, SparkSource
 
 MAX_BUCKETS = 1024
@@ -141,6 +142,16 @@ class Searching(Model):
     """Mode of searches that name none: `hybrid`, or `text` with the embedder `hashing`, which knows no meaning."""
     weights: Weights = Weights()
     """Weights of the two lists of a hybrid search."""
+    language: Text = "english"
+    """The language whose stems are found: `printers` by `printer`. `none` finds words as they are."""
+    boosts: Boosts = Field(default_factory=dict)
+    """Columns that are searched by words, each with how many times its words count, 1 to 10; 0 leaves one out. Those
+    that are not named: `title` twice, `text` once, declared columns not at all."""
+
+    @field_validator("language")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return checked_language(value)
 
 
 class Promotion(Model):
@@ -293,6 +304,7 @@ class DocumentEntity(EntityBase):
     @model_validator(mode="after")
     def _columns_are_there(self) -> Self:
         check_columns(self)
+        check_search(self)
         return self
 
     @property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Sel
 from instep.domain.document_columns import MODIFIED, DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
+from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.facets import Counted, Facet
 from instep.targets.ownership import Ownable
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SearchMode = Literal["text", "vector", "hybrid"]
+
+#: Kinds of scores: by words (BM25, or PostgreSQL's own rank), the cosine of two vectors, and the sum of 1 / (60 + rank)
+#: over several lists.
+ScoreKind = Literal["bm25", "ts_rank", "cosine", "rrf"]
+
+#: The column of the words by which a row is found.
+SEARCHED: Final = "_searched"
 
 
 class FusionWeights(NamedTuple):
@@ -45,7 +53,8 @@ def column_fields(columns: Sequence[DocumentColumn]) -> list[pa.Field[Any]]:
 
 def row_schema(dimensions: int, columns: Sequence[DocumentColumn] = ()) -> pa.Schema:
     """Columns of a document target: one row per chunk, with the declared `columns` of its document. `_version` is the
-    epoch that wrote the row, `modified` when its document was modified, as the source said then.
+    epoch that wrote the row, `modified` when its document was modified, as the source said then. `_searched` has the
+    words by which the row is found, as `domain.words` makes them: nothing but white space parts them.
     """
     import pyarrow as pa
 
@@ -60,6 +69,7 @@ def row_schema(dimensions: int, columns: Sequence[DocumentColumn] = ()) -> pa.Sc
         pa.field("title", pa.string()),
         pa.field("text", pa.string(), nullable=False),
         pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
+        pa.field(SEARCHED, pa.string(), nullable=False),
         *column_fields([MODIFIED, *columns]),
         pa.field("_ref", pa.string(), nullable=False),
         pa.field("_instance", pa.string(), nullable=False),
@@ -80,6 +90,9 @@ def demand_same(
     physical: str, rows: pa.Schema, dimensions: int, columns: Sequence[DocumentColumn], *, where: str
 ) -> None:
     """Check that an existing index is as it would be made. Raises `UserError` if not."""
+    if SEARCHED not in rows.names:
+        what = f"index {physical!r} is of an earlier version, which had no words of its rows"
+        raise UserError(what, where=where, hint="Build it again: instep run --full-refresh")
     width = rows.field("vector").type.list_size
     if width != dimensions:
         raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=where)
@@ -207,7 +220,9 @@ class ChunkWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A search result. `score` is comparable within one answer only; higher is better."""
+    """A search result. `score` is of the kind that `score_kind` says, and comparable within one answer only; higher is
+    better.
+    """
 
     entity: str
     score: float
@@ -217,6 +232,7 @@ class Hit:
     source_uri: str
     title: str | None
     text: str
+    score_kind: ScoreKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +366,7 @@ class DocumentTarget(IndexTarget, Protocol):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,

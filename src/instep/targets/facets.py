@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition, FilterValue
+from instep.domain.words import TextQuery
 
 #: Values of one facet, at most.
 MAX_VALUES: Final = 100
@@ -24,12 +25,12 @@ _EPOCH: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The values to be counted: those of these columns in rows that have one of the words of `text` (None: in all), and
-    that `where` holds for. Of each column at most `limit` values, the most frequent ones.
+    """The values to be counted: those of these columns in rows that a search by `text` finds (None: in all), and that
+    `where` holds for. Of each column at most `limit` values, the most frequent ones.
     """
 
     columns: Sequence[DocumentColumn]
-    text: str | None
+    text: TextQuery | None
     where: Condition | None
     limit: int
 

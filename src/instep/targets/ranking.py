@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.domain.filters import Condition
-from instep.domain.words import parted
+from instep.domain.words import TextQuery
 from instep.errors import UserError
-from instep.targets.document_target import EQUAL, FusionWeights, Hit, SearchMode
+from instep.targets.document_target import EQUAL, FusionWeights, Hit, ScoreKind, SearchMode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,12 +18,6 @@ Query: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
 #: Most results of one search, which bounds its cost.
 MAX_LIMIT = 1_000
-
-#: Longer queries are cut: the cost of a search grows with its words.
-MAX_TEXT = 4_000
-
-#: The field with all that is searched of a row, where words of one field only are ranked.
-SEARCHED = "_title_and_text"
 
 #: Constant of reciprocal rank fusion (Cormack, Clarke, Büttcher 2009).
 _RRF_K = 60
@@ -42,7 +36,7 @@ class Search:
     """One search of one index, as it was asked for."""
 
     entity: str
-    text: str
+    text: TextQuery
     vector: Sequence[float] | None
     mode: SearchMode
     limit: int
@@ -50,7 +44,10 @@ class Search:
     weights: FusionWeights = EQUAL
 
     def hits(
-        self, dimensions: int, by_text: Callable[[str, int], list[Hit]], by_vector: Callable[[Query, int], list[Hit]]
+        self,
+        dimensions: int,
+        by_text: Callable[[TextQuery, int], list[Hit]],
+        by_vector: Callable[[Query, int], list[Hit]],
     ) -> list[Hit]:
         """The answer, of two lists of an index: so many rows by words, and so many near to a vector. Neither is asked
         for where there is nothing to look for: a vector of zeros has no direction.
@@ -63,18 +60,18 @@ class Search:
         many = min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH)) if self.mode == "hybrid" else limit
         lists = []
         if self.mode != "vector":
-            lists.append(by_text(self.text[:MAX_TEXT], many) if self.text.strip() else [])
+            lists.append(by_text(self.text, many) if self.text.words else [])
         if self.mode != "text":
             query = _checked(() if self.vector is None else self.vector, dimensions)
             lists.append(by_vector(query, many) if query.any() else [])
         return (_fused(lists, self.weights) if self.mode == "hybrid" else lists[0])[:limit]
 
-    def ranked(self, rows: Iterable[tuple[float, Mapping[str, Any]]]) -> list[Hit]:
+    def ranked(self, rows: Iterable[tuple[float, Mapping[str, Any]]], kind: ScoreKind) -> list[Hit]:
         """Hits of scores and rows: best first, in one order however they came."""
 
         def hit(score: float, row: Mapping[str, Any]) -> Hit:
             columns: Iterable[Any] = map(row.get, HIT_COLUMNS)
-            return Hit(self.entity, float(score), *columns)
+            return Hit(self.entity, float(score), *columns, kind)
 
         return _in_order(hit(*each) for each in rows)
 
@@ -91,11 +88,6 @@ def _checked(vector: Sequence[float], dimensions: int) -> Query:
     return query
 
 
-def searched(title: str | None, text: str) -> str:
-    """The content of the field `SEARCHED`."""
-    return parted(f"{title}\n{text}" if title else text)
-
-
 def _in_order(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
@@ -109,7 +101,7 @@ def _fused(lists: Sequence[Sequence[Hit]], weights: FusionWeights) -> list[Hit]:
         for rank, hit in enumerate(hits if weight else (), start=1):
             before = found.get(hit.chunk_id)
             score = (before.score if before else 0.0) + weight * _rank_score(rank)
-            found[hit.chunk_id] = replace(hit, score=score)
+            found[hit.chunk_id] = replace(hit, score=score, score_kind="rrf")
     return _in_order(found.values())
 
 
@@ -120,7 +112,11 @@ def alternating(answers: Sequence[Sequence[Hit]]) -> list[Hit]:
     """
     if len(answers) == 1:
         return list(answers[0])
-    found = [replace(hit, score=_rank_score(rank)) for hits in answers for rank, hit in enumerate(hits, start=1)]
+    found = [
+        replace(hit, score=_rank_score(rank), score_kind="rrf")
+        for hits in answers
+        for rank, hit in enumerate(hits, start=1)
+    ]
     return sorted(found, key=lambda hit: -hit.score)
 
 

@@ -67,8 +67,7 @@ def row_sizes(rows: pa.RecordBatch, *, row: int, number: int) -> Sizes:
         if pa.types.is_string(column.type):
             texts: Any = column
             lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
-            # What is searched is sent a second time.
-            sizes += lengths.to_numpy(zero_copy_only=False) * (2 if name in ("title", "text") else 1)
+            sizes += lengths.to_numpy(zero_copy_only=False)
         elif pa.types.is_list(column.type) and name != "vector":
             joined: Any = pc.binary_join(column.cast(pa.list_(pa.string())), ",")
             sizes += pc.fill_null(pc.binary_length(joined), 0).to_numpy(zero_copy_only=False)

@@ -14,8 +14,8 @@ MUTANTS = [
     Mutant(
         "a search asked for one entity looks into all of them",
         "app/instep.py",
-        "return search(\n                in_one_target(container.documents(entities), target),",
-        "return search(\n                in_one_target(container.documents(None), target),",
+        "looks: search(\n                in_one_target(opened.documents(entities), target),",
+        "looks: search(\n                in_one_target(opened.documents(None), target),",
         _SEARCH,
     ),
     Mutant(
@@ -49,15 +49,15 @@ MUTANTS = [
     Mutant(
         "hits of the last entity come first",
         "targets/ranking.py",
-        "for hits in answers for rank, hit in enumerate(hits, start=1)]",
-        "for hits in answers[::-1] for rank, hit in enumerate(hits, start=1)]",
+        "        for hits in answers\n        for rank",
+        "        for hits in answers[::-1]\n        for rank",
         _SEARCH,
     ),
     Mutant(
         "an entity that is not built yet keeps the others from being found",
         "answers/search.py",
-        "        if physical is None:\n            continue\n",
-        "        if physical is None:\n            break\n",
+        "        if served is None:\n            continue\n",
+        "        if served is None:\n            break\n",
         _SEARCH,
     ),
     Mutant(
@@ -89,10 +89,31 @@ MUTANTS = [
         _LANCE,
     ),
     Mutant(
-        "words that are cut off at the end of a snippet are marked",
+        "a phrase goes on from a title to its text",
+        "domain/words.py",
+        'BETWEEN: Final = " ¶ "',
+        'BETWEEN: Final = " "',
+        ("tests/domain/test_words.py",),
+    ),
+    Mutant(
+        "a row with a phrase's words is found wherever they stand",
+        "targets/lance/searching.py",
+        "for each in text.phrases]\n    queries",
+        "for each in ()]\n    queries",
+        _LANCE,
+    ),
+    Mutant(
+        "facets count what the filter leaves, whatever is looked for",
         "answers/search.py",
-        "if m.start() >= start and m.end() <= end)",
-        "if m.start() >= start)",
+        'if (mode or setup.search_mode) != "vector":\n                language',
+        'if (mode or setup.search_mode) == "vector":\n                language',
+        _SEARCH,
+    ),
+    Mutant(
+        "words that are cut off at the end of a snippet are marked",
+        "answers/snippet.py",
+        "if each.start >= start and each.end <= end)",
+        "if each.start >= start)",
         ("tests/jobs/test_snippets.py",),
     ),
 ]

@@ -192,8 +192,8 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: a search finds no words",
         "targets/postgres/searching.py",
-        "return hits(_by_text(session, index, text, limit, chosen))",
-        "return hits(())",
+        'return hits(_by_text(session, index, text, limit, chosen), "ts_rank")',
+        'return hits((), "ts_rank")',
         _POSTGRES,
     ),
     Mutant(
@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant(
         "Milvus: a search finds no words",
         "targets/milvus/searching.py",
-        'asked.ranked((sign * each["distance"], each["entity"]) for each in found)',
+        'asked.ranked(((sign * each["distance"], each["entity"]) for each in found), "bm25")',
         "[]",
         _MILVUS,
     ),

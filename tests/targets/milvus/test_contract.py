@@ -52,15 +52,6 @@ class TestMilvusLite(OnMilvusLite, TargetContract):
 
     test_concurrent_committers_all_land = TestMilvusLiteInShort.test_concurrent_committers_all_land
 
-    def test_text_search_finds_words(self, target: DocumentTarget, library: str) -> None:
-        """Milvus Lite leaves accents as they are."""
-        assert self.found(target, library, "barks")[0] == "A dog barks at night."
-        assert self.found(target, library, "MAT")[0] == "The cat sat on the mat."
-        assert self.found(target, library, "zürich") == ["Crème brûlée in Zürich"]
-        assert self.found(target, library, "zurich creme") == []
-        assert self.found(target, library, "数据") == ["数据 索引 同步"]
-        assert self.found(target, library, "absentword") == []
-
 
 class TestMilvusServer(ShortContract):
     @pytest.fixture

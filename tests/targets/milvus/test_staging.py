@@ -11,6 +11,7 @@ import pytest
 
 from instep.domain.identity import bucket_of
 from instep.domain.waves import Mark
+from instep.domain.words import text_query
 from instep.errors import Fenced, InstepError, UserError
 from instep.targets.document_target import ChunkChanges
 from instep.targets.milvus import staging
@@ -70,7 +71,10 @@ def test_an_index_that_was_half_made_is_made_whole(
     embedded.create("D", DIMENSIONS, BUCKETS)
     put(embedded, "D", DOCUMENTS, epoch=1, attempt="1")
     assert content(embedded, "D") == expected(DOCUMENTS)
-    assert embedded.search("D", entity="D", text="more 7", vector=None, mode="text", limit=1)[0].document_id == "d7"
+    assert (
+        embedded.search("D", entity="D", text=text_query("more 7"), vector=None, mode="text", limit=1)[0].document_id
+        == "d7"
+    )
 
 
 def test_a_document_is_never_seen_without_any_of_its_chunks(

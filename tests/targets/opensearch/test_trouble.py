@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from instep.domain.retries import PROBE_SECONDS
+from instep.domain.words import text_query
 from instep.errors import Fenced, Transient, UserError
 from instep.targets.document_target import ChunkChanges
 from instep.targets.opensearch import bulk as module
@@ -122,7 +123,7 @@ def test_a_zombie_changes_nothing_of_a_newer_epoch(target: OpenSearchTarget) -> 
         with pytest.raises(Fenced):
             bulk.send(items)
     target.indexes.refresh(coded(INDEX))
-    (hit,) = target.search(INDEX, entity="D", text="new", vector=None, mode="text", limit=9)
+    (hit,) = target.search(INDEX, entity="D", text=text_query("new"), vector=None, mode="text", limit=9)
     assert (hit.document_id, hit.text, target.rows(INDEX)) == ("kept", "new", 1)
 
 

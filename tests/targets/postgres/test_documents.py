@@ -15,9 +15,10 @@ from psycopg import sql
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import OneOf
+from instep.domain.words import text_query
 from instep.errors import UserError
 from instep.postgres.connection import Session
-from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, DocumentTarget, row_schema
 from instep.targets.ownership import NotOurs, Owner
 from instep.targets.postgres import chunks, pgvector
 from instep.targets.postgres.documents import PostgresDocuments
@@ -36,6 +37,7 @@ from tests.contracts.target_rows import (
     replaced,
     rows_of,
     vector_of,
+    with_words,
 )
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
@@ -140,7 +142,7 @@ def test_any_client_reads_the_written_rows(server: PostgresServer, target: Postg
     put(target, "Document__1", documents, epoch=3, attempt="1")
     target.promote("Document", "Document__1", 3)
     found = client(server, target, "SELECT * FROM {}", "Document")
-    rows = rows_of(documents, epoch=3)
+    rows = rows_of(documents, epoch=3).drop_columns([SEARCHED])
     assert [name for (name,) in client(server, target, "SELECT attname FROM pg_attribute WHERE attrelid = "
             "'{}'::regclass AND attnum > 0 ORDER BY attnum", "Document")] == rows.schema.names  # fmt: skip
     shown = [{**dict(zip(rows.schema.names, each, strict=True))} for each in found]
@@ -202,13 +204,13 @@ def test_neighbours_are_found_by_an_index_once_it_is_built(
     vectors = np.eye(3, dimensions, dtype=np.float32) + 0.1
     rows = rows_of({"d": ["a", "b", "c"]}).to_pylist()
     named = [row | {"vector": vector} for row, vector in zip(rows, vectors.tolist(), strict=True)]
-    batch = pa.RecordBatch.from_pylist(named, schema=row_schema(dimensions))
+    batch = with_words(named, row_schema(dimensions))
     base = target.fence("Document__1", 1)
     staged = target.writer("Document__1", base).stage(iter([ChunkChanges(batch, NOTHING)]))
 
     def search() -> list[str]:
         asked: list[float] = vectors[1].tolist()
-        hits = target.search("Document__1", entity="D", text="", vector=asked, mode="vector", limit=2)
+        hits = target.search("Document__1", entity="D", text=text_query(""), vector=asked, mode="vector", limit=2)
         assert hits[0].score == pytest.approx(1)
         return [hit.text for hit in hits]
 
@@ -249,7 +251,9 @@ def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
     uri = DocumentColumn("source_uri", DocumentColumnType.STRING)
     far = sorted(range(1_500), key=lambda number: vector_of(f"text {number}")[0])[:3]
     where = OneOf(uri, tuple(f"file:///d{number}" for number in far))
-    hits = target.search(index, entity="D", text="", vector=[1.0, 0, 0, 0], mode="vector", limit=3, where=where)
+    hits = target.search(
+        index, entity="D", text=text_query(""), vector=[1.0, 0, 0, 0], mode="vector", limit=3, where=where
+    )
     assert {hit.document_id for hit in hits} == {f"d{number}" for number in far}
     assert asked[0] < 3, "the index of vectors found them all: this tests nothing"
 
@@ -288,7 +292,9 @@ def test_rare_words_count_for_more_than_common_ones(target: PostgresDocuments, i
     longer = "peculiar among apple bridge candle desert engine forest garden hammer island"
     put(target, index, {**documents, "rare": [longer]}, epoch=2, attempt="2")
     target.maintain(index, full=True)
-    hits = target.search(index, entity="D", text="absent COMMON words, peculiarly", vector=None, mode="text", limit=3)
+    hits = target.search(
+        index, entity="D", text=text_query("absent COMMON words, peculiarly"), vector=None, mode="text", limit=3
+    )
     assert hits[0].document_id == "rare"
 
 
@@ -296,7 +302,7 @@ def test_texts_with_more_words_than_can_be_indexed_are_kept(target: PostgresDocu
     text = " ".join(f"first{number}" for number in range(200_000))
     put(target, index, {"long": [text]}, epoch=2, attempt="2")
     target.maintain(index)
-    (hit,) = target.search(index, entity="D", text="first77", vector=None, mode="text", limit=3)
+    (hit,) = target.search(index, entity="D", text=text_query("first77"), vector=None, mode="text", limit=3)
     assert hit.text == text
 
 

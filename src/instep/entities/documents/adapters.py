@@ -10,6 +10,7 @@ from instep.domain.document_columns import DocumentColumn
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
+from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.entities.setup import EntitySetup
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
@@ -37,11 +38,12 @@ class WayToPlan:
 class DocumentAdapters(EntitySetup):
     """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
     the transform, if there is one, and describes the result. `readers` is the column that says who may find a
-    document. `query_embedder` makes vectors of what is searched for; `search_mode` is the way in which it is
-    searched unless told, and `weights` what words and vectors count for then. `tells_weak`: its embedder is one that
-    says which hits are weak. `demand` is what a build has to find before it is served. `samples` is the number of
-    documents read back before an index is served. `trial` asks the embedder for one vector. `way_to_plan` looks at
-    the source, as it is now. `scanned_rows` is the number of rows that a wave has to look through, about.
+    document, `searched` what of it is searched by words. `query_embedder` makes vectors of what is searched for;
+    `search_mode` is the way in which it is searched unless told, and `weights` what words and vectors count for then.
+    `tells_weak`: its embedder is one that says which hits are weak. `demand` is what a build has to find before it is
+    served. `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one
+    vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to
+    look through, about.
     """
 
     target: DocumentTarget
@@ -54,6 +56,7 @@ class DocumentAdapters(EntitySetup):
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
     columns: Sequence[DocumentColumn] = ()
     readers: DocumentColumn | None = None
+    searched: Searched = SEARCHED_BY_DEFAULT
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     search_mode: SearchMode = "hybrid"

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from instep.domain.document_columns import MODIFIED
+from instep.domain.document_columns import MODIFIED, SOURCE_URI
+from instep.domain.filters import OneOf
 from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.planning import cut_documents
 from instep.domain.texts import amount
 from instep.domain.waves import WaveSlice
+from instep.domain.words import MAX_PHRASES, TextQuery, phrase_query
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.setup import Inspection
 from instep.errors import Away, UserError
@@ -122,6 +124,9 @@ def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, s
     }
 
 
+#: Words of a text by which it is looked for.
+_BEGINNING: Final = 12
+
 _COLUMNS: Final = ("document_id", "source_uri", "source_version", "document_hash", "chunk_index")
 
 
@@ -196,7 +201,29 @@ def _otherwise_made(
             return f"{row['source_uri']} is cut otherwise now (chunk sizes, or how it is parsed)"
         if stored.title != row["title"]:
             return f"{row['source_uri']} has another title now"
-    return _otherwise_embedded(setup, physical, firsts)
+    return _otherwise_searched(setup, physical, firsts) or _otherwise_embedded(setup, physical, firsts)
+
+
+def _otherwise_searched(setup: DocumentAdapters, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Check the words: a text is found by how it begins, if its words were made in the same way."""
+    if "text" not in dict(setup.searched.weights):
+        return "whether it has the words that are declared can only be seen by making it again"
+    for row in rows:
+        text = phrase_query(" ".join(row["text"].split()[:_BEGINNING]), setup.searched.language)
+        if not text.words or len(text.phrases) > MAX_PHRASES:
+            continue
+        own = OneOf(SOURCE_URI, (row["source_uri"],))
+        try:
+            hits = setup.target.search(
+                physical, entity=setup.alias, text=text, vector=None, mode="text", limit=1, where=own
+            )
+        except Away:
+            raise
+        except UserError:
+            hits = []
+        if not hits:
+            return "its texts are not found by their words as they are declared"
+    return None
 
 
 def _otherwise_embedded(setup: DocumentAdapters, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
@@ -205,7 +232,7 @@ def _otherwise_embedded(setup: DocumentAdapters, physical: str, rows: Sequence[d
     missed = 0
     for row, vector in zip(rows, vectors.tolist(), strict=True):
         hits = setup.target.search(
-            physical, entity=setup.alias, text=row["text"], vector=vector, mode="vector", limit=1
+            physical, entity=setup.alias, text=TextQuery(), vector=vector, mode="vector", limit=1
         )
         missed += not hits or hits[0].text != row["text"]
     return "its vectors are of another embedder" if missed * 4 > len(rows) else None

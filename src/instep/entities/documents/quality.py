@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from instep.domain.fingerprint import WORDS
 from instep.domain.judgements import JudgementError, judged_queries
 from instep.domain.relevance import DEPTH, Demand, Found, JudgedQuery, Measured, gains, shortfall
+from instep.domain.words import SEARCHED_BY_DEFAULT, language_of, text_query
 from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
@@ -81,12 +83,13 @@ def measure(setup: Searched, physical: str, queries: Sequence[JudgedQuery], mode
     """Search an index for all queries, also for what only some may read. `mode`: that of the entity by default."""
     way = mode or setup.search_mode
     vectors = None if way == "text" else setup.query_embedder().embed([each.text for each in queries])
+    language = language_of(setup.fingerprint.get(WORDS, SEARCHED_BY_DEFAULT.fingerprint))
     found = {}
     for number, query in enumerate(queries):
         hits = setup.target.search(
             physical,
             entity=setup.alias,
-            text=query.text,
+            text=text_query(query.text, language),
             vector=None if vectors is None else vectors[number].tolist(),
             mode=way,
             limit=_CHUNKS,

@@ -29,6 +29,7 @@ from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
+from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
@@ -53,6 +54,7 @@ def document_setup(
     source = document_source(project, name, spark)
     kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
     columns = declared_columns(entity)
+    searched = searched_of(entity)
     limits = limits_of(entity)
     embeddings = str(project.state_dir / "embeddings")
     readers = next((each for each in columns if each.name == entity.readers), None)
@@ -67,6 +69,7 @@ def document_setup(
             embedder=embedder_of(entity.embed),
             transform=transform(),
             columns=columns,
+            searched=searched,
             parser=None if parser is None else parser.fingerprint,
         )
         if readers is not None:
@@ -88,6 +91,7 @@ def document_setup(
             limits=limits,
             columns=columns,
             readers=readers,
+            searched=searched,
             cache=embeddings,
             transform=transform(),
         )
@@ -123,6 +127,7 @@ def document_setup(
         dimensions=entity.embed.dimensions,
         columns=[each.column for each in columns],
         readers=readers.column if readers else None,
+        searched=searched,
         buckets=entity.buckets,
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,

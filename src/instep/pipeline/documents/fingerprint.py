@@ -24,7 +24,8 @@ from types import ModuleType
 from typing import Any
 
 from instep.domain.document_columns import DeclaredColumn
-from instep.domain.fingerprint import column_fingerprint, column_part, digest
+from instep.domain.fingerprint import WORDS, column_fingerprint, column_part, digest
+from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import UserError
 from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
@@ -213,8 +214,8 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 #: `targets.document_target.row_schema` in words, so that asking for the fingerprint needs no Arrow.
 ROWS = (
     "document_id:string document_hash:string source_uri:string source_version:string chunk_id:string "
-    "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] modified:timestamp[us, tz=UTC]? "
-    "_ref:string _instance:string _version:int64"
+    "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] _searched:string "
+    "modified:timestamp[us, tz=UTC]? _ref:string _instance:string _version:int64"
 )
 #: What is done with the columns, as far as an index that was made in another way would not do it. A chunk's hash is of
 #: its title and its text, and words of both are found.
@@ -228,8 +229,9 @@ def fingerprint(
     transform: Callable[..., Any] | None = None,
     columns: Sequence[DeclaredColumn] = (),
     parser: str | None = None,
+    searched: Searched = SEARCHED_BY_DEFAULT,
 ) -> dict[str, str]:
-    """Part → fingerprint: parser (its own, or that of a function), chunker, embedder, schema, each declared
+    """Part → fingerprint: parser (its own, or that of a function), chunker, embedder, schema, words, each declared
     column and, if there is one, transform.
     """
     parts = {
@@ -237,6 +239,7 @@ def fingerprint(
         "chunker": chunker.fingerprint,
         "embedder": embedder.fingerprint,
         "schema": digest([ROWS, RULES, embedder.dimensions]),
+        WORDS: searched.fingerprint,
     }
     for each in columns:
         parts[column_part(each.name)] = column_fingerprint(each.column.type, each.origin, each.of, each.lenient)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DeclaredColumn
+from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
 
@@ -42,6 +43,7 @@ class DocumentProgram:
     limits: Limits = DEFAULT_LIMITS
     columns: Sequence[DeclaredColumn] = ()
     readers: DeclaredColumn | None = None
+    searched: Searched = SEARCHED_BY_DEFAULT
     cache: str | None = None
     parser: FunctionParser | None = None
     transform: Callable[[Any], Any] | None = None
@@ -90,6 +92,7 @@ class DocumentProgram:
             transformed=self.transformed,
             columns=self.columns,
             readers=self.readers,
+            searched=self.searched,
         )
         yield writer.outcome(chunks)
 

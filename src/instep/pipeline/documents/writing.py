@@ -20,13 +20,22 @@ from instep.domain.identity import content_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
+from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import InstepError
 from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
 from instep.pipeline.documents.narrowing import TOGETHER, Left, narrow
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.pipeline.documents.words import searched_column
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
-from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, retold_schema, row_schema
+from instep.targets.document_target import (
+    SEARCHED,
+    ChunkChanges,
+    ChunkWriter,
+    existing_schema,
+    retold_schema,
+    row_schema,
+)
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -124,9 +133,11 @@ class Writer:
         transformed: bool = False,
         columns: Sequence[DeclaredColumn] = (),
         readers: DeclaredColumn | None = None,
+        searched: Searched = SEARCHED_BY_DEFAULT,
     ) -> None:
         self._writer = writer
         self._readers = readers
+        self._searched = searched
         self._declared = columns
         self._columns = [each.column for each in columns]
         self._vectors = vectors
@@ -289,6 +300,7 @@ class Writer:
 
     def _stamps(self, rows: pa.Table) -> dict[str, Any]:
         return {
+            SEARCHED: searched_column(rows, self._searched),
             "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
             "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),
             "_version": pa.repeat(pa.scalar(self._stamp.version, pa.int64()), rows.num_rows),

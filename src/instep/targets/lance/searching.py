@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
+    SEARCHED,
     Hit,
     StoredRow,
     contents_schema,
@@ -21,7 +23,6 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.lance import filtering
 from instep.targets.lance.location import Location, lance_library
-from instep.targets.lance.upkeep import WORDS
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     dataset = place.open(physical, session=_session(os.getpid()))
     chosen = _chosen(asked.where)
 
-    def by_text(text: str, limit: int) -> list[Hit]:
-        return asked.ranked((each["_score"], each) for each in _by_text(dataset, text, limit, chosen))
+    def by_text(text: TextQuery, limit: int) -> list[Hit]:
+        return asked.ranked(((each["_score"], each) for each in _by_text(dataset, text, limit, asked.where)), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return asked.ranked((1.0 - each["_distance"], each) for each in _by_vector(dataset, query, limit, chosen))
+        found = _by_vector(dataset, query, limit, chosen)
+        return asked.ranked(((1.0 - each["_distance"], each) for each in found), "cosine")
 
     with place.understood():
         return asked.hits(dataset.schema.field("vector").type.list_size, by_text, by_vector)
@@ -60,11 +62,7 @@ def _chosen(where: Condition | None) -> dict[str, Any]:
 def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]:
     """See `DocumentTarget.facets`."""
     dataset = place.open(physical, session=_session(os.getpid()))
-    chosen = _chosen(counted.where)
-    if counted.text is not None:
-        if not counted.text.strip():
-            return counted.facets({each.name: () for each in counted.columns})
-        chosen["full_text_query"] = _words(counted.text)
+    chosen = _chosen(counted.where) if counted.text is None else _having(counted.text, counted.where)
     found: dict[str, Counter[Any]] = {each.name: Counter() for each in counted.columns}
     with place.understood():
         for batch in dataset.scanner(
@@ -110,24 +108,39 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(schema)
 
 
-def _by_text(dataset: Any, text: str, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows by BM25 of titles and texts together, best first."""
+def _by_text(dataset: Any, text: TextQuery, limit: int, where: Condition | None) -> list[dict[str, Any]]:
+    """Rows by BM25, best first."""
     scanner = dataset.scanner(
         columns=[*HIT_COLUMNS, "_score"],
-        full_text_query=_words(text),
-        limit=limit,
+        # Rows that have the words of a phrase are looked through for it: how many that takes is not known before.
+        limit=None if text.phrases else limit,
         disable_scoring_autoprojection=True,
-        **chosen,
+        **_having(text, where),
     )
-    return list(scanner.to_table().to_pylist())
+    found: pa.Table = scanner.to_table()
+    if found.num_rows > limit:
+        found = found.sort_by([("_score", "descending"), ("chunk_id", "ascending")]).slice(0, limit)
+    return list(found.to_pylist())
 
 
-def _words(text: str) -> Any:
-    """The query for rows that have one of these words in their title or their text."""
+def _having(text: TextQuery, where: Condition | None) -> dict[str, Any]:
+    """Arguments of a scanner that finds rows by words. A phrase is looked for in the words of a row themselves: the
+    index knows no places, which would make it half as large again.
+    """
     lance_library()
-    from lance.query import BooleanQuery, MatchQuery, Occur
+    from lance.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
-    return BooleanQuery([(Occur.SHOULD, MatchQuery(text, column=column)) for column in WORDS])
+    conditions = [] if where is None else [filtering.sql(where)]
+    # No word has a quote in it.
+    conditions += [f"contains(concat(' ', {SEARCHED}, ' '), ' {' '.join(each)} ')" for each in text.phrases]
+    queries = [(Occur.SHOULD, MatchQuery(text.text, column=SEARCHED))]
+    for each in text.phrases:
+        every = MatchQuery(" ".join(dict.fromkeys(each)), column=SEARCHED, operator=FullTextOperator.AND)
+        queries.append((Occur.MUST, every))
+    query = BooleanQuery(queries)
+    if not conditions:
+        return {"full_text_query": query}
+    return {"full_text_query": query, "filter": " AND ".join(conditions), "prefilter": not text.phrases}
 
 
 def _by_vector(dataset: Any, query: Query, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:

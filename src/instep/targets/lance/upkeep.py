@@ -17,7 +17,8 @@ from datetime import UTC, datetime, timedelta
 from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
-from instep.targets.document_target import declared_fields
+from instep.domain.words import LONGEST
+from instep.targets.document_target import SEARCHED, declared_fields
 from instep.targets.lance.commits import State
 from instep.targets.lance.location import Location, Preempted
 
@@ -64,15 +65,23 @@ _NEW_VERSIONS = 25
 #: A partition is idle when it wrote nothing for so many times as long as old versions stay.
 _IDLE = 24
 
-#: No positions: nothing here asks for phrases, and they cost half as much again.
-_TEXT_OPTIONS = {"with_position": False}
+#: Words are what stands between spaces (`domain.words` has made them). No positions: they cost half as much again, and
+#: a phrase is found without them.
+_TEXT_OPTIONS: dict[str, Any] = {
+    "base_tokenizer": "whitespace",
+    "lower_case": False,
+    "stem": False,
+    "remove_stop_words": False,
+    "ascii_folding": False,
+    "max_token_length": 8 * LONGEST,
+    "with_position": False,
+}
 
 _KEY, _CHUNK, _VECTOR = "document_id_idx", "chunk_id_idx", "vector_idx"
 _INDEX = "_idx"
 
-#: Columns whose words are found, and their indexes.
-WORDS = ("title", "text")
-_WORDS = {f"{column}_idx": column for column in WORDS}
+#: The index of words.
+_WORDS = f"{SEARCHED}_idx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +113,7 @@ def declare(place: Location, physical: str) -> None:
     try:
         with place.understood():
             _build(dataset, _KEY, train=False)
-            for name in _WORDS:
-                _build(dataset, name, train=False)
+            _build(dataset, _WORDS, train=False)
     except Preempted:
         pass  # another process makes them
 
@@ -216,7 +224,7 @@ def _index(dataset: Any, full: bool) -> bool:
     began = dataset.version
     indexes = _segments(dataset)
     declared = {f"{each.name}{_INDEX}": each for each in declared_fields(dataset.schema)}
-    for name in (_KEY, _CHUNK, *_WORDS, *declared):
+    for name in (_KEY, _CHUNK, _WORDS, *declared):
         if not _covered(indexes.get(name, [])):
             if name in declared:
                 dataset.create_scalar_index(declared[name].name, _kind(declared[name].type), name=name)
@@ -246,7 +254,7 @@ def _build(dataset: Any, name: str, *, train: bool = True) -> None:
         # index 200 ms), after 0.15 s of building and in 4 MB; a tree takes 2.7 s and 42 MB.
         dataset.create_scalar_index("chunk_id", "BLOOMFILTER", name=name, train=train)
         return
-    column, groups = _WORDS[name], _groups(dataset) if train else []
+    column, groups = SEARCHED, _groups(dataset) if train else []
     if len(groups) < 2:
         dataset.create_scalar_index(column, "INVERTED", name=name, train=train, **_TEXT_OPTIONS)
         return

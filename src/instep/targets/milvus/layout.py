@@ -13,9 +13,9 @@ from typing import Any
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.identity import bucket_of
 from instep.errors import UserError
+from instep.targets.document_target import SEARCHED
 from instep.targets.milvus import location
 from instep.targets.milvus.location import Location, Refused
-from instep.targets.ranking import SEARCHED
 
 #: What Milvus takes of a text, in bytes.
 MAX_TEXT_BYTES = 65_535
@@ -23,13 +23,14 @@ MAX_TEXT_BYTES = 65_535
 #: Elements of a list, as many as Milvus takes.
 MAX_ELEMENTS = 4_096
 
-#: Words of a title and its text, as BM25 needs them. Milvus computes it.
+#: The words of a row, as BM25 needs them. Milvus computes it.
 WORDS = "_words"
 
 _BUCKETS, _PREFIX = "instep.buckets", "instep.partition_prefix"
 
-#: Upper and lower case, and accents, make no difference to a search. (Milvus Lite leaves accents alone.)
-_ANALYZER = {"tokenizer": "standard", "filter": ["lowercase", "asciifolding"]}
+#: Words are what stands between spaces: `domain.words` has made them. Milvus Lite has no such tokenizer; its own leaves
+#: them as they are, but for letters with marks that are characters of their own.
+_ANALYZER, _LITE_ANALYZER = {"tokenizer": "whitespace"}, {"tokenizer": "standard"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def create(place: Location, physical: str, wanted: Layout, columns: Sequence[Doc
     collection = location.collection(physical)
     if not exists(place, physical):
         properties = {_BUCKETS: str(wanted.buckets), _PREFIX: wanted.prefix}
-        make(place, collection, _schema(wanted.dimensions, columns), properties=properties)
+        make(place, collection, _schema(wanted.dimensions, columns, lite=place.is_lite), properties=properties)
     layout = found(place, physical)
     if layout.dimensions != wanted.dimensions:
         raise UserError(
@@ -146,7 +147,7 @@ def _index(place: Location, collection: str, indexes: Iterable[dict[str, str]]) 
     place.call("load_collection", collection)
 
 
-def _schema(dimensions: int, columns: Sequence[DocumentColumn]) -> Any:
+def _schema(dimensions: int, columns: Sequence[DocumentColumn], *, lite: bool) -> Any:
     from pymilvus import DataType, Function, FunctionType, MilvusClient
 
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -157,7 +158,8 @@ def _schema(dimensions: int, columns: Sequence[DocumentColumn]) -> Any:
     schema.add_field("chunk_index", DataType.INT32)
     schema.add_field("title", nullable=True, **text)
     schema.add_field("text", **text)
-    schema.add_field(SEARCHED, enable_analyzer=True, enable_match=True, analyzer_params=_ANALYZER, **text)
+    analyzer = _LITE_ANALYZER if lite else _ANALYZER
+    schema.add_field(SEARCHED, enable_analyzer=True, enable_match=True, analyzer_params=analyzer, **text)
     schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
     for column in (MODIFIED, *columns):
         schema.add_field(column.name, nullable=True, **_field(column.type))

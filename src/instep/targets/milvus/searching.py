@@ -8,13 +8,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
-from instep.domain.words import parted
+from instep.domain.words import TextQuery
 from instep.errors import UserError
-from instep.targets.document_target import CONTENTS_ROWS, ORIGIN, Hit, StoredRow, contents_schema, written_schema
+from instep.targets.document_target import (
+    CONTENTS_ROWS,
+    ORIGIN,
+    SEARCHED,
+    Hit,
+    StoredRow,
+    contents_schema,
+    written_schema,
+)
 from instep.targets.facets import Counted, Facet
 from instep.targets.milvus import chunk_lists, filtering, layout, location
 from instep.targets.milvus.location import Location
-from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -31,17 +39,23 @@ _FACET_ROWS = 200_000
 def search(place: Location, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = "" if asked.where is None else filtering.expression(asked.where)
 
-    def by_text(text: str, limit: int) -> list[Hit]:
-        found = _nearest(place, physical, layout.WORDS, parted(text), limit=limit, chosen=chosen)
+    def by_text(text: TextQuery, limit: int) -> list[Hit]:
+        among = " and ".join([*_phrases(text), *([chosen] if chosen else [])])
+        found = _nearest(place, physical, layout.WORDS, text.text, limit=limit, chosen=among)
         # Milvus Lite gives scores of words with a minus sign.
         sign = -1.0 if any(each["distance"] < 0 for each in found) else 1.0
-        return asked.ranked((sign * each["distance"], each["entity"]) for each in found)
+        return asked.ranked(((sign * each["distance"], each["entity"]) for each in found), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
         found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen)
-        return asked.ranked((each["distance"], each["entity"]) for each in found)
+        return asked.ranked(((each["distance"], each["entity"]) for each in found), "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)
+
+
+def _phrases(text: TextQuery) -> list[str]:
+    """A condition for each phrase. In a word there is neither a quote nor a sign that stands for others."""
+    return [f'{SEARCHED} like "% {" ".join(each)} %"' for each in text.phrases]
 
 
 def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]:
@@ -49,9 +63,9 @@ def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]
     layout.found(place, physical)
     conditions = [] if counted.where is None else [filtering.expression(counted.where)]
     if counted.text is not None:
-        if not (words := parted(counted.text).strip()):
-            return counted.facets({each.name: () for each in counted.columns})
-        conditions.append(f"text_match({SEARCHED}, {location.text(words)})")
+        conditions += _phrases(counted.text)
+        if not counted.text.phrases:
+            conditions.append(f"text_match({SEARCHED}, {location.text(counted.text.text)})")
     names = [each.name for each in counted.columns]
     found: dict[str, Counter[Any]] = {name: Counter() for name in names}
     rows = 0

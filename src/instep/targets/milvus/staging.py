@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 from instep.domain.document_columns import DocumentColumn
 from instep.errors import UserError
 from instep.targets import request_limits as shared
-from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
+from instep.targets.document_target import SEARCHED, ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.milvus import chunk_lists, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.location import Location, TooLarge
-from instep.targets.ranking import SEARCHED, searched
 from instep.targets.request_limits import portions, row_sizes
 
 #: What goes into one request at most. A server takes 64 MB, unless it is configured otherwise.
@@ -221,17 +220,21 @@ def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
+    """Rows as pymilvus takes them, with a space before and behind their words: so each stands between two. Vectors stay
+    numpy's: as lists of numbers they take ten times as long.
+    """
     vectors: Any = rows["vector"]
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
     return [
-        {**each, SEARCHED: _held(searched(each["title"], each["text"])), "vector": vector}
+        {**each, SEARCHED: f" {_held(each[SEARCHED])} ", "vector": vector}
         for each, vector in zip(shared.records(rows), flat.reshape(rows.num_rows, -1), strict=True)
     ]
 
 
 def _held(text: str) -> str:
-    """As much of a text as Milvus takes: the words at the end of a text that fills a field may not be found."""
-    if len(text) * 4 <= MAX_TEXT_BYTES:
+    """As much of a text as Milvus takes between two spaces: the words at the end of a text that fills a field may not
+    be found.
+    """
+    if len(text) * 4 <= MAX_TEXT_BYTES - 2:
         return text
-    return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
+    return text.encode()[: MAX_TEXT_BYTES - 2].decode(errors="ignore")

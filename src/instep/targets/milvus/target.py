@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
+from instep.domain.words import TextQuery
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
@@ -212,7 +213,7 @@ class MilvusTarget(Widths, OwnedIndexes):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,

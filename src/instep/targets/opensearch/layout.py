@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
-from instep.domain.words import SEPARATORS
+from instep.targets.document_target import SEARCHED
 from instep.targets.ownership import checked_name
 
 #: Elasticsearch considers so many vectors of a shard for each that is asked for, and so many at most.
 _CANDIDATES, _MOST_CANDIDATES = 2, 10_000
-_LEAST_CANDIDATES = 100
+_LEAST_CANDIDATES = 200
 
 #: OpenSearch considers as many vectors of a segment as it is asked for: never fewer than so many.
 _LEAST_NEIGHBOURS = 200
@@ -113,27 +113,11 @@ SERVING: Final[Mapping[str, Any]] = {"refresh_interval": None, "auto_expand_repl
 #: That a row was deleted is remembered so long, for writers of the past who would write it again.
 _GRACE = "1h"
 
-#: As OpenSearch's `english`, words being parted first, and found without their accents too.
-_ANALYSIS: Final[Mapping[str, Any]] = {
-    "filter": {
-        "instep_possessive": {"type": "stemmer", "language": "possessive_english"},
-        "instep_stop": {"type": "stop", "stopwords": "_english_"},
-        "instep_stem": {"type": "stemmer", "language": "english"},
-    },
-    "char_filter": {
-        "instep_parts": {"type": "mapping", "mappings": [f"\\u{ord(each):04x} => \\u0020" for each in SEPARATORS]}
-    },
-    "analyzer": {
-        "instep": {
-            "type": "custom",
-            "char_filter": ["instep_parts"],
-            "tokenizer": "standard",
-            "filter": ["instep_possessive", "lowercase", "instep_stop", "instep_stem", "asciifolding"],
-        }
-    },
-}
+#: Words are what stands between spaces: `domain.words` has made them.
+_WORDS: Final[Mapping[str, Any]] = {"type": "text", "analyzer": "whitespace"}
 
-_TEXT: Final[Mapping[str, Any]] = {"type": "text", "analyzer": "instep"}
+#: For what others ask the index.
+_TEXT: Final[Mapping[str, Any]] = {"type": "text"}
 _FOUND: Final[Mapping[str, Any]] = {"type": "keyword"}
 #: Read, never looked for.
 _KEPT: Final[Mapping[str, Any]] = {"type": "keyword", "index": False}
@@ -156,7 +140,13 @@ KEYWORDS: Final = (
 KEYWORD_BYTES = 32_766
 
 #: Names that begin with an underscore are OpenSearch's own where a document begins.
-RENAMED: Final[Mapping[str, str]] = {"_ref": "instep_ref", "_instance": "instep_instance", "_version": "instep_version"}
+RENAMED: Final[Mapping[str, str]] = {
+    "_ref": "instep_ref",
+    "_instance": "instep_instance",
+    "_version": "instep_version",
+    SEARCHED: "instep_searched",
+}
+WORDS: Final = RENAMED[SEARCHED]
 
 
 #: Moments and dates are numbers, of microseconds and of days since 1970: a `date` has milliseconds.
@@ -179,6 +169,7 @@ def properties(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColu
         "chunk_index": {"type": "integer"},
         "title": {**_TEXT, "fields": {"whole": _WHOLE}},
         "text": dict(_TEXT),
+        WORDS: dict(_WORDS),
         "vector": dialect.vector(dimensions),
         **{each.name: {"type": _TYPES[each.type]} for each in (MODIFIED, *columns)},
         "instep_version": {"type": "long", "index": False},
@@ -188,8 +179,13 @@ def properties(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColu
 def chunks_index(dialect: Dialect, dimensions: int, columns: Sequence[DocumentColumn] = ()) -> dict[str, Any]:
     settings = {**BUILDING, **dialect.settings, "gc_deletes": _GRACE}
     return {
-        "settings": {"index": settings, "analysis": _ANALYSIS},
-        "mappings": {"dynamic": "strict", "properties": properties(dialect, dimensions, columns)},
+        "settings": {"index": settings},
+        "mappings": {
+            "dynamic": "strict",
+            # The words are only looked for: a row that is written again comes with them.
+            "_source": {"excludes": [WORDS]},
+            "properties": properties(dialect, dimensions, columns),
+        },
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
@@ -19,7 +20,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.opensearch import filtering
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.layout import RENAMED, coded
+from instep.targets.opensearch.layout import RENAMED, WORDS, coded
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 #: Rows in one answer, with texts and vectors.
 _WRITTEN_ROWS = 500
 
-#: Longer queries are cut: the server takes 1,024 words at most, and a word may be a single character.
-_MAX_TEXT = 1_000
-
 
 #: Values that each shard counts: one that is rare in a shard may be frequent in all.
 _SHARD_VALUES = 10_000
@@ -40,22 +38,29 @@ _SHARD_VALUES = 10_000
 def search(indexes: Indexes, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = [] if asked.where is None else [filtering.query(asked.where)]
 
-    def hits(body: Mapping[str, Any], limit: int) -> list[Hit]:
+    def hits(body: Mapping[str, Any], limit: int) -> list[tuple[float, Mapping[str, Any]]]:
         wanted = {"size": limit, "_source": list(HIT_COLUMNS), "track_total_hits": False}
         found = indexes.search(coded(physical), {**body, **wanted}, demanded=True)
-        return asked.ranked((each["_score"], each["_source"]) for each in found)
+        return [(each["_score"], each["_source"]) for each in found]
 
-    def by_text(text: str, limit: int) -> list[Hit]:
-        return hits({"query": {"bool": {"must": [_words(text)], "filter": chosen}}}, limit)
+    def by_text(text: TextQuery, limit: int) -> list[Hit]:
+        found = {"must": [_words(text)], "filter": [*_phrases(text), *chosen]}
+        return asked.ranked(hits({"query": {"bool": found}}, limit), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(indexes.dialect.nearest(query.tolist(), limit, chosen), limit)
+        found = hits(indexes.dialect.nearest(query.tolist(), limit, chosen), limit)
+        # Both servers have no scores below zero, and give (1 + cosine) / 2.
+        return asked.ranked(((2.0 * score - 1.0, row) for score, row in found), "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)
 
 
-def _words(text: str) -> dict[str, Any]:
-    return {"multi_match": {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}}
+def _words(text: TextQuery) -> dict[str, Any]:
+    return {"match": {WORDS: {"query": text.text}}}
+
+
+def _phrases(text: TextQuery) -> list[dict[str, Any]]:
+    return [{"match_phrase": {WORDS: " ".join(each)}} for each in text.phrases]
 
 
 def facets(indexes: Indexes, physical: str, counted: Counted) -> dict[str, Facet]:
@@ -63,7 +68,7 @@ def facets(indexes: Indexes, physical: str, counted: Counted) -> dict[str, Facet
     demanded(indexes, physical)
     chosen = [] if counted.where is None else [filtering.query(counted.where)]
     if counted.text is not None:
-        chosen.append(_words(counted.text))
+        chosen += _phrases(counted.text) or [_words(counted.text)]
     body = {
         "size": 0,
         "track_total_hits": False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
+from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
@@ -75,7 +76,7 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,

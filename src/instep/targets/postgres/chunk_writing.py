@@ -16,7 +16,7 @@ from instep.domain.columns import STRING
 from instep.errors import Conflict
 from instep.postgres.connection import Name, Session, names
 from instep.postgres.location import Location
-from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, existing_schema, retold_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import (
     COMMIT,
@@ -150,7 +150,7 @@ class PostgresChunkWriter:
                 output = output or self._output()
                 schema = self.index.rows.schema
                 fitting = rows.select(schema.names).cast(schema)
-                output.add(OWN, encoded(self.index.rows.kinds, fitting, output.task), rows.num_rows)
+                output.add(OWN, encoded(self.index.rows.staged, _placed(fitting), output.task), rows.num_rows)
             if change.retold is not None:
                 output = output or self._output()
                 for batch in self._retold(change.retold):
@@ -163,13 +163,41 @@ class PostgresChunkWriter:
         names = list(self.index.rows.retold)
         locators: Any = rows[LOCATOR].cast(pa.int64())
         placed = rows.set_column(rows.schema.get_field_index(LOCATOR), LOCATOR, locators)
-        return placed.select(names).combine_chunks().to_batches()
+        return [_placed(each) for each in placed.select(names).combine_chunks().to_batches()]
 
     def _output(self) -> Output:
         with self.place.session() as session:
             definition = staged_definition(pgvector(session), self.index.rows)
         definitions = {OWN: definition, _RETOLD: retold_definition(self.index.rows)}
         return Output(self.place, self.index, self.base, definitions)
+
+
+#: Characters of a row's words: with their places, more does not fit into a tsvector.
+_MOST_WORDS: Final = 150_000
+_LAST_PLACE: Final = 16_383
+
+
+def _placed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with the place of each word behind it, as a tsvector is written: `printer:1 on:2 fire:3`. No word has a
+    quote or a backslash in it, which would mean something there.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts: Any = rows.column(SEARCHED)
+    if pc.max(pc.binary_length(texts)).as_py() > _MOST_WORDS:
+        texts = pc.utf8_slice_codeunits(texts, 0, _MOST_WORDS)
+    words: Any = pc.ascii_split_whitespace(texts)
+    offsets = words.offsets.to_numpy()
+    places = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+    behind: Any = pa.array(np.minimum(places, _LAST_PLACE)).cast(pa.string())
+    empty, colon, space = (pa.scalar(each) for each in ("", ":", " "))
+    named: Any = pc.binary_join_element_wise(words.values, behind, colon)
+    # A text without words has an empty one.
+    named = pc.if_else(pc.equal(words.values, empty), empty, named)
+    column: Any = pc.binary_join(pa.ListArray.from_arrays(words.offsets, named), space)
+    return rows.set_column(rows.schema.get_field_index(SEARCHED), SEARCHED, column)
 
 
 def _stale(change: ChunkChanges) -> tuple[list[int], Mapping[str, int]]:
@@ -285,12 +313,13 @@ def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attemp
 
 def _update(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:
     """Rows get columns anew, and other numbers: to a writer that has read them before, they are gone."""
-    names_of = [name for name in index.rows.retold if name != LOCATOR]
+    names_of = [name for name in index.rows.retold if name not in (LOCATOR, SEARCHED)]
     # By the numbers of rows: the server does not know how few they are.
     session.run("SELECT set_config('enable_seqscan', 'off', true)")
     ((found, expected),) = session.run(
         "WITH anew AS (SELECT * FROM {staged} WHERE {task} = ANY(%s)), "
-        "told AS (UPDATE {table} AS there SET {changes}, {row} = DEFAULT, {commit} = %s FROM anew "
+        "told AS (UPDATE {table} AS there SET {changes}, {words} = anew.{searched}::tsvector, {row} = DEFAULT, "
+        "{commit} = %s FROM anew "
         "WHERE there.{row} = anew.{locator} RETURNING 1) "
         "SELECT (SELECT count(*) FROM told), (SELECT count(*) FROM anew)",
         list(tasks),
@@ -299,6 +328,8 @@ def _update(session: Session, index: DocumentIndex, table: str, tasks: Sequence[
         task=Name(TASK),
         table=session.name(index.name),
         changes=sql.SQL(", ").join(sql.SQL("{0} = anew.{0}").format(Name(each)) for each in names_of),
+        words=Name(WORDS),
+        searched=Name(SEARCHED),
         row=Name(ROW),
         commit=Name(COMMIT),
         locator=Name(LOCATOR),

@@ -18,7 +18,7 @@ from instep.domain.columns import BOOL, DATE, FLOAT64, INT32, INT64, STRING, TIM
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
-from instep.targets.document_target import demand_same, row_schema
+from instep.targets.document_target import SEARCHED, demand_same, row_schema
 from instep.targets.postgres import registry
 from instep.targets.postgres.aliases import View
 from instep.targets.postgres.encoding import Listed, Vector
@@ -31,26 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WORDS, COMMIT, ROW, LOCATOR = "_words", "_commit", "_row", "locator"
-
-#: What parts words (`domain.words`), and as many spaces: the server takes a URL, a path or a name with dots for one
-#: word. A percent sign, which the driver would take for a parameter, parts them anyway.
-_PARTED: Final[LiteralString] = "'!\"#$&()*+,-./:;<=>?@[\\]^_`{|}~', repeat(' ', 30)"
-
-#: Words of what stands in the columns `title` and `text`: stems, without accents and stop words, as the other targets
-#: have them. A word of the title counts twice, as in a field of few words it should. More than fits into a tsvector
-#: (1 MB) is left out, wherever it comes from.
-_WORDS_OF_TEXT: Final[LiteralString] = (
-    "to_tsvector('pg_catalog.english', translate(CASE WHEN octet_length(text) = char_length(text) "
-    "THEN left(text, 200000) ELSE "
-    r"left(regexp_replace(normalize(left(text, 200000), NFKD), '[\u0300-\u036f]', '', 'g'), 200000) END, "
-    + _PARTED
-    + "))"
-)
-_WORDS_OF_TITLE: Final[LiteralString] = (
-    r"to_tsvector('pg_catalog.english', translate(regexp_replace(normalize(left(coalesce(title, ''), 10000), NFKD), "
-    r"'[\u0300-\u036f]', '', 'g'), " + _PARTED + "))"
-)
-WORDS_OF_ROW: Final[LiteralString] = f"(setweight({_WORDS_OF_TITLE}, 'C') || {_WORDS_OF_TEXT})"
 
 #: Rows stay whole up to this size. What PostgreSQL would do by itself, to move every vector elsewhere, makes writing
 #: four and scanning five times slower (measured with 384 dimensions).
@@ -94,13 +74,18 @@ class Rows:
         own: dict[str, ColumnType | Listed | Vector] = {"chunk_index": INT32, "_version": INT64}
         own |= {each.name: _TYPES[each.type] for each in (MODIFIED, *self.columns)}
         own["vector"] = Vector(self.dimensions)
-        return {name: own.get(name, STRING) for name in self.schema.names}
+        return {name: own.get(name, STRING) for name in self.schema.names if name != SEARCHED}
+
+    @property
+    def staged(self) -> dict[str, ColumnType | Listed | Vector]:
+        """Types of the columns of rows on their way: the words of each, with their places."""
+        return {**self.kinds, SEARCHED: STRING}
 
     @property
     def retold(self) -> dict[str, ColumnType | Listed | Vector]:
         """Types of the columns that a row gets anew where its text stays, and the number of that row."""
         kept = ("document_id", "chunk_id", "chunk_index", "title", "text", "vector")
-        return {name: kind for name, kind in self.kinds.items() if name not in kept} | {LOCATOR: INT64}
+        return {name: kind for name, kind in self.staged.items() if name not in kept} | {LOCATOR: INT64}
 
     def encode(self) -> str:
         return json.dumps({"dimensions": self.dimensions, "columns": {each.name: each.type for each in self.columns}})
@@ -126,12 +111,12 @@ class DocumentIndex(Index):
 
 
 def staged_definition(vectors: Pgvector, rows: Rows) -> sql.Composed:
-    """The definition of a table of staged rows: the words are found here, by many tasks at once, where a commit is
-    alone.
+    """The definition of a table of staged rows: the words are put in order here, by many tasks at once, where a commit
+    is alone.
     """
     return sql.SQL(
-        "({}, {} bigint, {} tsvector GENERATED ALWAYS AS ({}) STORED) WITH (toast_tuple_target = {})"
-    ).format(_declared(vectors, rows), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(rows.dimensions))
+        "({}, {} text, {} bigint, {} tsvector GENERATED ALWAYS AS ({}::tsvector) STORED) WITH (toast_tuple_target = {})"
+    ).format(_declared(vectors, rows), Name(SEARCHED), Name(TASK), Name(WORDS), Name(SEARCHED), _whole(rows.dimensions))
 
 
 def retold_definition(rows: Rows) -> sql.Composed:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.postgres.indexes import PostgresIndexes
@@ -105,7 +106,7 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,

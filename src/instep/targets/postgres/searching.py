@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import sql
 
 from instep.domain.document_columns import DocumentColumn
+from instep.domain.words import TextQuery
 from instep.postgres.connection import Binary, Name, Session, names
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
+    ScoreKind,
     StoredRow,
     contents_schema,
     written_schema,
 )
 from instep.targets.facets import Counted, Facet
-from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex, has_graph
+from instep.targets.postgres.chunks import ROW, WORDS, DocumentIndex, has_graph
 from instep.targets.postgres.filtering import EVERY, Clause, clause
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, Pgvector, pgvector
 from instep.targets.ranking import HIT_COLUMNS, Query, Search
@@ -50,14 +52,15 @@ class _Word(NamedTuple):
 def search(session: Session, index: DocumentIndex, asked: Search) -> list[Hit]:
     chosen = EVERY if asked.where is None else clause(asked.where)
 
-    def hits(found: Iterable[tuple[Any, ...]]) -> list[Hit]:
-        return asked.ranked((score, dict(zip(HIT_COLUMNS, values, strict=True))) for score, *values in found)
+    def hits(found: Iterable[tuple[Any, ...]], kind: ScoreKind) -> list[Hit]:
+        rows = ((score, dict(zip(HIT_COLUMNS, values, strict=True))) for score, *values in found)
+        return asked.ranked(rows, kind)
 
-    def by_text(text: str, limit: int) -> list[Hit]:
-        return hits(_by_text(session, index, text, limit, chosen))
+    def by_text(text: TextQuery, limit: int) -> list[Hit]:
+        return hits(_by_text(session, index, text, limit, chosen), "ts_rank")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(_by_vector(session, index, query, limit, chosen))[:limit]
+        return hits(_by_vector(session, index, query, limit, chosen), "cosine")[:limit]
 
     return asked.hits(index.dimensions, by_text, by_vector)
 
@@ -67,9 +70,8 @@ def facets(session: Session, index: DocumentIndex, counted: Counted) -> dict[str
     chosen = EVERY if counted.where is None else clause(counted.where)
     having, query = EVERY.sql, []
     if counted.text is not None:
-        words = _words(session, index, _storable(counted.text))
         having = sql.SQL("{} @@ %s::tsquery").format(Name(WORDS))
-        query = [" | ".join(word.query for word in words)]
+        query = [_phrases(counted.text) or " | ".join(map(_quoted, counted.text.words))]
     return counted.facets(
         {
             each.name: session.run(
@@ -137,32 +139,36 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
-def _by_text(session: Session, index: DocumentIndex, text: str, limit: int, chosen: Clause) -> list[tuple[Any, ...]]:
-    """Rows with all of the words; if they are too few, with some of them."""
-    words = _words(session, index, _storable(text))
-    if not words:
-        return []
-    found = _with_words(session, index, words, " & ".join(word.query for word in words), limit=limit, chosen=chosen)
+def _by_text(
+    session: Session, index: DocumentIndex, text: TextQuery, limit: int, chosen: Clause
+) -> list[tuple[Any, ...]]:
+    """Rows with all of the words; if they are too few, with some of them. The phrases are in all."""
+    words, demanded = _words(session, index, text), _phrases(text)
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        whole = f"{demanded} & ({query})" if demanded else query
+        return _with_words(session, index, words, whole, limit=limit, chosen=chosen)
+
+    found = rows(" & ".join(word.query for word in words))
     if len(found) < limit and len(words) > 1:
-        found = _with_words(
-            session, index, words, " | ".join(word.query for word in _rare(words)), limit=limit, chosen=chosen
-        )
+        some = words if demanded else _rare(words)
+        found = rows(" | ".join(word.query for word in some))
     return found
 
 
-def _words(session: Session, index: DocumentIndex, text: str) -> list[_Word]:
+def _phrases(text: TextQuery) -> str:
+    """A tsquery for rows that have all of the phrases; empty without any."""
+    return " & ".join("(" + " <-> ".join(map(_quoted, each)) + ")" for each in text.phrases)
+
+
+def _words(session: Session, index: DocumentIndex, text: TextQuery) -> list[_Word]:
     """The words of a query, the rarest first, each weighed by how rare it is (as the server's statistics have it)."""
-    typed = session.run(
-        "SELECT lexeme FROM (SELECT CAST(NULL AS text) AS title, CAST(%s AS text) AS text) AS typed, unnest({words})",
-        text,
-        words=sql.SQL(WORDS_OF_ROW),
-    )
-    common, rows = _statistics(session, index) if typed else ({}, 0.0)
+    common, rows = _statistics(session, index)
     least = min(common.values(), default=1.0)
     words = []
-    for (lexeme,) in typed:
-        share = common.get(lexeme, least)
-        words.append(_Word(_quoted(lexeme), math.log1p(1 / share), share * rows))
+    for each in text.words:
+        share = common.get(each, least)
+        words.append(_Word(_quoted(each), math.log1p(1 / share), share * rows))
     return sorted(words, key=lambda word: (-word.weight, word.query))[:_MAX_WORDS]
 
 

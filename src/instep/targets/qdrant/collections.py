@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.errors import InstepError, UserError
 from instep.targets import request_limits as shared
-from instep.targets.ranking import SEARCHED, searched
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,14 +64,12 @@ class Where:
 
 
 def points_of(rows: pa.RecordBatch) -> Points:
-    """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched. A boolean is 0 or 1:
+    """Rows of `row_schema`: the vector aside, its columns are the payload. A boolean is 0 or 1:
     the engine in this process has no way to ask for true or false.
     """
     vectors: Any = rows.column("vector")
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    payloads = [
-        {**each, SEARCHED: searched(each["title"], each["text"])} for each in shared.records(without_booleans(rows))
-    ]
+    payloads = shared.records(without_booleans(rows))
     return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
 
 
@@ -94,8 +92,13 @@ sizes = partial(shared.row_sizes, row=_ROW, number=_NUMBER)
 #: How a field of the payload is indexed: `text` for words, ranked by BM25.
 FieldIndex = Literal["keyword", "integer", "float", "text"]
 
-#: Words are found whatever their case and accents, and in scripts that do not part them by spaces.
-TEXT_INDEX: Mapping[str, Any] = {"tokenizer": "multilingual", "lowercase": True, "ascii_folding": True, "scoring": True}
+#: Words are what stands between spaces: `domain.words` has made them.
+TEXT_INDEX: Mapping[str, Any] = {
+    "tokenizer": "whitespace",
+    "lowercase": False,
+    "phrase_matching": True,
+    "scoring": True,
+}
 
 
 #: More different values than a field of texts has.
@@ -167,10 +170,10 @@ class Collections(Protocol):
         """The different values of a field of texts that is indexed by `keyword`."""
 
     def counts(
-        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+        self, name: str, field: str, *, limit: int, words: TextQuery | None, chosen: Condition | None
     ) -> list[tuple[Any, int]]:
-        """Count the values of an indexed field in the points that are `chosen` and have, in the field that `words`
-        names, one of its words; the most frequent values first.
+        """Count the values of an indexed field in the points that are `chosen` and that a search by words finds; the
+        most frequent values first.
         """
 
     def nearest(
@@ -179,10 +182,10 @@ class Collections(Protocol):
         """Search by a vector among the points that are `chosen` (None: all), without an order of strings."""
 
     def ranked(
-        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+        self, name: str, words: TextQuery, *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:
-        """Search by BM25 among those, in a collection with an index of kind `text` on this field. Raises `UserError`
-        without one.
+        """Search by BM25 among those, in a collection with an index of kind `text` on the field of words. Raises
+        `UserError` without one.
         """
 
     def settle(self, name: str) -> None:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.errors import InstepError, Transient, UserError
+from instep.targets.document_target import SEARCHED
 from instep.targets.qdrant.collections import MOST_VALUES, TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
-from instep.targets.qdrant.filtering import filter_of
+from instep.targets.qdrant.filtering import having
 from instep.targets.qdrant.folder import Folder, folder
 
 #: What makes a folder a collection.
@@ -205,35 +207,32 @@ class EdgeCollections:
         return [str(each.value) for each in found.hits]
 
     def counts(
-        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+        self, name: str, field: str, *, limit: int, words: TextQuery | None, chosen: Condition | None
     ) -> list[tuple[Any, int]]:
-        edge = _library()
-        must = [] if chosen is None else [filter_of(chosen, _EdgeWords(edge))]
-        if words is not None:
-            must.append(edge.FieldCondition(words[0], match=edge.MatchTextAny(words[1])))
+        among = having(words, chosen, _EdgeWords(_library()))
         with self.open(name) as shard:
-            found = shard.facet(edge.FacetRequest(field, limit=limit, exact=True, filter=edge.Filter(must=must)))
+            found = shard.facet(_library().FacetRequest(field, limit=limit, exact=True, filter=among))
         return [(each.value, each.count) for each in found.hits]
 
     def nearest(
         self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:
-        return self._query(name, _library().Query.Nearest(list(vector)), fields, limit, chosen)
+        among = having(None, chosen, _EdgeWords(_library()))
+        return self._query(name, _library().Query.Nearest(list(vector)), fields, limit, among)
 
     def ranked(
-        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+        self, name: str, words: TextQuery, *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:
-        return self._query(name, _library().TextQuery(field, text), fields, limit, chosen)
+        among = having(TextQuery((), words.phrases), chosen, _EdgeWords(_library()))
+        return self._query(name, _library().TextQuery(SEARCHED, words.text), fields, limit, among)
 
-    def _query(
-        self, name: str, query: Any, fields: Sequence[str], limit: int, chosen: Condition | None
-    ) -> list[Scored]:
+    def _query(self, name: str, query: Any, fields: Sequence[str], limit: int, among: Any) -> list[Scored]:
         wanted = _library().QueryRequest(
             limit=limit,
             query=query,
             with_payload=list(fields),
             with_vector=False,
-            filter=None if chosen is None else filter_of(chosen, _EdgeWords(_library())),
+            filter=among,
         )
         with self.open(name) as shard:
             return [Scored(each.score, each.payload) for each in shard.query(wanted)]
@@ -356,7 +355,7 @@ def _schema(kind: FieldIndex) -> Any:
     edge = _library()
     if kind != "text":
         return getattr(edge.PayloadSchemaType, kind.capitalize())
-    return edge.TextIndexParams(**{**TEXT_INDEX, "tokenizer": edge.TokenizerType.Multilingual})
+    return edge.TextIndexParams(**{**TEXT_INDEX, "tokenizer": edge.TokenizerType.Whitespace})
 
 
 def _filter(where: Where) -> Any:
@@ -390,6 +389,12 @@ class _EdgeWords:
 
     def prefix(self, field: str, prefix: str) -> Any:
         return self.edge.FieldCondition(field, match=self.edge.MatchPrefix(prefix))
+
+    def phrase(self, field: str, words: str) -> Any:
+        return self.edge.FieldCondition(field, match=self.edge.MatchPhrase(words))
+
+    def any_word(self, field: str, words: str) -> Any:
+        return self.edge.FieldCondition(field, match=self.edge.MatchTextAny(words))
 
     def empty(self, field: str) -> Any:
         return self.edge.IsEmptyCondition(field)

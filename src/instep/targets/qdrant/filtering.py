@@ -23,6 +23,8 @@ from instep.domain.filters import (
     Prefix,
     number,
 )
+from instep.domain.words import TextQuery
+from instep.targets.document_target import SEARCHED
 
 #: Up to here every whole number is a float.
 _EXACT: Final = 2**53
@@ -44,6 +46,12 @@ class Words(Protocol):
 
     def empty(self, field: str) -> Any: ...
 
+    def phrase(self, field: str, words: str) -> Any:
+        """These words side by side."""
+
+    def any_word(self, field: str, words: str) -> Any:
+        """One of these words."""
+
 
 def resolved(condition: Condition, values: Callable[[str], Iterable[str]]) -> Condition:
     """The condition without an order of strings, which Qdrant has not: it names those of the `values` of a field that
@@ -63,6 +71,18 @@ _IN_ORDER: Final[dict[Order, Callable[[str, str], bool]]] = {
     Order.MORE: lambda value, bound: value > bound,
     Order.AT_LEAST: lambda value, bound: value >= bound,
 }
+
+
+def having(text: TextQuery | None, chosen: Condition | None, words: Words) -> Any:
+    """A filter that passes the points that are chosen (None: all) and that have the phrases, or one of the words if
+    there is no phrase. None if all pass.
+    """
+    must = [] if chosen is None else [filter_of(chosen, words)]
+    if text is not None:
+        must += [words.phrase(SEARCHED, " ".join(each)) for each in text.phrases]
+        if text.words and not text.phrases:
+            must.append(words.any_word(SEARCHED, text.text))
+    return words.filter(must=must) if must else None
 
 
 def filter_of(condition: Condition, words: Words) -> Any:  # noqa: PLR0911 - one for each form

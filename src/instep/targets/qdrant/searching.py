@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
-from instep.domain.filters import Condition
-from instep.domain.words import parted
+from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.document_target import (
     CONTENTS_ROWS,
     ORIGIN,
     Hit,
+    ScoreKind,
     StoredRow,
     contents_schema,
     lacking_columns,
@@ -22,7 +22,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
 from instep.targets.qdrant.filtering import resolved
-from instep.targets.ranking import HIT_COLUMNS, SEARCHED, Query, Search
+from instep.targets.ranking import HIT_COLUMNS, Query, Search
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -36,14 +36,15 @@ _PAGE = 1_000
 def search(collections: Collections, physical: str, asked: Search, dimensions: int) -> list[Hit]:
     chosen = None if asked.where is None else resolved(asked.where, partial(collections.values, physical))
 
-    def hits(found: Sequence[Scored]) -> list[Hit]:
-        return asked.ranked((each.score, each.payload) for each in found)
+    def hits(found: Sequence[Scored], kind: ScoreKind) -> list[Hit]:
+        return asked.ranked(((each.score, each.payload) for each in found), kind)
 
-    def by_text(text: str, limit: int) -> list[Hit]:
-        return hits(_by_words(collections, physical, parted(text), limit, chosen))
+    def by_text(text: TextQuery, limit: int) -> list[Hit]:
+        return hits(collections.ranked(physical, text, fields=HIT_COLUMNS, limit=limit, chosen=chosen), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen))
+        found = collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen)
+        return hits(found, "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)
 
@@ -52,31 +53,12 @@ def facets(collections: Collections, physical: str, counted: Counted) -> dict[st
     """See `DocumentTarget.facets`."""
     demanded(collections, physical)
     chosen = None if counted.where is None else resolved(counted.where, partial(collections.values, physical))
-    words = None if counted.text is None else parted(counted.text)
-    if words is not None and not words.strip():
-        return counted.facets({each.name: () for each in counted.columns})
     return counted.facets(
         {
-            each.name: collections.counts(
-                physical,
-                each.name,
-                limit=counted.limit,
-                words=None if words is None else (SEARCHED, words),
-                chosen=chosen,
-            )
+            each.name: collections.counts(physical, each.name, limit=counted.limit, words=counted.text, chosen=chosen)
             for each in counted.columns
         }
     )
-
-
-def _by_words(
-    collections: Collections, physical: str, words: str, limit: int, chosen: Condition | None
-) -> list[Scored]:
-    try:
-        return collections.ranked(physical, SEARCHED, words, fields=HIT_COLUMNS, limit=limit, chosen=chosen)
-    except UserError:
-        # An index that was made before titles were searched is served until it is built again.
-        return collections.ranked(physical, "text", words, fields=HIT_COLUMNS, limit=limit, chosen=chosen)
 
 
 def demanded(collections: Collections, physical: str) -> int:

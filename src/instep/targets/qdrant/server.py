@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.errors import Away, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
+from instep.targets.document_target import SEARCHED
 from instep.targets.qdrant.collections import (
     MOST_VALUES,
     TEXT_INDEX,
@@ -26,7 +28,7 @@ from instep.targets.qdrant.collections import (
     TooLarge,
     Where,
 )
-from instep.targets.qdrant.filtering import filter_of
+from instep.targets.qdrant.filtering import having
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -292,14 +294,9 @@ class ServerCollections:
         return [str(each.value) for each in found.hits]
 
     def counts(
-        self, name: str, field: str, *, limit: int, words: tuple[str, str] | None, chosen: Condition | None
+        self, name: str, field: str, *, limit: int, words: TextQuery | None, chosen: Condition | None
     ) -> list[tuple[Any, int]]:
-        from qdrant_client import models
-
-        must = [] if chosen is None else [filter_of(chosen, _ServerWords())]
-        if words is not None:
-            must.append(models.FieldCondition(key=words[0], match=models.MatchTextAny(text_any=words[1])))
-        among = models.Filter(must=must)
+        among = having(words, chosen, _ServerWords())
         found = self.connection.call(
             lambda client: client.facet(name, key=field, facet_filter=among, limit=limit, exact=True)
         )
@@ -308,7 +305,7 @@ class ServerCollections:
     def nearest(
         self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:
-        passes = None if chosen is None else filter_of(chosen, _ServerWords())
+        passes = having(None, chosen, _ServerWords())
         found = self.connection.call(
             lambda client: client.query_points(
                 name, query=list(vector), query_filter=passes, limit=limit, with_payload=list(fields)
@@ -317,17 +314,16 @@ class ServerCollections:
         return [Scored(each.score, each.payload or {}) for each in found.points]
 
     def ranked(
-        self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int, chosen: Condition | None
+        self, name: str, words: TextQuery, *, fields: Sequence[str], limit: int, chosen: Condition | None
     ) -> list[Scored]:
         from qdrant_client import models
 
-        passes = None if chosen is None else filter_of(chosen, _ServerWords())
-
-        query = models.TextQuery(text=text)
+        passes = having(TextQuery((), words.phrases), chosen, _ServerWords())
+        query = models.TextQuery(text=words.text)
         try:
             found = self.connection.call(
                 lambda client: client.query_points(
-                    name, query=query, using=field, query_filter=passes, limit=limit, with_payload=list(fields)
+                    name, query=query, using=SEARCHED, query_filter=passes, limit=limit, with_payload=list(fields)
                 )
             )
         except UserError:
@@ -439,6 +435,16 @@ class _ServerWords:
         from qdrant_client import models
 
         return models.FieldCondition(key=field, match=models.MatchPrefix(prefix=prefix))
+
+    def phrase(self, field: str, words: str) -> Any:
+        from qdrant_client import models
+
+        return models.FieldCondition(key=field, match=models.MatchPhrase(phrase=words))
+
+    def any_word(self, field: str, words: str) -> Any:
+        from qdrant_client import models
+
+        return models.FieldCondition(key=field, match=models.MatchTextAny(text_any=words))
 
     def empty(self, field: str) -> Any:
         from qdrant_client import models

@@ -11,16 +11,17 @@ from urllib.parse import unquote, urlsplit
 
 from instep.domain.document_columns import BUILT_IN, DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition
+from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets import journal as shared
-from instep.targets.document_target import EQUAL, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
+from instep.targets.document_target import EQUAL, SEARCHED, ChunkWriter, FusionWeights, Hit, SearchMode, StoredRow
 from instep.targets.facets import Counted, Facet
 from instep.targets.logged_target import LoggedDocuments
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
 from instep.targets.qdrant import searching
 from instep.targets.qdrant.collections import VERSION, Collections, FieldIndex
 from instep.targets.qdrant.journal import Log
-from instep.targets.ranking import SEARCHED, Search
+from instep.targets.ranking import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +132,7 @@ class QdrantTarget(LoggedDocuments):
         physical: str,
         *,
         entity: str,
-        text: str,
+        text: TextQuery,
         vector: Sequence[float] | None,
         mode: SearchMode,
         limit: int,

@@ -1,0 +1,47 @@
+"""The words of rows, as a column of their own: what `domain.words` says of a text, for many texts at once.
+
+No word is looked at twice in a batch: the texts are parted in Arrow, and each different run is made a word once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.words import BETWEEN, BYTES, Searched, normal
+
+
+def searched_column(rows: pa.Table | pa.RecordBatch, searched: Searched) -> pa.Array[Any]:
+    """For each row the words of its searched columns, in one text: those of a column as often as it counts."""
+    parts = [
+        words for name, weight in searched.weights for words in [_words(_texts(rows[name]), searched.language)] * weight
+    ]
+    between: Any = pa.scalar(BETWEEN)
+    found: pa.Array[Any] = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, between)
+    return found
+
+
+def _texts(column: Any) -> Any:
+    texts: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_list(texts.type):
+        texts = pc.binary_join(texts, "\n")
+    return pc.fill_null(texts, "")
+
+
+def _words(texts: Any, language: str) -> Any:
+    runs: Any = pc.ascii_split_whitespace(_small(texts))
+    coded: Any = runs.values.dictionary_encode()
+    words = normal(coded.dictionary.to_pylist(), language)
+    found = pa.ListArray.from_arrays(runs.offsets, pa.array(words, pa.string()).take(coded.indices))
+    joined: Any = pc.binary_join(found, " ")
+    # What has no word in it, as a dash between spaces, has left its place empty.
+    return pc.utf8_trim(pc.replace_substring_regex(joined, " +", " "), " ") if "" in words else joined
+
+
+def _small(texts: Any) -> pa.Array[Any]:
+    """Texts in small letters, with spaces for all of ASCII that parts words."""
+    _, offsets, data = texts.buffers()
+    small = pa.py_buffer(b"" if data is None else data.to_pybytes().translate(BYTES))
+    return pa.StringArray.from_buffers(len(texts), offsets, small, offset=texts.offset)

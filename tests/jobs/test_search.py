@@ -379,7 +379,12 @@ def test_the_second_search_asks_for_what_is_served_no_more(
 ) -> None:
     looked: list[str] = []
     served = LanceTarget.served
-    monkeypatch.setattr(LanceTarget, "served", lambda self, alias: looked.append(alias) or served(self, alias))
+
+    def counted(self: LanceTarget, alias: str) -> str | None:
+        looked.append(alias)
+        return served(self, alias)
+
+    monkeypatch.setattr(LanceTarget, "served", counted)
     monkeypatch.setattr(looks, "_SECONDS", 3600.0)
     for _ in range(3):
         tickets.search("printer", where="team = 'ops'", entities=["Ticket"])

@@ -70,8 +70,8 @@ class Search:
         """Hits of scores and rows: best first, in one order however they came."""
 
         def hit(score: float, row: Mapping[str, Any]) -> Hit:
-            columns: Iterable[Any] = map(row.get, HIT_COLUMNS)
-            return Hit(self.entity, float(score), *columns, kind)
+            columns: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
+            return Hit(self.entity, float(score), **columns, score_kind=kind)
 
         return _in_order(hit(*each) for each in rows)
 

@@ -38,6 +38,7 @@ class QdrantServer:
         self.local = QdrantClient(":memory:")
         self.turn = threading.RLock()
         self.thresholds: dict[str, int | None] = {}
+        self.indexed: dict[str, set[str]] = {}
         self._split = [mock.patch.object(each, "unindexed_text_tokens", str.split) for each in (bm25, payload_filters)]
 
     def __enter__(self) -> QdrantServer:
@@ -138,6 +139,7 @@ class QdrantServer:
 
     def _index(self, name: str, wanted: models.CreateFieldIndex) -> Any:
         schema = wanted.field_schema
+        self.indexed.setdefault(name, set()).add(wanted.field_name)
         if isinstance(schema, models.TextIndexParams):
             # Words are parted at white space, as our index is told, whatever the local mode would do.
             schema = models.TextIndexParams(type=schema.type, scoring=schema.scoring)
@@ -151,6 +153,7 @@ class QdrantServer:
     def _info(self, name: str) -> Any:
         info = self.local.get_collection(name).model_dump(mode="json")
         info["config"]["optimizer_config"]["indexing_threshold"] = self.thresholds.get(name)
+        info["payload_schema"] = {each: {"data_type": "keyword", "points": 0} for each in self.indexed.get(name, ())}
         if self.thresholds.get(name) and self.busy:
             self.busy -= 1
             info["status"] = "yellow"

@@ -140,6 +140,11 @@ class Collections(Protocol):
     def dimensions(self, name: str) -> int | None:
         """The dimensions of its vectors (0: it has none), or None: there is no such collection."""
 
+    def indexed(self, name: str) -> frozenset[str]:
+        """The fields that have an index: those of all columns that it was made with, and no others. (Points tell less:
+        a server forgets fields that are replaced by null.)
+        """
+
     def create(self, name: str, dimensions: int, indexes: Mapping[str, FieldIndex]) -> None:
         """Create a collection; with 0 dimensions, without vectors. What of it is there already stays."""
 

@@ -97,6 +97,10 @@ class EdgeCollections:
         vectors = json.loads(config).get("vectors") or {}
         return int(vectors[""]["size"]) if "" in vectors else 0
 
+    def indexed(self, name: str) -> frozenset[str]:
+        with self.open(name) as shard:
+            return frozenset(shard.info().payload_schema)
+
     def create(self, name: str, dimensions: int, indexes: Mapping[str, FieldIndex]) -> None:
         """Made beside its place and moved there: a crash leaves no half of it."""
         if self.dimensions(name) is not None:

@@ -112,10 +112,9 @@ def written(
 
     schema = written_schema(columns)
     fields = [name for name in schema.names if name != "vector"]
-    rows = list(_rows(collections, physical, Where(any_of={"document_id": document_ids}), fields))
-    if lacking := {each.name for each in columns if any(each.name not in row for row in rows)}:
+    if lacking := {each.name for each in columns} - collections.indexed(physical):
         raise lacking_columns(physical, lacking, collections.shown)
-    rows = with_flags(rows, columns)
+    rows = with_flags(_rows(collections, physical, Where(any_of={"document_id": document_ids}), fields), columns)
     for portion in portions(rows, _PAGE):
         some = {point_id(each["chunk_id"]): each for each in portion}
         for id, vector in collections.vectors(physical, list(some)).items():

@@ -198,6 +198,9 @@ class ServerCollections:
             return None
         return int(getattr(vectors, "size", 0) or 0)
 
+    def indexed(self, name: str) -> frozenset[str]:
+        return frozenset(self.connection.call(lambda client: client.get_collection(name)).payload_schema)
+
     def create(self, name: str, dimensions: int, indexes: Mapping[str, FieldIndex]) -> None:
         from qdrant_client import models
 

@@ -24,7 +24,7 @@ from bench import report
 from instep.container import Container
 from instep.domain.identity import chunk_id, document_id
 from instep.domain.refs import PartitionRef
-from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, existing_schema, row_schema
 from instep.targets.lance import LanceTarget
 
 ROWS, QUESTIONS, GOAL_MS = 1_000_000, 20, 100
@@ -107,6 +107,7 @@ def _batch(start: int, count: int, instance: str, epoch: int) -> pa.RecordBatch:
         "title": [None] * count,
         "modified": [None] * count,
         "text": [f"chunk number {each}" for each in numbers],
+        SEARCHED: [f"chunk number {each}" for each in numbers],
         "_ref": ["Document@global"] * count,
         "_instance": [instance] * count,
         "_version": [epoch] * count,

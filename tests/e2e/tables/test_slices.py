@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from instep.domain.cuts import Bin
 from instep.domain.keys import INT64_MAX, INT64_MIN, Key, key_of
 from instep.domain.rows import Histogram, RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.seen import Look
 from instep.domain.settings import NO_SETTINGS
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.tables.changes import find_rows
@@ -45,6 +47,12 @@ class Rows:
     def changed(self, *_asked: Any) -> bool:
         return False
 
+    def files(self) -> None:
+        """It is no table of files."""
+
+    def look(self, *_asked: Any, **_bounds: Any) -> Look:
+        return Look(None, len(self.keys), len(self.keys), "")
+
     def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
         return 0
 
@@ -60,7 +68,11 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class _Clock:
+class _Ledger:
+    """A ledger without checkpoints."""
+
+    checkpoints = SimpleNamespace(of_entity=lambda _: ())
+
     def now(self) -> int:
         return 1_800_000_000_000
 
@@ -77,7 +89,7 @@ def found(setup: TableSetup, keys: Sequence[Key], slices: int | None, *, even: b
     slicing = replace(setup.slicing, slices=slices, even=even)
     asked = replace(setup, source=Rows(keys), slicing=slicing, declared=())  # type: ignore[arg-type]  # as much of one as is asked
     question = PlanRequest(
-        ledger=_Clock(),  # type: ignore[arg-type]  # it is asked for the time only
+        ledger=_Ledger(),  # type: ignore[arg-type]  # it is asked for no more
         options=PlanOptions(),
         generation="",
         kind=Kind.FIRST_BUILD,

@@ -14,7 +14,7 @@ from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentCol
 from instep.domain.filters import Contains, OneOf
 from instep.domain.words import text_query
 from instep.errors import UserError
-from instep.targets.document_target import ChunkChanges, DocumentTarget, retold_schema
+from instep.targets.document_target import SEARCHED, ChunkChanges, DocumentTarget, retold_schema
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
 
 #: A column of each type, in names that a server might have another use for.
@@ -50,6 +50,11 @@ def rows_with(values: tuple[tuple[Any, ...], ...]) -> pa.RecordBatch:
         kind = column_type(column.type)
         rows = rows.add_column(place + at, pa.field(column.name, kind), pa.array([each[at] for each in values], kind))
     return rows
+
+
+def spaced_once(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with one space between its words: how many there are means nothing."""
+    return {**row, SEARCHED: " ".join(row[SEARCHED].split())}
 
 
 class ColumnsContract(OnOneIndex):
@@ -117,7 +122,9 @@ class ColumnsContract(OnOneIndex):
         found = writer.stored(ids, COLUMNS).sort_by("document_id")
         assert found.schema.equals(retold_schema(COLUMNS))
         given = pa.Table.from_batches([rows]).drop_columns("vector").sort_by("document_id")
-        assert found.drop_columns("locator").to_pylist() == given.to_pylist()
+        assert list(map(spaced_once, found.drop_columns("locator").to_pylist())) == list(
+            map(spaced_once, given.to_pylist())
+        )
 
         readers, flag = f"order_{DocumentColumnType.STRINGS.name.lower()}", COLUMNS[3]
         fewer = found.filter(pc.equal(found["document_id"], pa.scalar("d1")))

@@ -25,6 +25,9 @@ RULES: Final = "words-1"
 #: Characters of a word that count.
 LONGEST: Final = 64
 
+#: Runs whose words are remembered, about 15 MB of them.
+_MOST_KNOWN: Final = 100_000
+
 #: Words and phrases of one query; the cost of a search grows with them.
 MAX_WORDS: Final = 64
 MAX_PHRASES: Final = 8
@@ -114,11 +117,36 @@ def normal(runs: Sequence[str], language: str, *, asked: bool = False) -> list[s
     """The words of each run of a text (what `BYTES` has left of it between two spaces), with a space in between. Of a
     text that is `asked` for, pairs of signs are enough.
     """
-    found = _stems([each if each.isascii() else "" for each in runs], language)
-    for place, run in enumerate(runs):
-        if not run.isascii():
-            found[place] = " ".join(_other(run, language, asked))
-    return [each if len(each) <= LONGEST or " " in each else each[:LONGEST] for each in found]
+    if asked:
+        return [_normal(each, language, asked=True) for each in runs]
+    known = _known(language)
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    return list(map(known.__getitem__, runs))
+
+
+class _Known(dict[str, str]):
+    """The words of each run that a text in this language had: most of those of the next one are among them."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+
+    def __missing__(self, run: str) -> str:
+        found = _normal(run, self._language)
+        if len(run) <= LONGEST:
+            self[run] = found
+        return found
+
+
+@cache
+def _known(language: str) -> _Known:
+    return _Known(language)
+
+
+def _normal(run: str, language: str, *, asked: bool = False) -> str:
+    if not run.isascii():
+        return " ".join(_other(run, language, asked))
+    return _stems([run], language)[0][:LONGEST]
 
 
 def _other(run: str, language: str, asked: bool) -> Iterator[str]:

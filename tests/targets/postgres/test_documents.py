@@ -184,8 +184,10 @@ def plan_of(monkeypatch: pytest.MonkeyPatch, search: Callable[[], object]) -> st
 
     def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
         if statement.startswith("SELECT 1 - "):
-            run(self, "SET LOCAL enable_seqscan = off")
+            # Each statement is a transaction of its own.
+            run(self, "SET enable_seqscan = off")
             plans.extend(line for (line,) in run(self, f"EXPLAIN {statement}", *values, **parts))  # type: ignore[arg-type]  # as it came
+            run(self, "RESET enable_seqscan")
         return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
 
     with monkeypatch.context() as patch:
@@ -242,8 +244,9 @@ def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
         if not statement.startswith("SELECT 1 - "):
             return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
         for name, value in stubborn.items():
-            run(self, "SELECT set_config(%s, %s, true)", name, "on" if asked and value == "off" else value)
+            run(self, "SELECT set_config(%s, %s, false)", name, "on" if asked and value == "off" else value)
         found = run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+        run(self, "RESET ALL")
         asked.append(len(found))
         return found
 

@@ -17,6 +17,7 @@ from instep.targets.document_target import (
     Hit,
     StoredRow,
     contents_schema,
+    lacking_columns,
     written_schema,
 )
 from instep.targets.facets import Counted, Facet
@@ -153,11 +154,13 @@ def written(place: Location, physical: str, document_ids: Sequence[str], columns
 def rows_of_documents(
     place: Location, physical: str, document_ids: Sequence[str], columns: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """These columns of all rows of these documents."""
+    """These columns of all rows of these documents. Raises `UserError` if the index has no such column."""
     for some in portions(document_ids, _DOCUMENTS):
         where = f"document_id in {location.texts(some)}"
         for page in _pages(place, physical, columns, _WRITTEN_ROWS, filter=where):
             for each in page:
+                if lacking := [name for name in columns if name not in each]:
+                    raise lacking_columns(physical, lacking, place.shown)
                 yield {name: each[name] for name in columns}
 
 

@@ -115,7 +115,9 @@ class MilvusChunkWriter:
         wanted = [] if self._empty else list(dict.fromkeys(document_ids))
         names = [name for name in schema.names if name != "locator"]
         found = searching.rows_of_documents(self.place, self.physical, wanted, names)
-        return pa.Table.from_pylist([{**each, "locator": 0} for each in found], schema=schema)
+        # Its words stand between two spaces, see `records`.
+        rows = [{**each, SEARCHED: each[SEARCHED][1:-1], "locator": 0} for each in found]
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}

@@ -182,8 +182,6 @@ def chunks_index(dialect: Dialect, dimensions: int, columns: Sequence[DocumentCo
         "settings": {"index": settings},
         "mappings": {
             "dynamic": "strict",
-            # The words are only looked for: a row that is written again comes with them.
-            "_source": {"excludes": [WORDS]},
             "properties": properties(dialect, dimensions, columns),
         },
     }

@@ -121,7 +121,7 @@ class PostgresChunkWriter:
             found = session.run(
                 "SELECT {columns} FROM {table} WHERE {those}",
                 *_bound(document_ids, later),
-                columns=names([ROW if name == LOCATOR else name for name in schema.names]),
+                columns=sql.SQL(", ").join(map(_stored_column, schema.names)),
                 table=session.name(self.index.name),
                 those=_of_documents(later),
             )
@@ -175,6 +175,17 @@ class PostgresChunkWriter:
 #: Characters of a row's words: with their places, more does not fit into a tsvector.
 _MOST_WORDS: Final = 150_000
 _LAST_PLACE: Final = 16_383
+
+
+def _stored_column(name: str) -> sql.Composable:
+    """A column of `retold_schema` as it is stored."""
+    if name == SEARCHED:
+        # `_placed`, the other way round.
+        return sql.SQL(
+            "(SELECT coalesce(string_agg(each.lexeme, ' ' ORDER BY place), '') "
+            "FROM unnest({words}) AS each, unnest(each.positions) AS place)"
+        ).format(words=Name(WORDS))
+    return Name(ROW if name == LOCATOR else name)
 
 
 def _placed(rows: pa.RecordBatch) -> pa.RecordBatch:

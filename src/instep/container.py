@@ -188,9 +188,9 @@ class Container:
         """The setups of partitions by priority, then in this order. What their tables look like is asked again, and of
         each source once.
         """
-        transforms = any(each.transform for each in self.project.entities.values())
-        if transforms and str(self.project.root) not in sys.path:
-            # Transforms are named as modules of the project's folder. At the end: nothing there passes for a library.
+        own_code = any(each.functions for each in self.project.entities.values())
+        if own_code and str(self.project.root) not in sys.path:
+            # They may be in modules of the project's folder. At the end: nothing there passes for a library.
             sys.path.append(str(self.project.root))
         ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
         tables = any(ref.entity in self.tables for ref in ordered)

@@ -130,3 +130,23 @@ entities:
     assert done.returncode == 1
     assert f"transform mine:f cannot be imported: {said}" in done.stderr
     assert "report" not in done.stderr
+
+
+def test_functions_are_found_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    """From wherever the command is called."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    (tmp_path / "mine.py").write_text("def embed(texts):\n    return [[float(len(each)), 1.0] for each in texts]\n")
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+engine: inline
+targets: {main: {type: lance, uri: .instep/index}}
+entities:
+  Document: {source: {type: files, path: docs}, embed: {type: python, function: "mine:embed", dimensions: 2}}
+"""
+    )
+    for command in (["run"], ["search", "moon", "--mode", "vector"]):
+        whole = [sys.executable, "-m", "instep", *command, "--project", str(tmp_path)]
+        done = subprocess.run(whole, cwd="/", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -319,6 +319,13 @@ class DocumentEntity(EntityBase):
         return declared.text, self.embed.weight if declared.vector is None else declared.vector
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """See `EntityBase.functions`."""
+        embed = (self.embed.function, self.embed.query_function) if isinstance(self.embed, PythonEmbed) else ()
+        named = (self.transform, self.parse and self.parse.function, self.chunk.function, *embed)
+        return tuple(each for each in named if each)
+
+    @property
     def needs_spark(self) -> bool:
         """Whether only Spark can read it, or run its transform."""
         return self.transform is not None or (isinstance(self.source, SparkSource) and not self.source.plain)

@@ -52,6 +52,11 @@ class EntityBase(Model):
         """Whether it has a partition for each namespace, instead of one."""
         return False
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of the user's that it names."""
+        return () if self.transform is None else (self.transform,)
+
     @field_validator("transform")
     @classmethod
     def _names_a_function(cls, value: str | None) -> str | None:

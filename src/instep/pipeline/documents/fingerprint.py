@@ -44,7 +44,8 @@ def load_function(name: str, setting: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(
-            f"{setting} {name} cannot be imported: {error}", hint="Its package must be installed or on PYTHONPATH."
+            f"{setting} {name} cannot be imported: {error}",
+            hint="Its module must be in the project's folder, installed, or on PYTHONPATH.",
         ) from error
     except (Exception, SystemExit) as error:
         # A script that is not meant to be imported may end the process, and no run would have been heard of.

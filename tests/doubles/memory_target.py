@@ -29,7 +29,6 @@ from instep.targets.document_target import (
     ChunkChanges,
     FusionWeights,
     Hit,
-    ScoreKind,
     SearchMode,
     StoredRow,
     contents_schema,
@@ -41,6 +40,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.journal import refuse_fences
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
+from instep.targets.ranking import Query, Search
 from tests.contracts.filter_drawing import holds
 
 Row = dict[str, Any]
@@ -262,21 +262,19 @@ class MemoryTarget(OwnedIndexes):
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
     ) -> list[Hit]:
-        """Text: how often the words are there. Vector: the cosine. Hybrid: their sum."""
-        dimensions = self._index(physical).dimensions
-        if mode != "text" and (vector is None or len(vector) != dimensions or not all(map(math.isfinite, vector))):
-            raise UserError("this vector cannot be searched for")
+        """Text: how often the words are there. Vector: the cosine."""
+        asked, dimensions = Search(entity, text, vector, mode, limit, where, weights), self._index(physical).dimensions
+        chosen = [row for row in self.stored(physical) if where is None or holds(where, row)]
 
-        def score(row: Row) -> float:
-            there = row[SEARCHED].split()
-            found = sum(map(there.count, text.words)) / 100 if _has_phrases(row, text) else 0.0
-            near = _cosine(row["vector"], vector) if vector else 0.0
-            return float({"text": found, "vector": near, "hybrid": weights.text * found + weights.vector * near}[mode])
+        def by_text(text: TextQuery, limit: int) -> list[Hit]:
+            found = ((sum(map(row[SEARCHED].split().count, text.words)), row) for row in chosen)
+            return asked.ranked(((n, row) for n, row in found if n and _has_phrases(row, text)), "bm25")[:limit]
 
-        rows = (row for row in self.stored(physical) if where is None or holds(where, row))
-        ranked = sorted(((score(row), row["chunk_id"], row) for row in rows), key=lambda each: each[:2])
-        kinds: dict[str, ScoreKind] = {"text": "bm25", "vector": "cosine", "hybrid": "rrf"}
-        return [_hit(entity, points, row, kinds[mode]) for points, _, row in ranked[::-1][:limit] if points > 0]
+        def by_vector(query: Query, limit: int) -> list[Hit]:
+            found = ((_cosine(row["vector"], query.tolist()), row) for row in chosen)
+            return asked.ranked(found, "cosine")[:limit]
+
+        return asked.hits(dimensions, by_text, by_vector)
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         text = counted.text
@@ -327,20 +325,6 @@ def _stored(row: Row) -> StoredRow:
         row["_ref"],
         row["_instance"],
         row["_version"],
-    )
-
-
-def _hit(entity: str, points: float, row: Row, kind: ScoreKind) -> Hit:
-    return Hit(
-        entity,
-        points,
-        row["document_id"],
-        row["chunk_id"],
-        row["chunk_index"],
-        row["source_uri"],
-        row["title"],
-        row["text"],
-        kind,
     )
 
 

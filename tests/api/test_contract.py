@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from instep.api.application import create_app
 from instep.api.problems import MEDIA_TYPE
@@ -89,7 +90,10 @@ def _check(schema: Any, examples: int) -> None:
         )
         @given(st.one_of(cases))
         def check(case: Any) -> None:
-            case.call_and_validate(headers=bearer())
+            response = case.call(headers=bearer())
+            # What a filter may say is a language of its own, which the document cannot tell.
+            is_filter = response.status_code == 400 and response.json().get("kind") == "FilterError"
+            case.validate_response(response, excluded_checks=[positive_data_acceptance] if is_filter else [])
 
         check()
 

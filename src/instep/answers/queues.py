@@ -1,17 +1,54 @@
-"""Status of a queue: phase, offered keys, leased keys, and garbage."""
+"""Answers about queues: their status, the keys that are given out, and the outcome of each."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
 
-from instep.answers.answer import HIDDEN, OBJECT, Answer
+from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer
 from instep.domain.key_leases import KeyLeaseState
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.ledger import Ledger
+from instep.queues.consumers import Effect, Given
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from instep.queues.queue_state import Filling, Phase, QueueMemory, Verdict, recall
+
+
+class GivenKey(Answer):
+    """A key to be worked on. `until` is when its lease ends. `last_error` is not called `error`: that is what a
+    consumer says when it gives the key back as failed.
+    """
+
+    key: int
+    fence: int | None = OPTIONAL
+    until: str | None = OPTIONAL
+    event_time: str | None = OPTIONAL
+    attempts: int | None = OPTIONAL
+    last_error: str | None = OPTIONAL
+
+    @classmethod
+    def of(cls, given: Given) -> Self:
+        return cls(
+            key=given.key,
+            fence=given.fence,
+            until=None if given.until is None else datetime.fromtimestamp(given.until / 1000, UTC).isoformat(),
+            event_time=None if given.event_time is None else given.event_time.isoformat(),
+            attempts=given.attempts or None,
+            last_error=given.error,
+        )
+
+
+class KeyOutcome(Answer):
+    """The effect of an `ack` or `fail` on one key. `due` is when it is tried again, in ms since 1970; `why` says why
+    nothing was changed.
+    """
+
+    key: int
+    effect: Effect
+    why: str | None = OPTIONAL
+    attempts: int | None = OPTIONAL
+    due: int | None = OPTIONAL
 
 
 class Held(Answer):

@@ -15,7 +15,20 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
-from instep.api import docs, failures, health, jobs, metrics, partitions, problems, progress, project, search, wants
+from instep.api import (
+    docs,
+    failures,
+    health,
+    jobs,
+    metrics,
+    partitions,
+    problems,
+    progress,
+    project,
+    queues,
+    search,
+    wants,
+)
 from instep.api.dependencies import Server
 from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
@@ -66,7 +79,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 #: Requests that wait for ledger, sources and targets at once; others queue for them.
 THREADS: Final = 16
 
-ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, search))
+ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, queues, search))
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
 BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, health.mount, docs.mount)

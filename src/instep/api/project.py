@@ -1,4 +1,4 @@
-"""`/api/project`, `/api/queues` and `/api/workers`."""
+"""`/api/project` and `/api/workers`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from fastapi import APIRouter
 from instep import __version__
 from instep.answers.answer import Answer
 from instep.answers.jobs import Worker
-from instep.answers.queues import QueueStatus
 from instep.api.dependencies import ProjectInstep
 from instep.api.paging import Page
-from instep.api.problems import responses
+from instep.api.queues import Queue
 from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.project.columns import declared_columns
 from instep.project.documents import DocumentEntity
@@ -48,11 +47,6 @@ class Entity(Answer):
 class Target(Answer):
     name: str
     type: str
-
-
-class Queue(Answer):
-    name: str
-    engine: str
 
 
 class Project(Answer):
@@ -103,19 +97,6 @@ def _columns(entity: DocumentEntity) -> list[Column]:
         ),
         *(Column(name=each.name, type=each.type, counted=False) for each in BUILT_IN),
     ]
-
-
-@router.get("/queues", tags=["queues"])
-def list_queues(instep: ProjectInstep) -> Page[Queue]:
-    """The queues of the project."""
-    return Page(items=[Queue(name=name, engine=each.engine) for name, each in instep.project.queues.items()])
-
-
-@router.get("/queues/{name}", tags=["queues"], responses=responses(404, 409))
-def read_queue(instep: ProjectInstep, name: str) -> QueueStatus:
-    """Phase of a queue, and the keys in it."""
-    with instep.queue(name) as queue:
-        return queue.status()
 
 
 @router.get("/workers", tags=["workers"])

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, cast
 
 import typer
@@ -21,7 +21,7 @@ from instep.domain.texts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.queues.consumers import Answer, Given
+    from instep.queues.consumers import Answer
 
 #: Lines that are dealt with at once.
 BATCH: Final = 5_000
@@ -76,6 +76,8 @@ def next_keys(
       instep queue next salts -n 1000 --lease 5m > work.jsonl
       instep queue next salts --participants 1,2 --legacy
     """
+    from instep.answers.answer import as_json as dumped
+    from instep.answers.queues import GivenKey
     from instep.app import load
 
     out = Output(as_json=as_json)
@@ -93,7 +95,8 @@ def next_keys(
         )
         if not legacy and not found.switched:
             out.note(f"{name} is not switched: these keys are from the anti-join. See: instep queue status {name}")
-    out.result([_given_dict(each) for each in given], lambda: _write_lines(given))
+    keys = [dumped(GivenKey.of(each)) for each in given]
+    out.result(keys, lambda: _write_lines(keys))
 
 
 def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
@@ -206,22 +209,8 @@ def _tell(name: str, told: Callable[[Iterable[KeyLine]], Sequence[Answer]], *, a
         raise typer.Exit(ExitCode.FAILURES)
 
 
-def _given_dict(given: Given) -> dict[str, Any]:
-    """A key as JSON."""
-    found = {
-        "key": given.key,
-        "fence": given.fence,
-        "until": None if given.until is None else datetime.fromtimestamp(given.until / 1000, UTC).isoformat(),
-        "event_time": None if given.event_time is None else given.event_time.isoformat(),
-        "attempts": given.attempts or None,
-        # Not `error`: consumers write that when they give the line back.
-        "last_error": given.error,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _write_lines(given: Iterable[Given]) -> None:
-    sys.stdout.writelines(json.dumps(_given_dict(each)) + "\n" for each in given)
+def _write_lines(keys: Iterable[dict[str, Any]]) -> None:
+    sys.stdout.writelines(json.dumps(each) + "\n" for each in keys)
 
 
 @dataclass(frozen=True, slots=True)

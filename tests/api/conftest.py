@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from instep.api.application import create_app
 from instep.app import Instep, load
@@ -50,7 +50,7 @@ def instep(folder: Path) -> Instep:
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     """Its address."""
     listening = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, ws="none"))

@@ -21,8 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from instep.api.problems import answer
 
+#: The path of agents (`instep mcp`). Its tools look at who asks themselves.
+AGENTS: Final = "/mcp"
 #: Paths of data. All others are files of the page: static, and the same for all users.
-_GUARDED: Final = ("/api", "/ws", "/metrics")
+_GUARDED: Final = ("/api", "/ws", "/metrics", AGENTS)
 #: Of readers' tokens.
 _SEARCHES: Final = frozenset({"/api/search", "/api/values", "/api/why"})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -77,7 +79,7 @@ class Access:
         return None
 
     def _needs_token(self, asked: Asked) -> bool:
-        if asked.method not in _READS:
+        if asked.method not in _READS or asked.path == AGENTS:
             return True
         return not self.loopback and is_guarded(asked.path)
 
@@ -89,7 +91,8 @@ class Access:
 
     def _searches(self, asked: Asked) -> bool:
         """Whether it is a question that a reader's token may ask, with one."""
-        return asked.method in _READS and asked.path in _SEARCHES and bool(self.principals(asked.authorization))
+        open_to_readers = asked.path == AGENTS or (asked.method in _READS and asked.path in _SEARCHES)
+        return open_to_readers and bool(self.principals(asked.authorization))
 
     def _has_token(self, asked: Asked) -> bool:
         candidates = [_bearer(asked.authorization)]

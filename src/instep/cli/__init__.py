@@ -30,6 +30,7 @@ from instep.cli import (
     jobs,
     ledger,
     letters,
+    mcp,
     namespace,
     pack,
     plan,
@@ -145,6 +146,7 @@ app.command("buckets", rich_help_panel=_LOOKING_DEEPER)(buckets.buckets)
 app.command("worker", rich_help_panel=_SERVERS)(workers.worker)
 app.command("workers", rich_help_panel=_SERVERS)(workers.workers)
 app.command("serve", rich_help_panel=_SERVERS)(serve.serve)
+app.command("mcp", rich_help_panel=_SERVERS)(mcp.mcp)
 app.command("pack", rich_help_panel=_SERVERS)(pack.pack)
 app.command("want", rich_help_panel=_SERVERS)(wants.want)
 app.command("wants", rich_help_panel=_SERVERS)(wants.wants)

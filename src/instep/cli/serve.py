@@ -19,12 +19,22 @@ from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 _LIBRARIES: Final = ("fastapi", "prometheus_client", "uvicorn", "websockets")
 _VARIABLE: Final = "INSTEP_TOKEN"
 #: Seconds that requests in work have after a signal to stop.
 _GRACE: Final = 5
+
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="PATH",
+        help="File with the token; by default that in INSTEP_TOKEN, or one that is made for this run.",
+        show_default=False,
+    ),
+]
 
 
 def serve(
@@ -37,15 +47,7 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 is any that is free.")
     ] = 8321,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="PATH",
-            help="File with the token; by default that in INSTEP_TOKEN, or one that is made for this run.",
-            show_default=False,
-        ),
-    ] = None,
+    token_file: TokenFileOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -67,17 +69,17 @@ def serve(
     from instep.api.application import create_app
 
     instep = load(project)
-    given = _given_token(token_file)
+    given = given_token(token_file)
     token = given or secrets.token_urlsafe(24)
     listening = listen(host, port)
-    out, address = Output(as_json=as_json), _address(host, listening.getsockname()[1])
+    out, address = Output(as_json=as_json), address_of(host, listening.getsockname()[1])
     link = f"{address}/" if given else f"{address}/#token={token}"
     shown = {"name": instep.project.name, "address": address, "token": None if given else token}
     out.result(shown, lambda: out.line(f"{instep.project.name} is served at {link}"))
     sys.stdout.flush()
     path = ["--project", str(project)] if project is not None else []
     worker = [sys.executable, "-m", "instep", "worker", *path]
-    _run(create_app(instep, token=token, loopback=_is_loopback(host), worker=worker), listening)
+    run_server(create_app(instep, token=token, loopback=is_loopback(host), worker=worker), listening)
     out.note("stopped")
 
 
@@ -87,7 +89,7 @@ def demand_libraries() -> None:
         raise UserError(f"serving needs {', '.join(missing)}", hint="pip install 'instep[serve]'")
 
 
-def _given_token(file: Path | None) -> str | None:
+def given_token(file: Path | None) -> str | None:
     """The token from a file or the environment. Raises `UserError` for one that could be guessed, or that no header
     holds.
     """
@@ -112,7 +114,7 @@ def _given_token(file: Path | None) -> str | None:
     return token
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -143,11 +145,11 @@ def _cannot_listen(host: str, port: int, error: OSError) -> UserError:
     )
 
 
-def _address(host: str, port: int) -> str:
+def address_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _run(app: FastAPI, listening: socket.socket) -> None:
+def run_server(app: ASGIApp, listening: socket.socket) -> None:
     """Serve until a signal. Requests in hand are answered, then what runs beside them is ended."""
     import uvicorn
 

@@ -1,0 +1,1 @@
+"""Tests of `instep mcp`, each with a real client."""

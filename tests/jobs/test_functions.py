@@ -116,6 +116,9 @@ def test_the_tenth_of_the_same_kind_in_a_row_stops_the_job(root: Path, what: str
     with pytest.raises(UserError, match="failed for 10 documents in a row") as raised:
         project.run()
     assert raised.value.where == f"own_functions_of_a_test:{ {'broken': 'parse', 'uncut': 'cut'}.get(what, 'embed') }"
+    assert "Error (" in raised.value.what
+    assert what not in raised.value.what, "a message may quote a document that not everyone may read"
+    assert "cannot be cut" not in raised.value.what
     assert project.failures() == []
     module = root / "code" / "own_functions_of_a_test.py"
     module.write_text(MODULE.replace("raise ", "_ = "))

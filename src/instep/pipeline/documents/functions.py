@@ -62,7 +62,16 @@ class EmbedFunction(Protocol):
 
 
 class FunctionFailed(InstepError):
-    """An exception in a function of the project, with the place in its code."""
+    """An exception in a function of the project, with the place in its code. `kind` is the same without its message,
+    which may quote a document.
+    """
+
+    def __init__(self, what: str, kind: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type[FunctionFailed], tuple[str, str]]:
+        return type(self), (str(self), self.kind)
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,8 @@ class OwnFunction:
 
     def wrong(self, what: str) -> FunctionFailed:
         """The failure of a function that returned something of no use."""
-        failed = FunctionFailed(f"{self.name} returned {what}")
+        said = f"{self.name} returned {what}"
+        failed = FunctionFailed(said, said)
         _ROWS.failed(self.name, failed)
         return failed
 
@@ -112,8 +122,9 @@ class OwnFunction:
         frames = traceback.extract_tb(error.__traceback__)
         home = getattr(getattr(self.function, "__code__", None), "co_filename", None)
         frame = next((each for each in reversed(frames) if each.filename == home), frames[-1])
-        said = cleaned(f"{type(error).__name__}: {error}")
-        return FunctionFailed(f"{said} ({frame.filename}:{frame.lineno} in {frame.name})")
+        place = f"({frame.filename}:{frame.lineno} in {frame.name})"
+        kind = type(error).__name__
+        return FunctionFailed(f"{cleaned(f'{kind}: {error}')} {place}", f"{kind} {place}")
 
 
 @functools.cache
@@ -134,18 +145,15 @@ class _Rows:
                 self._found.pop(name, None)
 
     def failed(self, name: str, failed: FunctionFailed) -> None:
-        # What is said may differ from document to document: where it was raised, and what, does not.
-        text = str(failed)
-        kind = f"{text.partition(':')[0]} {text.rpartition('(')[2]}"
         with self._lock:
-            before, count = self._found.get(name, (kind, 0))
-            count = count + 1 if before == kind else 1
-            self._found[name] = kind, count
+            before, count = self._found.get(name, (failed.kind, 0))
+            count = count + 1 if before == failed.kind else 1
+            self._found[name] = failed.kind, count
             if count < IN_A_ROW:
                 return
             del self._found[name]
         raise UserError(
-            f"it failed for {IN_A_ROW} documents in a row; the last one with {text}",
+            f"it failed for {IN_A_ROW} documents in a row; the last one with {failed.kind}",
             where=name,
             hint="Mend the function and run again: the documents have not been counted as failed.",
         )

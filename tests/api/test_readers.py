@@ -20,6 +20,7 @@ from instep.api.middleware import Access
 from instep.app import Instep, load
 from instep.cli import main
 from instep.container import Container
+from instep.domain.filters import FilterError
 from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principals
 from instep.domain.refs import PartitionRef
 from instep.errors import InstepError, UserError
@@ -207,6 +208,22 @@ def test_values_are_those_of_what_one_may_read(client: httpx.Client) -> None:
         assert "who may read" in answer.json()["detail"]
     (entity,) = client.get("/api/project").json()["entities"]
     assert {each["name"] for each in entity["columns"] if each["counted"]} == {"due", "team"}
+    assert "acl" not in {each["name"] for each in entity["columns"]}
+
+
+@pytest.mark.parametrize("where", ["acl CONTAINS 'alice'", "team = 'ops' AND NOT acl CONTAINS 'bob'", "acl IS NULL"])
+def test_a_filter_does_not_tell_who_else_may_read_a_document(
+    closed: Instep, client: httpx.Client, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    with pytest.raises(UserError, match="'acl' says who may read") as raised:
+        closed.search("zebra", where=where, principals=["group:ops"])
+    assert isinstance(raised.value, FilterError)
+    assert raised.value.position == where.index("acl") + 1
+    answer = client.get("/api/search", params={"q": "zebra", "where": where}, headers=bearer(OPS))
+    assert (answer.status_code, answer.json()["position"]) == (400, where.index("acl") + 1)
+    root = str(closed.project.root)
+    assert main(["search", "zebra", "--as", "group:ops", "--where", where, "--project", root]) == 1
+    assert "'acl' says who may read" in capsys.readouterr().err
 
 
 def test_a_token_of_a_reader_asks_searches_alone() -> None:

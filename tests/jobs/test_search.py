@@ -341,7 +341,7 @@ def test_no_filter_finds_what_readers_may_not(tmp_path: Path) -> None:
     }
     project = instep.Instep(Project.model_validate(declaration))
     project.run()
-    for where in (None, "acl CONTAINS 'bob' OR acl CONTAINS 'alice'", "NOT title = 'x' OR acl IS NULL"):
+    for where in (None, "owner = 'bob' OR owner = 'alice'", "NOT title = 'x' OR owner IS NULL"):
         found = project.search("printer", where=where, principals=["alice"])
         assert [each.title for each in found] == ["Note of alice"], where
         assert project.search("printer", where=where, group=True) == []

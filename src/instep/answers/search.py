@@ -257,13 +257,27 @@ def _served(
 
 
 def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
+    """The filter. Who may read a document is none: it would tell one who finds it who else does."""
+    columns = (*BUILT_IN, *setup.columns)
     try:
-        return parsed(where, (*BUILT_IN, *setup.columns))
+        return parsed(where, [each for each in columns if each != setup.readers])
     except FilterError as error:
-        if alone:
+        if setup.readers is not None and _is_filter(where, columns):
+            hint = "Search as a person or a group: they find what they may read."
+            what, told = f"{setup.readers.name!r} says who may read documents: no filter names it", hint
+        elif alone:
             raise
-        what = f"{setup.ref.label}: {error.what}"
-        raise FilterError(what, position=error.position, hint=f"{error.hint or ''} Name one entity.".strip()) from None
+        else:
+            what, told = f"{setup.ref.label}: {error.what}", f"{error.hint or ''} Name one entity.".strip()
+        raise FilterError(what, position=error.position, hint=told) from None
+
+
+def _is_filter(where: str, columns: Sequence[DocumentColumn]) -> bool:
+    try:
+        parsed(where, columns)
+    except FilterError:
+        return False
+    return True
 
 
 def _demand_in_index(setup: DocumentSetup, served: Look, names: Iterable[str]) -> None:

@@ -89,12 +89,9 @@ def read_project(instep: ProjectInstep) -> Project:
 
 
 def _columns(entity: DocumentEntity) -> list[Column]:
-    declared = [each.column for each in declared_columns(entity)]
+    declared = [each.column for each in declared_columns(entity) if each.name != entity.readers]
     return [
-        *(
-            Column(name=each.name, type=each.type, counted=each.type in COUNTED and each.name != entity.readers)
-            for each in declared
-        ),
+        *(Column(name=each.name, type=each.type, counted=each.type in COUNTED) for each in declared),
         *(Column(name=each.name, type=each.type, counted=False) for each in BUILT_IN),
     ]
 

@@ -36,17 +36,20 @@ class SparkCluster(Server):
         *,
         workers: int = 2,
         hidden_from_last: Iterable[Path] = (),
+        own: Path | None = None,
         options: Mapping[str, str] | None = None,
         home: Path = _SPARK,
         respawns: bool = False,
     ) -> None:
         """With so many workers of one core each, to whom the `hidden` folders are empty. They are called `worker-0`, …;
-        the last one sees even less. `options` are Spark's own, of master and workers, `home` is where it is. It
-        `respawns`: a master or worker that is killed comes back, as under a service manager.
+        the last one sees even less, and `own` is another folder on each (`own_of`). `options` are Spark's own, of
+        master and workers, `home` is where it is. It `respawns`: a master or worker that is killed comes back, as under
+        a service manager.
         """
         super().__init__()
         self._hidden = [Path(instep.__file__).parents[1], *hidden]
         self._hidden_from_last = list(hidden_from_last)
+        self._own = own
         self._workers = workers
         self._options = options or {}
         self._home = home
@@ -104,6 +107,11 @@ class SparkCluster(Server):
     def _kept(self, program: str) -> str:
         return f"(while :; do {program}; sleep 1; done) &" if self._respawns else f"{program} &"
 
+    def own_of(self, worker: int) -> Path:
+        """The folder that this worker has where `own` is."""
+        assert self._own is not None
+        return self._own.with_name(f"{self._own.name}-of-worker-{worker}")
+
     def _running(self, what: str) -> list[psutil.Process]:
         """Processes of Java that run this class."""
         found = [(each, _command_line(each)) for each in self._family()]
@@ -114,6 +122,9 @@ class SparkCluster(Server):
     def _worker(self, java: str, at: int) -> str:
         hidden = self._hidden + (self._hidden_from_last if at == self._workers - 1 else [])
         hide = "".join(f"mount -t tmpfs none {shlex.quote(str(each))} && " for each in hidden)
+        if self._own is not None:
+            self.own_of(at).mkdir(exist_ok=True)
+            hide += f"mount --bind {shlex.quote(str(self.own_of(at)))} {shlex.quote(str(self._own))} && "
         work = shlex.quote(str(self.folder / "work"))
         run = f"{java}.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 1 --memory 1g -d {work} {self.master}"
         return f"hostname worker-{at} && {hide}{run}"

@@ -12,9 +12,9 @@ from tests.servers.spark_cluster import SparkCluster
 
 @pytest.fixture(scope="session")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    shared, laptop, far = (tmp_path_factory.mktemp(name) for name in ("shared", "laptop", "far"))
+    shared, laptop, far, own = (tmp_path_factory.mktemp(name) for name in ("shared", "laptop", "far", "own"))
     (shared / "half" / "unseen").mkdir(parents=True)
-    cluster = SparkCluster([laptop, shared / "half" / "unseen"], hidden_from_last=[far])
+    cluster = SparkCluster([laptop, shared / "half" / "unseen"], hidden_from_last=[far], own=own)
     cluster.start()
-    yield Hosts(cluster, shared, laptop, far)
+    yield Hosts(cluster, shared, laptop, far, own)
     cluster.stop()

@@ -26,12 +26,15 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True)
 class Hosts:
-    """`shared` is seen by executors, `laptop` only by the driver; `worker-1` does not see `far`, nor `half/unseen`."""
+    """`shared` is seen by executors, `laptop` only by the driver; `worker-1` does not see `far`, nor `half/unseen`.
+    `own` is another folder on each host.
+    """
 
     cluster: SparkCluster
     shared: Path
     laptop: Path
     far: Path
+    own: Path
 
     def declare(
         self,

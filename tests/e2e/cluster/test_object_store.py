@@ -28,18 +28,17 @@ def proxy() -> Iterator[Proxy]:
     made.close()
 
 
-def _credentials(folder: Path) -> str:
-    """A file of them, as a host has it."""
+def _write_credentials(folder: Path) -> None:
+    """A file of them, as each host has its own."""
     store = running_s3()
-    file = folder / "credentials"
-    file.write_text(f"[default]\naws_access_key_id={store.user}\naws_secret_access_key={store.password}\n")
-    return str(file)
+    text = f"[default]\naws_access_key_id={store.user}\naws_secret_access_key={store.password}\n"
+    (folder / "credentials").write_text(text)
 
 
 def _host(folder: Path, proxy: Proxy) -> dict[str, str]:
-    """The environment of a host that has its credentials in a file."""
+    """The environment of a host that has its credentials in a file of this folder."""
     return {
-        "AWS_SHARED_CREDENTIALS_FILE": _credentials(folder),
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"),
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
@@ -63,7 +62,9 @@ def _wrong(store: S3Server, name: str, docs: Path, copy: Path) -> str:
 def test_an_object_store_with_faults_loses_nothing(hosts: Hosts, proxy: Proxy, tmp_path: Path) -> None:
     store, ledger, name = running_s3(), running_postgres(), "stored"
     ledger.execute("CREATE DATABASE stored")
-    here, there = _host(hosts.laptop, proxy), _host(hosts.shared, proxy)
+    here, there = _host(hosts.laptop, proxy), _host(hosts.own, proxy)
+    for folder in (hosts.laptop, hosts.cluster.own_of(0), hosts.cluster.own_of(1)):
+        _write_credentials(folder)
 
     def amend(run: HeldRun) -> None:
         _upload(store, run.docs, name)

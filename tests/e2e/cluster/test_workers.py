@@ -95,7 +95,7 @@ def test_a_master_that_has_forgotten_the_run_is_asked_anew(tmp_path: Path) -> No
     laptop.mkdir()
     cluster = SparkCluster([laptop], respawns=True)
     cluster.start()
-    run = HeldRun(Hosts(cluster, shared, laptop, tmp_path), "forgotten", hasty=True)
+    run = HeldRun(Hosts(cluster, shared, laptop, tmp_path, tmp_path), "forgotten", hasty=True)
     try:
         run.running()
         before = run.tasks()

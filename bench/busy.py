@@ -81,7 +81,12 @@ def waves(corpus: str, documents: int, master: str) -> list[Wave]:
             "engine": "spark",
             "spark": {"master": master, "config": config},
             "targets": {"index": {"type": "lance", "uri": "index"}},
-            "entities": {"Document": {"source": {"type": "feed", "path": "feed.jsonl"}}},
+            "entities": {
+                "Document": {
+                    "source": {"type": "feed", "path": "feed.jsonl"},
+                    "limits": {"max_line_bytes": 64_000_000},  # The longest text is one line.
+                }
+            },
         }
     )
     (result,) = Instep(project).run()

@@ -164,6 +164,20 @@ class WaitsToBeHeard(RowFiles):
         raise AssertionError("nothing was reported")
 
 
+@dataclass(frozen=True)
+class Upkeep:
+    """Something that is done once: it says in which process, or fails."""
+
+    folder: Path
+    fail: Exception | None = None
+
+    def __call__(self) -> None:
+        if self.fail is not None:
+            raise self.fail
+        with (self.folder / "upkeep").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
 class EngineContract:
     """Every engine gives the same outcomes for the same wave."""
 
@@ -285,3 +299,12 @@ class EngineContract:
         tasks = list(engine.run(a_wave(1), RowFiles(tmp_path)))
         assert len(tasks) == 1
         assert len(written(tmp_path, tasks)) == 2
+
+    def test_upkeep_is_done_once(self, engine: Engine, tmp_path: Path) -> None:
+        assert engine.once(Upkeep(tmp_path)) >= 0
+        assert len((tmp_path / "upkeep").read_text().split()) == 1
+
+    @pytest.mark.parametrize("error", [UserError("the table is gone", hint="Rebuild."), Transient("down")])
+    def test_an_error_of_upkeep_says_who_should_act(self, engine: Engine, tmp_path: Path, error: Exception) -> None:
+        with pytest.raises(type(error), match=str(error).split("\n")[0].rstrip(".")):
+            engine.once(Upkeep(tmp_path, fail=error))

@@ -4,13 +4,16 @@ process that has talked Connect cannot use classic Spark any more. SPARK_REMOTE 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.spark_engine import SparkEngine
+from tests.contracts.engine import Upkeep
 from tests.contracts.spark_engine import SparkEngineContract
 
 
@@ -25,3 +28,7 @@ class TestSparkEngineOnConnect(SparkEngineContract):
     @pytest.fixture
     def engine(self, spark: LazySpark) -> Engine:
         return SparkEngine(spark)
+
+    def test_upkeep_is_done_by_a_task(self, engine: Engine, tmp_path: Path) -> None:
+        assert engine.once(Upkeep(tmp_path)) > 0
+        assert (tmp_path / "upkeep").read_text().split() != [str(os.getpid())]

@@ -55,6 +55,10 @@ class SimEngine:
         self._random = random
         self._speed = speed
 
+    def once(self, work: Callable[[], None]) -> float:
+        work()
+        return 0.0
+
     def ready(self) -> None:
         """It always is."""
 

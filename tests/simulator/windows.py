@@ -234,6 +234,10 @@ class _Engine:
         self._process = process
         self._speed = speed
 
+    def once(self, work: Callable[[], None]) -> float:
+        work()
+        return 0.0
+
     def ready(self) -> None:
         """It always is."""
 

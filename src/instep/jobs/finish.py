@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from instep.domain.jobs import Job, JobPart, JobState, end_of_part
 from instep.domain.status import IndexState
@@ -20,6 +22,13 @@ from instep.telemetry import traces
 #: An index that is no longer served is kept this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
 
+#: Does a piece of upkeep of an index once, in this process or on a cluster.
+Once = Callable[[Callable[[], None]], None]
+
+
+def here(work: Callable[[], None]) -> None:
+    work()
+
 
 def finish(
     setup: EntitySetup,
@@ -30,11 +39,12 @@ def finish(
     worker_id: str,
     heartbeat: Heartbeat,
     live_refresh: LiveRefresh,
+    once: Once = here,
     sound: bool = False,
 ) -> list[str] | None:
     """End a part without open slices, and serve its instance if the checks pass. Returns notes for the user; None if
     another worker finishes the part, or if changes in the source gave it new slices. Safe to repeat after a crash.
-    `sound`: see `PartContext`.
+    `once` does upkeep of the index; `sound`: see `PartContext`.
     """
     if not context.ledger.parts.begin_finish(job_id, setup.ref, worker_id):
         return None
@@ -43,7 +53,17 @@ def finish(
         if taken := live_refresh.catch_up(part):
             context.progress.say(setup.ref.label, f"{amount(taken, 'change')} came while it was built")
             return None
-        return _end(setup, sealed, part, context, job_id=job_id, worker_id=worker_id, heartbeat=heartbeat, sound=sound)
+        return _end(
+            setup,
+            sealed,
+            part,
+            context,
+            job_id=job_id,
+            worker_id=worker_id,
+            heartbeat=heartbeat,
+            once=once,
+            sound=sound,
+        )
 
 
 def _end(
@@ -55,13 +75,14 @@ def _end(
     job_id: str,
     worker_id: str,
     heartbeat: Heartbeat,
+    once: Once,
     sound: bool,
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
     context.progress.say(setup.ref.label, "bringing indexes up to date")
     notes: list[str] = []
     try:
-        target.maintain(part.physical)
+        once(partial(target.maintain, part.physical))
     except InstepError as error:
         # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {error}")
@@ -84,7 +105,7 @@ def _end(
         _settle(setup, part, ledger, job_id, notes)
         _sweep(setup, ledger)
         _compact(setup, part, ledger, notes)
-        _refine(setup, part, context, notes)
+        _refine(setup, part, context, once, notes)
         return notes
     notes.append(problem)
     if setup.staged(part):
@@ -286,13 +307,25 @@ def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
                 setup.target.drop(physical)
 
 
-def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> None:
+class _WorthwhileError(Exception):
+    """There is an index to build, which is done elsewhere than it was asked for."""
+
+
+def _go_on() -> None:
+    """It was told before."""
+
+
+def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, notes: list[str]) -> None:
     """Optimize the index after the part has ended: a failure or Ctrl-C here costs time only."""
 
     def begin() -> None:
         context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
+        raise _WorthwhileError
 
     try:
-        setup.target.refine(part.physical, begin)
+        try:
+            setup.target.refine(part.physical, begin)
+        except _WorthwhileError:
+            once(partial(setup.target.refine, part.physical, _go_on))
     except InstepError as error:
         notes.append(f"searches are slower than they could be: {error}")

@@ -107,6 +107,10 @@ class WaveRunner:
         self._context.counters.wave(self._part.ref.entity, self._clock.monotonic() - began)
         return True
 
+    def once(self, work: Callable[[], None]) -> None:
+        """Do a piece of upkeep of the index, where waves are run."""
+        self.task_cpu += self._engine.once(work)
+
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started, self._odd = self._clock.monotonic(), False
         ids = [claim.slice_id for claim in claims]

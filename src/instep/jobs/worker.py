@@ -11,7 +11,7 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.jobs.finish import abandon, fail_without_upstream, finish
+from instep.jobs.finish import abandon, fail_without_upstream, finish, here
 from instep.jobs.garbage_collection import forget_some
 from instep.jobs.heartbeat import Kind
 from instep.jobs.idleness import ALONE, Place
@@ -316,6 +316,7 @@ class Worker:
                 worker_id=self.id,
                 heartbeat=self.membership.heartbeat,
                 live_refresh=self.membership.live_refresh(each.key),
+                once=part_context.runner.once if part_context.runner else here,
                 sound=part_context.sound,
             )
         except Transient as error:

@@ -198,6 +198,10 @@ class ArrowEngine:
 
     name = "spark"
 
+    def once(self, work: Callable[[], None]) -> float:
+        work()
+        return 0.0
+
     def ready(self) -> None:
         """It always is."""
 

@@ -59,6 +59,11 @@ class InlineEngine:
     def ready(self) -> None:
         """Do nothing: the engine is always ready."""
 
+    def once(self, work: Callable[[], None]) -> float:
+        """See the port."""
+        work()
+        return 0.0
+
     def close(self) -> None:
         """Do nothing: nothing is kept between waves."""
 

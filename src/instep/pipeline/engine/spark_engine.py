@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.domain.waves import Stage, TaskOutcome, Wave, assign_tasks
 from instep.error_transport import explained
@@ -81,6 +82,24 @@ class SparkEngine:
             if found is error:
                 raise
             raise found from error
+
+    def once(self, work: Callable[[], None]) -> float:
+        """See the port. The driver of a cluster is what more executors cannot make faster."""
+        session = self._spark.get()
+        if sparkapi.is_on_this_machine(session):
+            work()
+            return 0.0
+        from instep.pipeline.engine.tasks import CPU_SCHEMA, ddl, once_task
+
+        try:
+            frame = sparkapi.map_in_arrow(session.range(0, 1, 1, 1), once_task(work), ddl(CPU_SCHEMA))
+            done = run_spark_job(session, frame, pool="long")
+        except Exception as error:
+            found = self._spark.explained(session, error)
+            if found is error:
+                raise
+            raise found from error
+        return float(pc.sum(done.column(0)).as_py() or 0.0)
 
     def ready(self) -> None:
         """Waits for the session to start; executors on other machines are asked whether they see what tasks need."""

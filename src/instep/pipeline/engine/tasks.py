@@ -20,6 +20,9 @@ from instep.pipeline.outcomes import OUTCOME_SCHEMA
 #: Outcomes of Spark's tasks, with the seconds of CPU that their process has taken for them.
 TASK_SCHEMA = OUTCOME_SCHEMA.append(pa.field("cpu", pa.float64(), nullable=False))
 
+#: The seconds of CPU that a task has taken.
+CPU_SCHEMA = pa.schema([TASK_SCHEMA.field("cpu")])
+
 _SPARK_TYPES = {
     pa.string(): "string",
     pa.binary(): "binary",
@@ -85,6 +88,22 @@ def read_task(program: RowProgram) -> Callable[[Batches], Batches]:
     def task(rows: Batches) -> Batches:
         mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
         return settled(packed(mine.read_rows(rows)))
+
+    return task
+
+
+def once_task(work: Callable[[], None]) -> Callable[[Batches], Batches]:
+    """A task for `mapInArrow` over one row: does something else, and tells its CPU."""
+    pickled = CloudPickleSerializer().dumps(work)
+
+    def does(rows: Batches) -> Iterator[pa.RecordBatch]:
+        for _ in rows:
+            began = time.process_time()
+            cast(Callable[[], None], CloudPickleSerializer().loads(pickled))()
+            yield pa.RecordBatch.from_arrays([pa.array([time.process_time() - began])], schema=CPU_SCHEMA)
+
+    def task(rows: Batches) -> Batches:
+        return settled(packed(does(rows)))
 
     return task
 

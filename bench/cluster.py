@@ -31,7 +31,7 @@ from bench.report import show
 from bench.sides import PROJECT, WARM_UP
 
 LOCAL, TWO, ONE = "local[2]", "2 executors", "1 executor"
-#: Goals of the issue that this belongs to.
+#: The goals of docs/benchmarks.md.
 TIMES, SHARE, LEDGER, SPEED_UP = 1.25, 0.15, 0.05, 1.7
 
 

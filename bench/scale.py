@@ -1,4 +1,4 @@
-"""What a large corpus costs to plan and to compare: `python -m bench.scale [--engine spark]` (goals of issue 20).
+"""What a large corpus costs to plan and to compare: `python -m bench.scale [--engine spark]`.
 
 Rows of a Parquet table, 200 characters each, are planned, indexed, compared when nothing has changed, and when one in a
 thousand has. Beside it a bare process does the same work, in the same run, with start included: `bare_rows.py`, or with

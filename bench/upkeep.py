@@ -1,4 +1,4 @@
-"""What small runs leave behind: `python -m bench.upkeep --runs N` (goals of issue 20).
+"""What small runs leave behind: `python -m bench.upkeep --runs N`.
 
 One row of each of three tables, and one of fifty documents, change before every run. All is counted at 1, 100, … runs:
 files and bytes of ledger, targets and state, and the processor time of a run that finds nothing, in another process

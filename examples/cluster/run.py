@@ -86,11 +86,11 @@ def story(work: Path, documents: int, stack: ExitStack) -> bool:
 
     until("both have an executor", lambda: len(executors()) == 2)
     until("work is under way", lambda: done(work) > 0)
-    say(f"{done(work):,} documents are done: kill -9 to a Spark executor …")
     executors()[0].kill()
+    say(f"kill -9 to a Spark executor: {so_far(work, documents)}")
     until("a third is done", lambda: done(work) >= documents // 3)
-    say(f"{done(work):,} documents are done: kill -9 to an `instep worker` …")
     kill(workers[0])
+    say(f"kill -9 to an `instep worker`: {so_far(work, documents)}")
     until("the want has ended", lambda: wanted(work) in ("Successful", "Failed"))
     say(f"The want is {wanted(work)}")
     instep(work, "jobs")
@@ -223,6 +223,13 @@ def _command_line(found: psutil.Process) -> list[str]:
 def done(work: Path) -> int:
     jobs = json.loads(instep(work, "jobs", "--json", show=False) or "[]")
     return sum(int(job["done"]) for job in jobs)
+
+
+def so_far(work: Path, documents: int) -> str:
+    """How far it is; the end if there is nothing left to lose."""
+    if (there := done(work)) >= documents:
+        raise SystemExit("all was done before it could be killed: give it more --documents")
+    return f"{there:,} of {documents:,} documents are done"
 
 
 def wanted(work: Path) -> str:

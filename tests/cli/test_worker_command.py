@@ -121,6 +121,19 @@ def test_a_long_wave_is_heard_of_every_ten_seconds() -> None:
     ]
 
 
+def test_what_a_failed_wave_had_done_is_said_to_be_done_again() -> None:
+    stream = io.StringIO()
+    log = LogProgress(stream, lambda: 0.0, lambda: "0")
+    log.advance("Document", -54)
+    log.advance("User", 7)
+    log.advance("User", -7)
+    log.say("Document", "waiting: Spark is out of reach")
+    assert stream.getvalue().splitlines() == [
+        "0 Document: 54 to be done again",
+        "0 Document: waiting: Spark is out of reach",
+    ]
+
+
 def test_quiet_says_nothing(serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]) -> None:
     serving(events)
     assert main(["worker", "--quiet"]) == 0

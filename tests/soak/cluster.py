@@ -89,10 +89,17 @@ class Chaos:
         self.toll = Toll()
 
     def run(self, seconds: float) -> None:
-        """Bad times for so long, then one round of peace, after which all workers must end well."""
+        """Bad times for so long, in which a round may lie as a whole; then peace until it has ended, and for one more,
+        after which all workers must end well.
+        """
         deadline = time.monotonic() + seconds
+
+        def act() -> None:
+            if time.monotonic() < deadline:
+                self._act()
+
         while time.monotonic() < deadline:
-            self._round(self._act)
+            self._round(act)
         self._let_go(at_once=True)
         self._ledger.revive()
         self._round(lambda: None)

@@ -80,7 +80,8 @@ def evaluate(
 
 def _show(out: Output, found: Sequence[Quality], worst: int) -> None:
     metrics = list(found[0].scores)
-    out.line(f"{len(found[0].queries):,} queries")
+    asked = len(found[0].queries)
+    out.line("1 query" if asked == 1 else f"{asked:,} queries")
     columns = ["entity", "build", "mode", *metrics]
     out.table(None, columns, ([each.entity, _build(each), _mode(each), *_scores(each.scores)] for each in found))
     for each in found if worst else ():

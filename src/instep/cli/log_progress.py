@@ -48,7 +48,10 @@ class LogProgress(Silent):
 
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
-            self._print(entity, f"{units:,} done")
+            if units > 0:
+                self._print(entity, f"{units:,} done")
+            elif units < 0:  # What a wave had told before it failed.
+                self._print(entity, f"{-units:,} to be done again")
         self._done.clear()
         self._shown = self._monotonic()
 

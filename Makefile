@@ -52,6 +52,7 @@ soak: $(CLASSES) ## The long tests; kill and stop real servers for SOAK_SECONDS 
 	@$(BIN)/pytest $(GROUPED) --prove -m "hypothesis and not long" --hypothesis-profile=thorough
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.soak.cluster --seconds $(SOAK_SECONDS)
+	@$(BIN)/python -m tests.soak.cluster --seconds $(SOAK_SECONDS) --connect
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger model
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done
 

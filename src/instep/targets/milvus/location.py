@@ -6,6 +6,7 @@ Milvus takes letters, digits and underscores in names: other characters of an in
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -81,7 +82,7 @@ class Location:
     @property
     def is_lite(self) -> bool:
         """Milvus Lite, in this process or as a server."""
-        return not self.remote or str(self.call("get_server_version")).startswith("milvus_lite")
+        return not self.remote or _serves_lite(self)
 
     @property
     def shown(self) -> str:
@@ -222,6 +223,12 @@ def _kind(answer: _Answer) -> type[InstepError]:
     if isinstance(code, StatusCode) or passing or code in _PASSING or "service not ready" in said:
         return Transient
     return Missing if code == _NOT_FOUND else Refused
+
+
+@functools.cache
+def _serves_lite(place: Location) -> bool:
+    """Asked once: a server does not become another one."""
+    return str(place.call("get_server_version")).startswith("milvus_lite")
 
 
 def _without(token: str | None, said: str) -> str:

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 
 
+#: Milvus Lite goes through its graph of vectors past rows that a filter leaves out, and gives up early. So it is to
+#: look at so many; and where these do not have as many hits as are wanted, at all. A server sees by itself when few are
+#: left.
+_REACHES = (2_000, 200_000)
+
 #: Rows whose values are read for facets.
 _FACET_ROWS = 200_000
 
@@ -48,7 +53,10 @@ def search(place: Location, physical: str, asked: Search, dimensions: int) -> li
         return asked.ranked(((sign * each["distance"], each["entity"]) for each in found), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen)
+        for reach in _REACHES if chosen and place.is_lite else (None,):
+            found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen, reach=reach)
+            if len(found) >= limit:
+                break
         return asked.ranked(((each["distance"], each["entity"]) for each in found), "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)
@@ -86,7 +94,9 @@ def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]
     return counted.facets({name: counts.items() for name, counts in found.items()})
 
 
-def _nearest(place: Location, physical: str, field: str, query: Any, *, limit: int, chosen: str) -> Any:
+def _nearest(
+    place: Location, physical: str, field: str, query: Any, *, limit: int, chosen: str, reach: int | None = None
+) -> Any:
     found = place.call(
         "search",
         location.collection(physical),
@@ -96,6 +106,7 @@ def _nearest(place: Location, physical: str, field: str, query: Any, *, limit: i
         limit=limit,
         output_fields=list(HIT_COLUMNS),
         consistency_level="Strong",
+        search_params={} if reach is None else {"params": {"ef": reach}},
     )
     return found[0]
 

@@ -15,8 +15,8 @@ MUTANTS = [
     Mutant(
         "a change needs no token on this machine",
         "api/middleware.py",
-        "        if asked.method not in _READS:\n            return True\n",
-        "        if asked.method not in _READS:\n            return not self.loopback\n",
+        "        if asked.method not in _READS or asked.path == AGENTS:\n            return True\n",
+        "        if asked.method not in _READS or asked.path == AGENTS:\n            return not self.loopback\n",
         _ACCESS,
     ),
     Mutant(
@@ -50,8 +50,8 @@ MUTANTS = [
     Mutant(
         "a reader's token asks for anything",
         "api/middleware.py",
-        "asked.method in _READS and asked.path in _SEARCHES and",
-        "asked.method in _READS and",
+        "(asked.method in _READS and asked.path in _SEARCHES)",
+        "asked.method in _READS",
         _READERS,
     ),
     Mutant(
@@ -71,8 +71,8 @@ MUTANTS = [
     Mutant(
         "metrics are open without a token",
         "api/middleware.py",
-        '("/api", "/ws", "/metrics")',
-        '("/api", "/ws")',
+        '("/api", "/ws", "/metrics", AGENTS)',
+        '("/api", "/ws", AGENTS)',
         _ACCESS,
     ),
     Mutant(

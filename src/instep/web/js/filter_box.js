@@ -24,31 +24,43 @@ export function valuesNeeded(columns, entity) {
   return wantsValues(found, column) ? path("/api/values", { column: column.name, begin: found.begin, entity }) : null;
 }
 
-/** `apply` is called with the filter that was written. */
-export function filterBox({ where, columns, entity, apply }) {
-  const { text, caret, open, active } = now();
+/** What completes the text of this moment: the place where it goes, and the suggestions. */
+function offers(columns, entity) {
+  const { text, caret, open } = now();
   const found = context(text.slice(0, caret));
   const needed = valuesNeeded(columns, entity);
-  const offered = open ? suggestions(found, columns, (needed && data(needed)?.items) ?? []).slice(0, SHOWN) : [];
+  const values = (needed && data(needed)?.items) ?? [];
+  return { from: found.from, offered: open ? suggestions(found, columns, values).slice(0, SHOWN) : [] };
+}
+
+/** `apply` is called with the filter that was written. */
+export function filterBox({ where, columns, entity, apply }) {
+  const { active } = now();
+  const { offered } = offers(columns, entity);
   const shown = offered.length > 0;
 
   const look = ({ target }) =>
     set({ text: target.value, caret: target.selectionStart, open: document.activeElement === target, active: -1 });
   const take = (input, each) => {
-    const before = text.slice(0, found.from);
+    const { text, caret } = now();
+    const before = text.slice(0, offers(columns, entity).from);
     const gap = /[^\s(]$/.test(before) && !/^[,)]/.test(each.insert) ? " " : "";
     const begun = before + gap + each.insert;
     input.value = begun + text.slice(caret).trimStart();
     input.setSelectionRange(begun.length, begun.length);
     look({ target: input });
   };
+  // Keys may come faster than the page is drawn: what counts is the state, not what was drawn.
   const keys = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step && !open) look(event);
-    if (step && shown) set({ active: (active + step + offered.length + (active < 0 && step < 0)) % offered.length });
-    else if (event.key === "Enter" && shown && active >= 0 && event.target.value === text) {
+    if (step && !now().open) look(event);
+    const { open, active, text } = now();
+    const { offered } = offers(columns, entity);
+    if (step && offered.length) {
+      set({ active: (active + step + offered.length + (active < 0 && step < 0)) % offered.length });
+    } else if (event.key === "Enter" && offered[active] && event.target.value === text) {
       take(event.target, offered[active]);
-    } else if (event.key === "Escape" && now().open) set({ open: false });
+    } else if (event.key === "Escape" && open) set({ open: false });
     else if (!step) return;
     event.preventDefault();
   };

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
-from instep.domain.manifest import Action, DocumentChange, SourceDocument
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,10 +20,10 @@ _AT_ONCE: Final = 10_000
 #: Up to so many documents are compared one by one: importing Arrow takes longer.
 FEW: Final = 50_000
 
-Row = TypeVar("Row", SourceDocument, DocumentChange)
+Row = TypeVar("Row", SourceDocument, DocumentChange, ManifestEntry)
 
 
-class _Rows(Sequence[Row], Generic[Row]):
+class Rows(Sequence[Row], Generic[Row]):
     """Rows of a table, made when they are asked for and not kept."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -54,7 +54,7 @@ class _Rows(Sequence[Row], Generic[Row]):
         return self._row([column[place].as_py() for column in self.table.columns])
 
 
-class ListedColumns(_Rows[SourceDocument]):
+class ListedColumns(Rows[SourceDocument]):
     """A listing in columns (those of `SourceDocument`), each document once."""
 
     def _row(self, values: Sequence[Any]) -> SourceDocument:
@@ -102,7 +102,7 @@ class ChangesElsewhere(Sequence[DocumentChange]):
         raise NotImplementedError
 
 
-class ChangeColumns(_Rows[DocumentChange]):
+class ChangeColumns(Rows[DocumentChange]):
     """Changes in columns (those of `DocumentChange`)."""
 
     def _row(self, values: Sequence[Any]) -> DocumentChange:

@@ -64,6 +64,22 @@ class ManifestEntry(NamedTuple):
         return short and is_storable(f"{self.document_id}{self.uri}{self.version}{self.document_hash}")
 
 
+class StorableEntries(Sequence[ManifestEntry]):
+    """Entries that are known to be storable: none of them is looked at again."""
+
+    def fields(self) -> Mapping[str, Sequence[Any]]:
+        """The values of each field of all entries, by its name."""
+        raise NotImplementedError
+
+
+def fields_of(entries: Sequence[ManifestEntry]) -> Mapping[str, Sequence[Any]]:
+    """The values of each field of all these entries, by its name: without an object for each, where they have none."""
+    if isinstance(entries, StorableEntries):
+        return entries.fields()
+    columns = zip(*entries, strict=True) if entries else ((),) * len(ManifestEntry._fields)
+    return dict(zip(ManifestEntry._fields, columns, strict=True))
+
+
 class Action(StrEnum):
     INSERT = "insert"
     UPDATE = "update"

@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
-from instep.domain.manifest import Action, DocumentChange, ManifestEntry
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, StorableEntries
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
 from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
@@ -149,9 +149,10 @@ class SliceOutcome:
 
     def storable(self) -> SliceOutcome:
         """The outcome in a form that ledgers can store: one bad text must not prevent the record."""
+        stored = self.entries
         return replace(
             self,
-            entries=[each.storable() for each in self.entries],
+            entries=stored if isinstance(stored, StorableEntries) else [each.storable() for each in stored],
             removed=[storable_key(each, LONGEST_ID) for each in self.removed],
             failures=[each.storable() for each in self.failures],
         )

@@ -15,7 +15,7 @@ from typing import Final
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, JobPart, SlicePlan
-from instep.domain.manifest import Action, ManifestEntry, lost_by
+from instep.domain.manifest import Action, ManifestEntry, fields_of, lost_by
 from instep.domain.planning import tasks_of
 from instep.domain.promotion_rules import Loss
 from instep.domain.texts import cleaned
@@ -135,7 +135,7 @@ class LiveRefresh:
             context.ledger.losses.count(served, lost, job_id=self.job_id)
         staged = [task.staged for task in tasks if task.staged]
         setup.target.commit(served.physical, base=base, epoch=served.epoch, attempt=wave.id, staged=staged, marks=[])
-        there = {entry.document_id for outcome in outcomes for entry in outcome.entries}
+        there = {each for outcome in outcomes for each in fields_of(outcome.entries)["document_id"]}
         unmet = [each.document_id for each in announced if each.document_id not in there]
         self._record(served, [SliceOutcome("", 0, Counts(), removed=unmet), *outcomes])
 

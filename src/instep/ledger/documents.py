@@ -13,7 +13,7 @@ from sqlalchemy import and_, case, delete, func, insert, literal_column, or_, se
 from instep.domain.buckets import BucketLoad
 from instep.domain.identity import IdentityError, canonical_uri, document_id
 from instep.domain.jobs import JobPart, SliceState
-from instep.domain.manifest import ManifestEntry
+from instep.domain.manifest import ManifestEntry, fields_of
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger import failures, leases
@@ -218,6 +218,8 @@ class Documents(Store):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from instep.document_state.entries import entry_schema
+
         schema = entry_schema(names)
         found: list[pa.RecordBatch] = []
         if len(uris) <= _FEW:
@@ -325,17 +327,11 @@ def _ids(uris: Sequence[Any]) -> Iterator[str]:
             yield document_id(canonical_uri(uri))
 
 
-def entry_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns of manifest entries."""
-    import pyarrow as pa
-
-    kinds = {"size": pa.int64(), "chunks": pa.int64(), "bucket": pa.int32(), "digest": pa.int64()}
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
-
-
 def _rows(tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None) -> pa.Table:
     """The columns of an instance, or of its revisions after `since`."""
     import pyarrow as pa
+
+    from instep.document_state.entries import entry_schema
 
     return pa.Table.from_batches(list(_pages(tx, instance, names, since=since)), entry_schema(names))
 
@@ -344,6 +340,8 @@ def _pages(
     tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """By the key: no database has to hold more than a page, nor sort one. `since`: of later revisions only."""
+    from instep.document_state.entries import entry_schema
+
     schema = entry_schema(names)
     page = select(*(documents.c[name] for name in names), documents.c.document_id.label("place"))
     page = page.where(documents.c.instance == instance).order_by(documents.c.document_id).limit(_PAGE)
@@ -377,7 +375,7 @@ def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[Slice
 
 def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> None:
     removed = [each for outcome in outcomes for each in outcome.removed]
-    entries = [each for outcome in outcomes for each in outcome.entries]
+    entries = [outcome.entries for outcome in outcomes if len(outcome.entries)]
     if not (removed or entries):
         return
     gone = 0
@@ -388,8 +386,12 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
         return
     revision = _next_revision(tx, instance, without_base=bool(gone))
     if entries:
-        common = {"instance": instance, "revision": revision}
-        tx.dialect.replace_documents(tx.connection, [common | each._asdict() for each in entries])
+        columns: dict[str, list[Any]] = {name: [] for name in ManifestEntry._fields}
+        for name, values in (each for some in entries for each in fields_of(some).items()):
+            columns[name].extend(values)
+        rows = len(columns["document_id"])
+        columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
+        tx.dialect.replace_documents(tx.connection, columns)
 
 
 def _next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, or_, select
 
 from instep.domain.jobs import JobPart
+from instep.domain.manifest import fields_of
 from instep.domain.refs import PartitionRef
 from instep.domain.state import Key
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
@@ -102,7 +103,7 @@ def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcom
     cured: set[str] = set()
     for outcome in outcomes:
         # The entry of a document that failed says what is left of its older version.
-        there = {each.document_id for each in outcome.entries} - {each.document_id for each in outcome.failures}
+        there = {*fields_of(outcome.entries)["document_id"]} - {each.document_id for each in outcome.failures}
         cured.update(there, outcome.removed)
     known = _attempts(tx, key, cured | failed.keys())
     for some in batches(sorted(known)):

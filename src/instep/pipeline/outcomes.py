@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
+from instep.document_state.entries import EntryColumns, entry_stream, joined, of_entry_stream
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
 from instep.domain.storable import pack, unpack
@@ -20,27 +22,42 @@ OUTCOME_SCHEMA = pa.schema(
 )
 
 
+#: Up to so many entries take less room as JSON.
+_FEW: Final = 20
+#: Begins an outcome whose entries are in columns: they follow, as a stream of Arrow. (Others are zlib over JSON, which
+#: never begins so.)
+_IN_COLUMNS: Final = b"\0"
+#: The length, in bytes, of what follows.
+_LENGTH: Final = struct.Struct(">Q")
+
+
 def encode_outcome(outcome: SliceOutcome) -> bytes:
     """An outcome without its fence, as it is stored in a target's commit."""
+    columns = outcome.entries if isinstance(outcome.entries, EntryColumns) and len(outcome.entries) > _FEW else None
     value = {
         "slice": outcome.slice_id,
         "counts": outcome.counts.as_dict(),
-        "entries": outcome.entries,
+        "entries": [*outcome.entries] if columns is None else (),
         "removed": outcome.removed,
         "failures": outcome.failures,
         "lost": outcome.lost,
         "unseen": outcome.unseen,
     }
-    return pack(value)
+    packed = pack(value)
+    return packed if columns is None else _IN_COLUMNS + _framed([packed, entry_stream(columns)])
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
+    entries: Sequence[ManifestEntry] | None = None
+    if data.startswith(_IN_COLUMNS):
+        data, stream = _frames(data[len(_IN_COLUMNS) :])
+        entries = of_entry_stream(stream)
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],
         fence=fence,
         counts=Counts.from_dict(value["counts"]),
-        entries=[ManifestEntry(*row) for row in value["entries"]],
+        entries=[ManifestEntry(*row) for row in value["entries"]] if entries is None else entries,
         removed=list(value["removed"]),
         failures=[Failure(*row) for row in value["failures"]],
         lost=value.get("lost", 0),
@@ -49,9 +66,23 @@ def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
 
 
 def outcome_batch(staged: bytes, outcomes: Sequence[bytes]) -> pa.RecordBatch:
-    """A task's outcome row. `outcomes` are `encode_outcome` bytes, framed as a JSON list of hex."""
-    framed = json.dumps([outcome.hex() for outcome in outcomes]).encode()
-    return pa.RecordBatch.from_arrays([pa.array([staged]), pa.array([framed])], schema=OUTCOME_SCHEMA)
+    """A task's outcome row. `outcomes` are `encode_outcome` bytes."""
+    return pa.RecordBatch.from_arrays([pa.array([staged]), pa.array([_framed(outcomes)])], schema=OUTCOME_SCHEMA)
+
+
+def _framed(parts: Iterable[bytes]) -> bytes:
+    """One behind the other, each after its length."""
+    return b"".join(piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
+
+
+def _frames(data: bytes) -> list[bytes]:
+    found, place = [], 0
+    while place < len(data):
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size
+        found.append(data[place : place + length])
+        place += length
+    return found
 
 
 def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
@@ -59,7 +90,7 @@ def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     fences = {part.slice_id: part.fence for part in wave.slices}
     tasks = []
     for row in rows.to_pylist():
-        outcomes = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(row["slices"])]
+        outcomes = [decode_outcome(each, fence=0) for each in _frames(row["slices"])]
         slices = tuple(_under(outcome, fences) for outcome in outcomes)
         tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0))
     return tasks
@@ -100,7 +131,7 @@ def _together(one: SliceOutcome, other: SliceOutcome) -> SliceOutcome:
         one.slice_id,
         one.fence,
         one.counts + other.counts,
-        [*one.entries, *other.entries],
+        joined(one.entries, other.entries),
         [*one.removed, *other.removed],
         [*one.failures, *other.failures],
         one.lost + other.lost,

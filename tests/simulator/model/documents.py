@@ -10,7 +10,7 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.documents import entry_schema
+from instep.document_state.entries import entry_schema
 from instep.ledger.failures import FailureRecord
 from tests.simulator.model.tables import Generation, Tables
 

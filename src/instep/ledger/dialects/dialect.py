@@ -79,8 +79,10 @@ class SqlDialect(Protocol):
         rolls back when a slice was left out.
         """
 
-    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
-        """Insert manifest rows (columns of `tables.documents`), replacing those of the same document."""
+    def replace_documents(self, connection: Connection, columns: Mapping[str, Sequence[Any]], /) -> None:
+        """Insert manifest rows, given by their columns (those of `tables.documents`), replacing those of the same
+        document; of a document that is there twice, the last one stays.
+        """
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job with so many slices was stored: the database may bring its statistics of the table up to date."""

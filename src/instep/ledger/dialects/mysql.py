@@ -219,7 +219,8 @@ class MysqlDialect:
         done = [{"id": each.slice_id, "fence": each.fence} | each.counts.as_dict() for each in request.outcomes]
         return connection.execute(_complete(nopad(connection)), values | {"done": json.dumps(done)}).rowcount
 
-    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
+    def replace_documents(self, connection: Connection, columns: Mapping[str, Sequence[Any]], /) -> None:
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         if rows:
             # In order, so that two that write the same wait for each other, not collide.
             ordered = sorted(rows, key=lambda row: (row["instance"], row["document_id"]))

@@ -233,12 +233,12 @@ class PostgresDialect:
             raise
         return len(outcomes)
 
-    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
+    def replace_documents(self, connection: Connection, columns: Mapping[str, Sequence[Any]], /) -> None:
         # A statement may replace a row once only. In order, so that two that write the same wait, not collide.
-        last = {(row["instance"], row["document_id"]): row for row in rows}
+        last = {key: at for at, key in enumerate(zip(columns["instance"], columns["document_id"], strict=True))}
         if last:
             ordered = [last[key] for key in sorted(last)]
-            connection.execute(_REPLACE, {name: [row[name] for row in ordered] for name in _COLUMNS})
+            connection.execute(_REPLACE, {name: [columns[name][at] for at in ordered] for name in _COLUMNS})
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job that is not in the statistics yet is taken for one of a few rows: each claim would sort them all."""

@@ -186,11 +186,11 @@ class SqliteDialect:
         ]
         return connection.execute(_COMPLETE, rows).rowcount if rows else 0
 
-    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        if rows:
+    def replace_documents(self, connection: Connection, columns: Mapping[str, Sequence[Any]]) -> None:
+        if columns["document_id"]:
             # Straight to the driver, since they are storable by now: what SQLAlchemy does for a row takes as long as to
             # insert it. In the order of the key, in which neighbours share a page.
-            connection.exec_driver_sql(_replacing(), sorted(map(_values, rows), key=_key))
+            connection.exec_driver_sql(_replacing(), sorted(zip(*_values(columns), strict=True), key=_key))
 
     def planned(self, connection: Connection, slices: int) -> None:
         """The planner finds the right index without statistics."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -14,17 +11,15 @@ import pyarrow.compute as pc
 
 from instep.arrow_values import column_type
 from instep.domain.column_values import WrongValue
-from instep.domain.counts import Counts
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import content_hash
-from instep.domain.manifest import ManifestEntry
-from instep.domain.texts import cleaned, withheld
-from instep.domain.waves import SKIPPED, Failure, SliceOutcome, Unseen
+from instep.domain.texts import withheld
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import InstepError
+from instep.pipeline.documents.accounting import Effects, Ends, SliceTally, account
 from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
-from instep.pipeline.documents.narrowing import TOGETHER, Left, narrow
+from instep.pipeline.documents.narrowing import TOGETHER, narrow
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.documents.words import searched_column
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
@@ -62,62 +57,6 @@ class Stamp(NamedTuple):
     version: int
 
 
-class _End(NamedTuple):
-    """A document's end row: what became of it so far."""
-
-    slice_id: str
-    document_id: str
-    document_hash: str | None
-    source_uri: str
-    source_version: str
-    source_size: int
-    bucket: int
-    deleted: bool
-    unchanged: bool
-    vanished: bool
-    failure_stage: str | None
-    failure_reason: str | None
-
-    @property
-    def complete(self) -> bool:
-        return not (self.deleted or self.unchanged or self.vanished or self.failure_stage)
-
-    @property
-    def compared(self) -> bool:
-        return self.complete or self.deleted
-
-
-@dataclass
-class _Slice:
-    """The progress of one slice."""
-
-    tally: Counter[str] = field(default_factory=Counter)
-    entries: list[ManifestEntry] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    lost: int = 0
-    unseen: list[Unseen] = field(default_factory=list)
-
-    def encoded(self, name: str) -> bytes:
-        counts = Counts.from_dict(self.tally)
-        told = self.entries, self.removed, self.failures, self.lost, self.unseen
-        return encode_outcome(SliceOutcome(name, 0, counts, *told))
-
-
-class _Effects(NamedTuple):
-    """Rows per document of a group, by place in the group."""
-
-    wanted: Array
-    written: Array
-    removed: Array
-    embedded: Array
-    stored: Array
-    wanted_digest: Array
-    stored_digest: Array
-    flaws: dict[int, tuple[str, str]]
-    left: dict[int, Left]
-
-
 class Writer:
     """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
 
@@ -144,12 +83,12 @@ class Writer:
         self._stamp = stamp
         self._transformed = transformed
         self._ended: str | None = None
-        self._slices: dict[str, _Slice] = {}
+        self._slices: dict[str, SliceTally] = {}
 
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Stage everything; one row of `OUTCOME_SCHEMA`."""
         staged = self._writer.stage(self._changes(chunks))
-        return outcome_batch(staged, [done.encoded(name) for name, done in self._slices.items()])
+        return outcome_batch(staged, [encode_outcome(done.outcome(name)) for name, done in self._slices.items()])
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
         size = GroupSize()
@@ -163,21 +102,18 @@ class Writer:
                 for retold in self._narrowed(self._readers, group, ends, effects):
                     yield nothing._replace(retold=retold)
             size.learn(group.num_rows)
-            for place, each in enumerate(ends):
-                _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
+            account(self._slices, ends, effects)
 
-    def _group(self, group: pa.Table) -> tuple[list[_End], _Effects, ChunkChanges]:
+    def _group(self, group: pa.Table) -> tuple[Ends, Effects, ChunkChanges]:
         """Compare some whole documents with what is stored of them, and embed what is missing."""
         import numpy as np
 
         end = _flags(group["end_of_document"])
-        ends = [_End(*row) for row in _rows(group.select(_End._fields).filter(pa.array(end)))]
+        ends = Ends(group.filter(pa.array(end)))
         self._require_one_end(ends)
         owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
-        complete = np.array([each.complete for each in ends], bool)
-        unchanged = np.array([each.unchanged for each in ends], bool)
-        rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
-        owner = owner[complete[owner]]
+        rows = group.filter(pa.array(~end)).filter(pa.array(ends.complete[owner]))
+        owner = owner[ends.complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
         if self._transformed and self._declared:
             rows, wrong = typed_rows(rows, self._declared)
@@ -186,8 +122,8 @@ class Writer:
         of_texts = _column(rows, "chunk_hash")
         rows = _with_hashes(rows, chunk_hashes(rows, self._declared))
         existing, stored_owner = self._existing(ends)
-        compared = np.array([each.compared for each in ends], bool)[stored_owner]
-        kept = np.flatnonzero(unchanged[stored_owner])
+        compared = ends.compared[stored_owner]
+        kept = np.flatnonzero(ends.unchanged[stored_owner])
         stored = existing.filter(pa.array(compared))
         difference = chunk_difference(rows, stored)
         write, stale = difference.write, np.zeros(len(compared), bool)
@@ -211,7 +147,7 @@ class Writer:
         def per_document(owners: Array) -> Array:
             return np.bincount(owners, minlength=len(ends))
 
-        effects = _Effects(
+        effects = Effects(
             wanted=per_document(owner),
             written=per_document(owner[write]),
             removed=per_document(stored_owner[stale]),
@@ -222,35 +158,36 @@ class Writer:
             flaws=flaws,
             left={},
         )
-        places_of = {each.document_id: place for place, each in enumerate(ends)}
 
         def refuse(document_id: str, reason: str) -> None:
-            flaws.setdefault(places_of[document_id], ("write", self._told(reason)))
+            flaws.setdefault(ends.place_of(document_id), ("write", self._told(reason)))
 
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
         left = write[retold]
         anew = self._retold(rows.take(retold[left]), existing["locator"].take(replaced[left]))
         stale[replaced] = False
-        removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
+        gone = ends.deleted.copy()
+        gone[list(flaws)] = False
+        removed = ends.ids_of(gone)
         return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse, anew)
 
     def _told(self, reason: str) -> str:
         """A reason that a server said, which may quote the document."""
         return reason if self._readers is None else withheld(reason)
 
-    def _narrowed(
-        self, readers: DeclaredColumn, group: pa.Table, ends: list[_End], effects: _Effects
-    ) -> Iterator[pa.Table]:
+    def _narrowed(self, readers: DeclaredColumn, group: pa.Table, ends: Ends, effects: Effects) -> Iterator[pa.Table]:
         """Readers of what is indexed of documents that fail: see `narrowing`."""
-        failed = [place for place, each in enumerate(ends) if each.failure_stage or place in effects.flaws]
+        import numpy as np
+
+        failed = np.flatnonzero(effects.failed(ends)).tolist()
         if not failed:
             return
         # Of most that fail nothing is there: many are asked for at once, and of few rows all columns.
-        there = set(self._writer.existing([ends[place].document_id for place in failed])["document_id"].to_pylist())
-        failed = [place for place in failed if ends[place].document_id in there]
+        ids = {place: ends.id_of(place) for place in failed}
+        there = set(self._writer.existing(list(ids.values()))["document_id"].to_pylist())
         named = _readers_named(readers, group)
-        for some in portions(failed, TOGETHER):
-            of_documents = {ends[place].document_id: place for place in some}
+        for some in portions([place for place in failed if ids[place] in there], TOGETHER):
+            of_documents = {ids[place]: place for place in some}
             stored = self._writer.stored(list(of_documents), self._columns)
             found = narrow(stored, {each: named[at] for each, at in of_documents.items()}, readers.name, self._declared)
             effects.left.update({of_documents[each]: left for each, left in found.left.items()})
@@ -258,28 +195,27 @@ class Writer:
             if retold is not None:
                 yield retold
 
-    def _require_one_end(self, ends: list[_End]) -> None:
+    def _require_one_end(self, ends: Ends) -> None:
         """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
         of a document without chunks.
         """
-        for each in ends:
-            if each.document_id == self._ended:
-                raise IncompleteDocument(
-                    "a document came with two end rows; a transform must not multiply the rows with end_of_document "
-                    "(a join with several matches does)"
-                )
-            self._ended = each.document_id
+        twice = pc.any(pc.equal(ends.ids[1:], ends.ids[:-1]), min_count=0).as_py()
+        if twice or ends.id_of(0) == self._ended:
+            raise IncompleteDocument(
+                "a document came with two end rows; a transform must not multiply the rows with end_of_document "
+                "(a join with several matches does)"
+            )
+        self._ended = ends.id_of(-1)
 
-    def _existing(self, ends: list[_End]) -> tuple[pa.Table, Array]:
+    def _existing(self, ends: Ends) -> tuple[pa.Table, Array]:
         """Rows stored of these documents, and which document each is of."""
         import numpy as np
 
-        asked = [each.document_id for each in ends if each.compared or each.unchanged]
+        asked = ends.ids_of(ends.compared | ends.unchanged)
         if not asked:
             return existing_schema().empty_table(), np.zeros(0, np.int64)
-        removed = {each.document_id for each in ends if each.deleted}
-        existing = self._writer.existing(asked, removed).select(existing_schema().names)
-        owner: Any = pc.index_in(_column(existing, "document_id"), value_set=pa.array([each[1] for each in ends]))
+        existing = self._writer.existing(asked, {*ends.ids_of(ends.deleted)}).select(existing_schema().names)
+        owner: Any = pc.index_in(_column(existing, "document_id"), value_set=ends.ids)
         return existing, owner.to_numpy(zero_copy_only=False).astype(np.int64)
 
     def _stamped(self, rows: pa.Table, vectors: Array) -> pa.RecordBatch:
@@ -394,56 +330,6 @@ def _leave_alone(flaws: dict[int, Any], owner: Array, write: Array, stored_owner
         failed = np.array(sorted(flaws))
         write[np.isin(owner, failed)] = False
         stale[np.isin(stored_owner, failed)] = False
-
-
-def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
-    """Count one document, once: it is written, skipped, deleted or failed."""
-    tally = done.tally
-    tally["read"] += 1
-    if each.document_hash is not None:
-        tally["bytes_read"] += each.source_size
-    flaw = effects.flaws.get(place)
-    if each.failure_stage or flaw:
-        stage, reason = flaw or (each.failure_stage or "", each.failure_reason or "")
-        tally["skipped" if stage == SKIPPED else "failed"] += 1
-        left = effects.left.get(place)
-        if left is not None:
-            # Of no version and no content: whatever comes next is written, though it is what was there before.
-            kept = ManifestEntry(
-                each.document_id, each.source_uri, each.source_size, "", "", left.chunks, each.bucket, left.digest
-            )
-            done.entries.append(kept)
-        reason = cleaned(reason, left.note if left else "")
-        done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, reason))
-        return
-    wanted, written, removed = int(effects.wanted[place]), int(effects.written[place]), int(effects.removed[place])
-    tally["rows_written"] += written
-    tally["rows_deleted"] += removed
-    tally["embedded"] += int(effects.embedded[place])
-    if each.deleted:
-        tally["deleted"] += 1
-        done.removed.append(each.document_id)
-        return
-    tally["written" if written or removed else "skipped"] += 1
-    if each.vanished:
-        done.unseen.append(Unseen(each.document_id, gethostname()))
-        return
-    chunks = int(effects.stored[place]) if each.unchanged else wanted
-    done.lost += max(0, int(effects.stored[place]) - chunks)
-    digest = effects.stored_digest[place] if each.unchanged else effects.wanted_digest[place]
-    tally["rows_kept"] += chunks - written
-    done.entries.append(
-        ManifestEntry(
-            each.document_id,
-            each.source_uri,
-            each.source_size,
-            each.source_version,
-            each.document_hash or "",
-            chunks,
-            each.bucket,
-            int(digest),
-        )
-    )
 
 
 def _chunk_digests(rows: pa.Table) -> Array:

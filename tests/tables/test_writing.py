@@ -22,7 +22,7 @@ from instep.domain.keys import key_of
 from instep.domain.rows import RowColumns
 from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
-from instep.pipeline.outcomes import OUTCOME_SCHEMA, decode_outcome
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, outcomes_in
 from instep.pipeline.tables import routing
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.writing import RowWriter, deleted_rows, needed_columns
@@ -113,9 +113,7 @@ def outcomes(writer: RowWriter, *batches: pa.RecordBatch) -> dict[str, SliceOutc
     (told,) = writer.write(iter(batches))
     assert told.schema == OUTCOME_SCHEMA
     assert told.column("staged").to_pylist() == [b"staged"]
-    import json
-
-    found = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(told.column("slices")[0].as_py())]
+    found = outcomes_in(told.column("slices")[0].as_py())
     assert all(each.counts.balanced for each in found)
     return {each.slice_id: each for each in found}
 

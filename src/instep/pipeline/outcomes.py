@@ -85,13 +85,17 @@ def _frames(data: bytes) -> list[bytes]:
     return found
 
 
+def outcomes_in(framed: bytes) -> list[SliceOutcome]:
+    """The outcomes in a task's row, under no fence."""
+    return [decode_outcome(each, fence=0) for each in _frames(framed)]
+
+
 def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     """Outcome rows back to values; each slice gets the fence it has in this wave."""
     fences = {part.slice_id: part.fence for part in wave.slices}
     tasks = []
     for row in rows.to_pylist():
-        outcomes = [decode_outcome(each, fence=0) for each in _frames(row["slices"])]
-        slices = tuple(_under(outcome, fences) for outcome in outcomes)
+        slices = tuple(_under(outcome, fences) for outcome in outcomes_in(row["slices"]))
         tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0))
     return tasks
 

@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from instep.document_state.entries import entry_schema
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.document_state.entries import entry_schema
 from instep.ledger.failures import FailureRecord
 from tests.simulator.model.tables import Generation, Tables
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -88,10 +88,14 @@ class Reader:
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
-        schema = chunk_schema(self.columns.fields)
-        for batch in _together(changes):
+        for batch in together(changes):
             gone = _all_deleted(batch)
-            yield from _tombstones(batch, schema) if gone else self._cut(self._documents(batch))
+            yield from tombstones(batch, self.schema) if gone else self._cut(self._documents(batch))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """`CHUNK_SCHEMA` with the declared columns."""
+        return chunk_schema(self.columns.fields)
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
         """The same of changes whose documents were read elsewhere."""
@@ -103,7 +107,7 @@ class Reader:
 
     def _cut(self, documents: Iterable[_Document]) -> Iterator[pa.RecordBatch]:
         for group in _groups(documents):
-            yield from _bounded(self._batch(group))
+            yield from bounded(self._batch(group))
 
     def _documents(self, batch: pa.RecordBatch) -> Iterator[_Document]:
         wanted = (
@@ -200,7 +204,7 @@ def _all_deleted(batch: pa.RecordBatch) -> bool:
     return bool(pc.all(pc.equal(batch["action"], pa.scalar(Action.DELETE.value))).as_py())
 
 
-def _tombstones(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def tombstones(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """End rows of documents that go, of which nothing is read: made of whole columns."""
     told = {
         "slice_id": batch["slice_id"],
@@ -213,10 +217,10 @@ def _tombstones(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
     flags = {"end_of_document": True, "deleted": True, "unchanged": False, "vanished": False}
     told |= {name: pa.repeat(pa.scalar(flag), batch.num_rows) for name, flag in flags.items()}
     columns = [told.get(each.name, pa.nulls(batch.num_rows, each.type)) for each in schema]
-    yield from _bounded(pa.RecordBatch.from_arrays(columns, schema=schema))
+    yield from bounded(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Changes of several slices in one batch: some sources look for all of them at once."""
     import pyarrow.compute as pc
 
@@ -260,58 +264,65 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
 
 
 def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str, declared: ColumnReader) -> pa.RecordBatch:
-    """Build one batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
+    """Build one batch of documents and what they were cut into."""
     import numpy as np
 
     counts = np.array([len(each) for each in chunks])
-    documents: Any = np.repeat(np.arange(len(group)), counts + 1)
-    ends = np.cumsum(counts + 1) - 1
-    end = np.zeros(len(documents), bool)
-    end[ends] = True
-    # Where each row finds its chunk; end rows have none.
-    chunk: Any = pa.array(np.cumsum(~end) - 1, mask=end)
     starts = np.cumsum(counts) - counts
-    indexes = (np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)
     texts = [text for each in chunks for text in each]
     ids = [
         chunk_id(each.document_id, index, chunker)
         for each, cut in zip(group, chunks, strict=True)
         for index in range(len(cut))
     ]
-
-    def per_document(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
-        return pa.array(values, kind).take(documents)
-
-    def per_chunk(values: Any, kind: pa.DataType) -> pa.Array[Any]:
-        return pa.array(values, kind).take(chunk)
-
     text, flag = pa.string(), pa.bool_()
-    columns = {
-        "slice_id": per_document([each.slice_id for each in group], text),
-        "document_id": per_document([each.document_id for each in group], text),
-        "document_hash": per_document([each.document_hash for each in group], text),
-        "source_uri": per_document([each.uri for each in group], text),
-        "source_version": per_document([each.version for each in group], text),
-        "source_size": per_document([each.size for each in group], pa.int64()),
-        "bucket": per_document([each.bucket for each in group], pa.int32()),
-        "end_of_document": pa.array(end),
-        "deleted": per_document([each.deleted for each in group], flag),
-        "unchanged": per_document([each.unchanged for each in group], flag),
-        "vanished": per_document([each.vanished for each in group], flag),
-        "failure_stage": per_document([each.stage for each in group], text),
-        "failure_reason": per_document([each.reason for each in group], text),
-        "chunk_index": per_chunk(indexes, pa.int32()),
-        "chunk_id": per_chunk(ids, text),
-        "chunk_hash": per_chunk([content_hash(each.encode()) for each in texts], text),
-        "title": per_document([each.parsed.title if each.parsed else None for each in group], text),
-        "text": per_chunk(texts, text),
-        "modified": per_document([each.modified for each in group], pa.timestamp("us", "UTC")),
+    documents: dict[str, Any] = {
+        "slice_id": pa.array([each.slice_id for each in group], text),
+        "document_id": pa.array([each.document_id for each in group], text),
+        "document_hash": pa.array([each.document_hash for each in group], text),
+        "source_uri": pa.array([each.uri for each in group], text),
+        "source_version": pa.array([each.version for each in group], text),
+        "source_size": pa.array([each.size for each in group], pa.int64()),
+        "bucket": pa.array([each.bucket for each in group], pa.int32()),
+        "deleted": pa.array([each.deleted for each in group], flag),
+        "unchanged": pa.array([each.unchanged for each in group], flag),
+        "vanished": pa.array([each.vanished for each in group], flag),
+        "failure_stage": pa.array([each.stage for each in group], text),
+        "failure_reason": pa.array([each.reason for each in group], text),
+        "title": pa.array([each.parsed.title if each.parsed else None for each in group], text),
+        "modified": pa.array([each.modified for each in group], pa.timestamp("us", "UTC")),
     }
-    said = [each.take(documents) for each in declared.arrays([(each.values, each.row) for each in group])]
-    return pa.RecordBatch.from_arrays([*columns.values(), *said], schema=chunk_schema(declared.fields))
+    said = declared.arrays([(each.values, each.row) for each in group])
+    documents |= {field.name: array for field, array in zip(declared.fields, said, strict=True)}
+    of_chunks = {
+        "chunk_index": pa.array((np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)),
+        "chunk_id": pa.array(ids, text),
+        "chunk_hash": pa.array([content_hash(each.encode()) for each in texts], text),
+        "text": pa.array(texts, text),
+    }
+    return interleaved(documents, of_chunks, counts, chunk_schema(declared.fields))
 
 
-def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def interleaved(
+    documents: Mapping[str, Any], chunks: Mapping[str, Any], counts: Any, schema: pa.Schema
+) -> pa.RecordBatch:
+    """One batch of documents and their chunks, of which each has so many: for each document its chunks, then its end
+    row. Columns are gathered, not built by row.
+    """
+    import numpy as np
+
+    of_document: Any = np.repeat(np.arange(len(counts)), counts + 1)
+    end = np.zeros(len(of_document), bool)
+    end[np.cumsum(counts + 1) - 1] = True
+    # Where each row finds its chunk; end rows have none.
+    of_chunk: Any = pa.array(np.cumsum(~end) - 1, mask=end)
+    columns = {name: values.take(pa.array(of_document)) for name, values in documents.items()}
+    columns |= {name: values.take(of_chunk) for name, values in chunks.items()}
+    columns["end_of_document"] = pa.array(end)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Slices of at most `BATCH_ROWS` rows and about `BATCH_BYTES` of text."""
     import numpy as np
     import pyarrow.compute as pc

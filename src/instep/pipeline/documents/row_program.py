@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from instep.sources.document_source import Answer
+    from instep.pipeline.documents.row_reading import RowReader
     from instep.sources.tables.table_source import Sessions
 
 
@@ -56,9 +56,19 @@ class RowProgram(DocumentProgram):
 
     def read_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See the port."""
-        return self.reader.rows_of(map(self._answered, rows))
+        return self._row_reader.rows_of(map(self._answered, rows))
 
-    def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Iterator[Answer]]:
+    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
+        return self._row_reader.rows(changes)
+
+    @property
+    def _row_reader(self) -> RowReader:
+        from instep.pipeline.documents.row_reading import RowReader
+
+        return RowReader(self.reader, self._rows)
+
+    def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         import pyarrow as pa
 
         from instep.pipeline.documents.rows import CHANGE_SCHEMA
@@ -66,7 +76,7 @@ class RowProgram(DocumentProgram):
         own = len(CHANGE_SCHEMA)
         said = pa.RecordBatch.from_arrays(batch.columns[own:], batch.schema.names[own:])
         changes = pa.RecordBatch.from_arrays(batch.columns[:own], schema=CHANGE_SCHEMA)
-        return changes, self._rows.answers(said, max_bytes=self.limits.ceiling)
+        return changes, self._rows.said(said)
 
     def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A task of a scan may meet no row that is wanted; then it has nothing to stage, and nothing to say."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.columns import ColumnType, TypeName
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from instep.sources.tables.rows import RowSpool
 
 
 #: Assumed bytes of text in a row whose size is unknown: only the work is estimated by it.
@@ -152,6 +151,17 @@ def _sound(flaws: pa.ChunkedArray[Any]) -> Any:
     return pc.equal(flaws, pa.scalar(""))
 
 
+class FoundRows(NamedTuple):
+    """Rows of some documents that were asked for: `at` says which; `places` has for each of them the place of its row
+    among all, -1 where there is none, and less where there are more: minus so many. `rows` (`said_schema`) are those of
+    documents that have one.
+    """
+
+    at: slice
+    places: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+
+
 @dataclass(frozen=True)
 class RowDocuments:
     """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
@@ -222,42 +232,51 @@ class RowDocuments:
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         """Read all of these documents in one look at the table; its rows wait in a file."""
+        uris, flaws = _told(documents)
+        for found in self.looked_up(uris, flaws):
+            read = self.contents_of(found.rows, max_bytes=max_bytes)
+            said = flaws[found.at.start : found.at.stop].to_pylist()
+            for place, flaw in zip(found.places.tolist(), said, strict=True):
+                content = next(read) if place >= 0 else None
+                yield content if content is not None and not flaw else self._absent(place, flaw)
+
+    def looked_up(self, uris: pa.ChunkedArray[Any], flaws: pa.ChunkedArray[Any]) -> Iterator[FoundRows]:
+        """The rows of documents with these URIs, a few megabytes at once, in one look at the table. `flaws`: what the
+        listing knows to be wrong with each, or nothing.
+        """
         from instep.sources.tables.rows import RowSpool
 
-        uris, flaws = _told(documents)
         with RowSpool(self.entity, self.columns) as spool:
             sought = uris.filter(_sound(flaws))
             if keys := self._keys(sought):
                 spool.keep(self.table.rows(self.columns, keys), sought)
             places = spool.places(uris)
             for some in spool.portions(places):
-                yield from self._answers(spool, places[some], flaws[some.start : some.stop].to_pylist(), max_bytes)
+                here = places[some]
+                yield FoundRows(some, here, spool.rows(here[here >= 0]))
+
+    def absent(self, places: npt.NDArray[np.int64], flaws: Sequence[str | None]) -> Iterator[Answer]:
+        """Answers for documents without a row that can be read: see `FoundRows.places`."""
+        return map(self._absent, places.tolist(), flaws)
+
+    def _absent(self, place: int, flaw: str | None) -> Answer:
+        if flaw:
+            return Unreadable(flaw)
+        return Vanished() if place == -1 else Unreadable(self._flaw(-place, null=False))
 
     def _keys(self, uris: pa.ChunkedArray[Any]) -> Sequence[Key]:
         types = self.table.key_types(self.columns) if len(uris) else ()
         return [key for key in (row_key(str(uri), types) for uri in uris.to_pylist()) if key is not None]
 
-    def _answers(
-        self, spool: RowSpool, places: npt.NDArray[np.int64], flaws: Sequence[str | None], max_bytes: int
-    ) -> Iterator[Answer]:
-        """`flaws`: what the listing knows to be wrong with each, or nothing."""
-        read = self._contents(spool.rows(places[places >= 0]), max_bytes)
-        for place, flaw in zip(places.tolist(), flaws, strict=True):
-            found = next(read) if place >= 0 else None
-            if flaw:
-                yield Unreadable(flaw)
-            elif found is None:
-                yield Vanished() if place == -1 else Unreadable(self._flaw(-place, null=False))
-            else:
-                yield found
-
-    def answers(self, rows: pa.RecordBatch, *, max_bytes: int) -> Iterator[Answer]:
-        """Rows that are there, as documents: their last columns are version, title and text, as far as declared."""
+    def said(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What rows that are there say (`said_schema`): their last columns are version, title and text, as far as
+        declared.
+        """
         from instep.sources.tables.rows import said_by
 
-        return self._contents(said_by(rows, self.columns), max_bytes)
+        return said_by(rows, self.columns)
 
-    def _contents(self, said: pa.RecordBatch, max_bytes: int) -> Iterator[Answer]:
+    def contents_of(self, said: pa.RecordBatch, *, max_bytes: int) -> Iterator[Answer]:
         """Rows of `said_schema` as documents."""
         from instep.sources.tables.rows import FACTS, WRONG
 

@@ -1,0 +1,195 @@
+"""The first half of a wave of rows of a table: a row whose text is one chunk as it is is read in whole columns.
+
+All others are read one by one (`reading.Reader`), with the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.document_columns import Origin
+from instep.domain.identity import chunk_id, content_hash, titled_content, with_facts
+from instep.domain.manifest import Action
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.parse import TITLE, titled
+from instep.pipeline.documents.reading import Reader, bounded, interleaved, together, tombstones
+from instep.sources.tables.rows import FACTS, WRONG
+
+if TYPE_CHECKING:
+    from instep.sources.tables.row_documents import RowDocuments
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+#: White space as Python has it, and so the chunker.
+_SPACE: Final = "".join(rf"\x{{{code:x}}}" for code in range(0x3001) if chr(code).isspace())
+_EDGES: Final = rf"\A[{_SPACE}]|[{_SPACE}]\z"
+#: A title that is not stored as it is: `parse.titled` changes it.
+_UNTIDY: Final = rf"\A \z|\A | \z|  |[{_SPACE.replace(chr(92) + 'x{20}', '')}]"
+#: The name of a document that is Markdown, or may be when its escapes are resolved.
+_MARKDOWN: Final = r"(?i)\.(md|markdown|mdown|mkd|mdx)$|%[^/]*$"
+_BOM: Final = "\N{ZERO WIDTH NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads rows of a table as `reader` reads documents."""
+
+    reader: Reader
+    source: RowDocuments
+
+    def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHUNK_SCHEMA`: documents that go first, then the others about in the order of the changes."""
+        for batch in together(changes):
+            gone: Any = pc.equal(batch["action"], pa.scalar(Action.DELETE.value))
+            if pc.any(gone, min_count=0).as_py():
+                yield from tombstones(batch.filter(gone), self.reader.schema)
+                batch = batch.filter(pc.invert(gone))  # noqa: PLW2901
+            yield from self._looked_up(batch)
+
+    def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """The same of changes with their rows (`said_schema`), which were read elsewhere."""
+        for changes, said in answered:
+            yield from self._of_rows(changes, said)
+
+    def _looked_up(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Changes of documents that are to be read."""
+        if not changes.num_rows:
+            return
+        uris, flaws = (pa.chunked_array([changes[name]]) for name in ("uri", "locator"))
+        for found in self.source.looked_up(uris, flaws):
+            some = changes.slice(found.at.start, found.at.stop - found.at.start)
+            there = pc.and_(pa.array(found.places >= 0), pc.equal(some["locator"], pa.scalar("")))
+            yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))
+            rest = some.filter(pc.invert(there))
+            if rest.num_rows:
+                places = found.places[np.flatnonzero(~there.to_numpy(zero_copy_only=False))]
+                answers = self.source.absent(places, rest["locator"].to_pylist())
+                yield from self.reader.rows_of([(rest, answers)])
+
+    def _of_rows(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plain = self._plain(changes, said)
+        if plain is not None and (number := plain.true_count):
+            every = number == len(plain)
+            one, of_it = (changes, said) if every else (changes.filter(plain), said.filter(plain))
+            yield from bounded(self._whole(one, of_it))
+            if every:
+                return
+            changes, said = (each.filter(pc.invert(plain)) for each in (changes, said))
+        if changes.num_rows:
+            answers = self.source.contents_of(said, max_bytes=self.reader.limits.ceiling)
+            yield from self.reader.rows_of([(changes, answers)])
+
+    @cached_property
+    def _simple(self) -> bool:
+        """Whether any row may be one chunk as it is: that is for this chunker to say, and columns are the row's."""
+        reader = self.reader
+        of_rows = all(each.origin in (Origin.SOURCE, Origin.TRANSFORM) for each in reader.columns.declared)
+        return type(reader.chunker) is Chunker and of_rows and reader.limits.chunks_text(1) is None
+
+    def _plain(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.BooleanArray | None:
+        """A mask of the rows that are sound, and of which the text is one chunk as it is."""
+        if not self._simple or not changes.num_rows:
+            return None
+        reader = self.reader
+        assert isinstance(reader.chunker, Chunker)
+        try:
+            texts: Any = said["text"].fill_null(b"").cast(pa.string())
+            said["title"].cast(pa.string())
+        except pa.ArrowInvalid:  # Not UTF-8: which of them, is found one by one.
+            return None
+        most = min(reader.limits.ceiling, reader.limits.max_line_bytes)
+        lengths: Any = pc.utf8_length(texts)
+        odd = [
+            pc.greater(pc.binary_length(texts), pa.scalar(most)),
+            pc.equal(lengths, pa.scalar(0)),
+            pc.greater(lengths, pa.scalar(reader.chunker.size)),
+            pc.match_substring(texts, "\0"),
+            pc.match_substring(texts, "\r"),
+            pc.starts_with(texts, _BOM),
+            pc.match_substring_regex(texts, _EDGES),
+            pc.match_substring_regex(changes["uri"], _MARKDOWN),
+        ]
+        if WRONG in said.schema.names:
+            odd.append(pc.not_equal(said[WRONG], pa.scalar("")))
+        any_odd = odd[0]
+        for each in odd[1:]:
+            any_odd = pc.or_(any_odd, each)
+        plain: pa.BooleanArray = pc.invert(any_odd)
+        return plain
+
+    def _whole(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.RecordBatch:
+        """Chunk rows of plain rows."""
+        reader = self.reader
+        stored: Any = said["text"]
+        data = stored.to_pylist()
+        hashes = self._hashes(said, data)
+        unchanged: Any = pc.equal(hashes, changes["previous_hash"])
+        changed: Any = pc.invert(unchanged)
+        fresh = np.flatnonzero(changed.to_numpy(zero_copy_only=False))
+        counts = np.zeros(changes.num_rows, np.int64)
+        counts[fresh] = 1
+        rows, nothing = changes.num_rows, pa.nulls(changes.num_rows, pa.string())
+        no = pa.repeat(False, rows)
+        fingerprint = reader.chunker.fingerprint
+        at: Any = pa.array(fresh)
+        sizes: Any = pc.binary_length(stored)
+        documents: dict[str, Any] = {
+            "slice_id": changes["slice_id"],
+            "document_id": changes["document_id"],
+            "document_hash": hashes,
+            "source_uri": changes["uri"],
+            "source_version": said["version"],
+            "source_size": sizes.cast(pa.int64()),
+            "bucket": changes["bucket"],
+            "deleted": no,
+            "unchanged": unchanged,
+            "vanished": no,
+            "failure_stage": nothing,
+            "failure_reason": nothing,
+            "title": pc.if_else(changed, self._titles(changes, said), pa.scalar(None, pa.string())),
+            "modified": pa.nulls(rows, pa.timestamp("us", "UTC")),
+            **{each.name: said[each.name] for each in reader.columns.fields},
+        }
+        ids = documents["document_id"].take(at).to_pylist()
+        chunks = {
+            "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
+            "chunk_id": pa.array([chunk_id(each, 0, fingerprint) for each in ids], pa.string()),
+            "chunk_hash": pa.array([content_hash(data[at]) for at in fresh.tolist()], pa.string()),
+            "text": stored.take(at).cast(pa.string()),
+        }
+        return interleaved(documents, chunks, counts, reader.schema)
+
+    def _hashes(self, said: pa.RecordBatch, data: Sequence[bytes]) -> pa.Array[Any]:
+        """As `Content.hash` has them, with what the source says beside title and text."""
+        if self.source.columns.title:
+            titles: list[Any] = said["title"].fill_null(b"").to_pylist()
+            found = [content_hash(titled_content(title, text)) for title, text in zip(titles, data, strict=True)]
+        else:
+            found = [content_hash(text) for text in data]
+        if FACTS in said.schema.names:
+            facts: list[Any] = said[FACTS].to_pylist()
+            found = [with_facts(each, other) for each, other in zip(found, facts, strict=True)]
+        return pa.array(found, pa.string())
+
+    def _titles(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.Array[Any]:
+        """The titles that the source gives, or else the names of the documents."""
+        names: Any = pc.replace_substring_regex(changes["uri"], "^.*/", "")
+        names = pc.utf8_slice_codeunits(names, 0, TITLE)
+        if not self.source.columns.title:
+            return names  # type: ignore[no-any-return]  # of texts
+        given: Any = said["title"].fill_null(b"").cast(pa.string())
+        untidy: Any = pc.or_(
+            pc.match_substring_regex(given, _UNTIDY), pc.greater(pc.utf8_length(given), pa.scalar(TITLE))
+        )
+        untidy = pc.or_(untidy, pc.match_substring(given, "\0"))
+        if pc.any(untidy, min_count=0).as_py():
+            tidied = pa.array([titled(each) for each in given.filter(untidy).to_pylist()], pa.string())
+            given = pc.replace_with_mask(given, untidy, tidied)
+        return pc.if_else(pc.equal(given, pa.scalar("")), names, given)  # type: ignore[no-any-return]

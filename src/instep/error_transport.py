@@ -34,6 +34,7 @@ EXTRAS = {
     "sentence_transformers": "sentence-transformers",
     "tokenizers": "static",
     "safetensors": "static",
+    "kreuzberg": "formats",
     "s3fs": "s3",
     "aiohttp": "http",
     "psycopg": "postgres",

@@ -143,13 +143,13 @@ def test_a_transform_that_is_not_there_is_the_users_error(package: Package, name
 
 
 def test_each_part_follows_its_own_setting() -> None:
-    base = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(8))
+    base = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(8), parser="p")
     assert sorted(base) == ["chunker", "embedder", "parser", "schema", "words"]
-    longer = fingerprint(chunker=Chunker(900), embedder=HashingEmbedder(8))
+    longer = fingerprint(chunker=Chunker(900), embedder=HashingEmbedder(8), parser="p")
     assert changed_parts(longer, base) == ["chunker"]
-    wider = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(9))
+    wider = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(9), parser="p")
     assert changed_parts(wider, base) == ["embedder", "schema"]
-    shaped = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(8), transform=cleaned)
+    shaped = fingerprint(chunker=Chunker(), embedder=HashingEmbedder(8), parser="p", transform=cleaned)
     assert changed_parts(shaped, base) == ["transform"]
 
 

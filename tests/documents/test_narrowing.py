@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from instep.domain.document_columns import DocumentColumnType, Origin
 from instep.domain.manifest import SourceDocument
 from instep.domain.readers import PUBLIC, among_both, may_read
-from instep.pipeline.documents import reading
 from instep.pipeline.documents.chunk import Limits, Oversize
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
+from instep.pipeline.documents.parse import FileParser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.sources.document_source import Answer, TooLarge, Unread, Unreadable
 from instep.sources.files import FilesSource
@@ -225,7 +225,7 @@ class Echoing(HashingEmbedder):
 def test_no_reason_quotes_a_document_that_not_everybody_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(data: bytes, *_: object, **__: object) -> Any:
+    def broken(_: FileParser, data: bytes, *__: object, **___: object) -> Any:
         raise ValueError(f"odd: {data!r}")
 
     for secret in (True, False):
@@ -237,7 +237,7 @@ def test_no_reason_quotes_a_document_that_not_everybody_may_read(
         parsing = WithReaders(folder, **changes)
         for project, stage in ((embedding, "embed"), (parsing, "parse")):
             if stage == "parse":
-                monkeypatch.setattr(reading, "parse", broken)
+                monkeypatch.setattr(FileParser, "parse", broken)
             assert project.sync().failed == 1
             failure = project.failures["a.md"]
             assert failure.stage == stage

@@ -234,7 +234,7 @@ class TestFailures:
         assert project.stored() == project.expected({"good.txt": paragraphs(1)})
         reasons = {name: (failure.stage, failure.reason) for name, failure in project.failures.items()}
         assert reasons == {
-            "latin.txt": ("parse", "not UTF-8 at byte 3"),
+            "latin.txt": ("parse", "not UTF-8 at byte 3; if it is cp1252, say so: `encoding: cp1252`"),
             "nul.txt": ("parse", "binary, not text: NUL at byte 1"),
             "line.txt": ("parse", "a line of more than 1,000 bytes (max_line_bytes), at byte 0"),
             "large.txt": ("read", "too large: 150,000 bytes; max_document_bytes is 100,000"),

@@ -10,10 +10,9 @@ import pytest
 
 from instep.domain.manifest import Action, DocumentChange, SourceDocument
 from instep.domain.waves import WaveSlice
-from instep.pipeline.documents import parse as parsing
 from instep.pipeline.documents import reading
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker
-from instep.pipeline.documents.parse import Parsed
+from instep.pipeline.documents.parse import PLAIN, Parsed
 from instep.pipeline.documents.rows import change_batch
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 
@@ -33,17 +32,17 @@ class Answering:
             yield answer
 
 
-def ends(*answers: Answer, previous_hash: str = "") -> list[dict[str, Any]]:
+def ends(*answers: Answer, previous_hash: str = "", parse: reading.Parse = PLAIN.parse) -> list[dict[str, Any]]:
     """The end rows of documents that are answered so."""
-    return [row for row in rows(*answers, previous_hash=previous_hash) if row["end_of_document"]]
+    return [row for row in rows(*answers, previous_hash=previous_hash, parse=parse) if row["end_of_document"]]
 
 
-def rows(*answers: Answer, previous_hash: str = "") -> list[dict[str, Any]]:
+def rows(*answers: Answer, previous_hash: str = "", parse: reading.Parse = PLAIN.parse) -> list[dict[str, Any]]:
     changes = [
         DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 10, "1", 0, previous_hash, "new")
         for number, _ in enumerate(answers)
     ]
-    reader = reading.Reader(Answering(answers), Chunker(), DEFAULT_LIMITS)
+    reader = reading.Reader(Answering(answers), Chunker(), DEFAULT_LIMITS, parse=parse)
     batches = reader.rows(iter([change_batch(WaveSlice("s", 1, 0, 1, changes))]))
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -60,14 +59,13 @@ def test_an_unreadable_document_fails_and_a_vanished_one_does_not() -> None:
     assert (good["failure_stage"], good["vanished"], good["source_version"]) == (None, False, "2")
 
 
-def test_any_exception_of_a_parser_fails_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+def test_any_exception_of_a_parser_fails_one_document() -> None:
+    def parse(data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         if uri.endswith("/1.md"):
             raise RuntimeError("an unexpected case")
-        return parsing.parse(data, uri, max_line_bytes=max_line_bytes)
+        return PLAIN.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
 
-    monkeypatch.setattr(reading, "parse", parse)
-    first, bad, last = ends(*[content("words")] * 3)
+    first, bad, last = ends(*[content("words")] * 3, parse=parse)
     assert (bad["failure_stage"], bad["failure_reason"]) == ("parse", "RuntimeError: an unexpected case")
     assert (first["failure_stage"], last["failure_stage"]) == (None, None)
 

@@ -204,10 +204,10 @@ def test_a_history_becomes_a_graph_and_stays_in_step(
     after = run(work)
     assert stored(work) == repository.truth()
     assert {name: each.counts.read for name, each in after.items()} == {
-        "Person": 2,  # one is new, one has another name
+        "Person": 3,  # one is new, one has another name: a file that was written anew is read whole
         "Commit": 2,
         "Parent": 2,
-        "File": 2,  # one is new, one is gone
+        "File": 9,  # the same: one is new, one is gone
         "Change": 4,
     }
 

@@ -187,7 +187,17 @@ class PythonParse(Variant):
     """`package.module:function`, from bytes and a URI to text, a `ParsedDocument`, or None: then Instep parses it."""
 
 
-DeclaredParse: TypeAlias = Annotated[PythonParse, typed("python")]
+class KreuzbergParse(Variant):
+    """Office documents (docx, pptx, xlsx, odt, rtf), e-books, mails, notebooks and PDF as Markdown; needs
+    `instep[formats]`. Other files are parsed as without it."""
+
+    type: Literal["kreuzberg"] = "kreuzberg"
+    """`kreuzberg`."""
+
+
+DeclaredParse: TypeAlias = Annotated[
+    PythonParse | KreuzbergParse, Field(discriminator="type"), typed("python", "kreuzberg")
+]
 
 
 class Chunk(Model):
@@ -265,7 +275,9 @@ class DocumentEntity(EntityBase):
     """Name of the column, a `string[]`, that says who may find a document: principals, or `public`. A document without
     any is found by nobody."""
     parse: DeclaredParse | None = None
-    """The parser, if it is a function of yours; files are parsed by what their names end with when left out."""
+    """The parser; files are parsed by what their names end with when left out."""
+    encoding: str | None = None
+    """The character set of files that are not UTF-8, such as `cp1252`. Found out where it is clear, when left out."""
     chunk: Chunk = Chunk()
     """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
@@ -299,7 +311,20 @@ class DocumentEntity(EntityBase):
     def _parser_of_files(self) -> Self:
         if self.parse is not None and not isinstance(self.source, FilesSource):
             raise problem("conflict", "is for files, and the source gives texts", path=("parse",))
+        if self.encoding is not None and not isinstance(self.source, FilesSource):
+            raise problem("conflict", "is for files, and the source gives texts", path=("encoding",))
         return self
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        try:
+            known = value is None or bool("a".encode(value))
+        except (LookupError, ValueError):
+            known = False
+        if not known:
+            raise problem("encoding", "is no character set that Python knows; cp1252, shift_jis and gb18030 are some")
+        return value
 
     @model_validator(mode="after")
     def _columns_are_there(self) -> Self:
@@ -322,7 +347,12 @@ class DocumentEntity(EntityBase):
     def functions(self) -> tuple[str, ...]:
         """See `EntityBase.functions`."""
         embed = (self.embed.function, self.embed.query_function) if isinstance(self.embed, PythonEmbed) else ()
-        named = (self.transform, self.parse and self.parse.function, self.chunk.function, *embed)
+        named = (
+            self.transform,
+            self.parse.function if isinstance(self.parse, PythonParse) else None,
+            self.chunk.function,
+            *embed,
+        )
         return tuple(each for each in named if each)
 
     @property

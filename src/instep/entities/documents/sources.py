@@ -15,6 +15,7 @@ from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
 from instep.project.addresses import is_relative
 from instep.project.columns import declared_columns
+from instep.project.documents import KreuzbergParse
 from instep.sources import files
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
@@ -62,12 +63,23 @@ def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
     ]
 
 
+def _included(entity: DocumentEntity, declared: FilesSource) -> tuple[str, ...]:
+    """The globs of files; unless they are declared, those of all formats that are parsed."""
+    if isinstance(entity.parse, KreuzbergParse) and "include" not in declared.model_fields_set:
+        from instep.pipeline.documents.formats import INCLUDED
+
+        return (*declared.include, *INCLUDED)
+    return declared.include
+
+
 def document_source(project: Project, name: str, spark: Sessions) -> DocumentSource:
     entity, declared = project.entities[name], project.resolved_source(name)
     assert isinstance(entity, DocumentEntity), "asked for documents"
     if isinstance(declared, FilesSource):
         paths = project.document_paths(name)
-        return files.FilesSource(paths, declared.include, declared.exclude, declared.storage(), str(project.root))
+        return files.FilesSource(
+            paths, _included(entity, declared), declared.exclude, declared.storage(), str(project.root)
+        )
     if isinstance(declared, FeedSource):
         most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read has no known document.
         return feed_source(

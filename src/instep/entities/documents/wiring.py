@@ -23,12 +23,14 @@ from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
+from instep.pipeline.documents.parse import FileParser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
+from instep.project.documents import KreuzbergParse
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
@@ -36,6 +38,7 @@ from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget, FusionWeights
 
 if TYPE_CHECKING:
+    from instep.pipeline.documents.formats import FormatParser
     from instep.pipeline.documents.functions import FunctionParser
 
 
@@ -63,14 +66,13 @@ def document_setup(
         return load_transform(entity.transform) if entity.transform else None
 
     def fingerprints() -> Mapping[str, str]:
-        parser = parser_of(entity)
         made = fingerprint(
             chunker=chunker_of(entity),
             embedder=embedder_of(entity.embed),
             transform=transform(),
             columns=columns,
             searched=searched,
-            parser=None if parser is None else parser.fingerprint,
+            parser=parser_of(entity).fingerprint,
         )
         if readers is not None:
             made[READERS] = readers.name
@@ -162,13 +164,17 @@ def chunker_of(entity: DocumentEntity) -> Chunker:
     return FunctionChunker(declared.size, declared.overlap, OwnFunction.of(declared.function, "chunk.function"))
 
 
-def parser_of(entity: DocumentEntity) -> FunctionParser | None:
-    """The declared parser; None for that of Instep."""
+def parser_of(entity: DocumentEntity) -> FileParser | FormatParser | FunctionParser:
+    """The declared parser, or that of Instep."""
     if entity.parse is None:
-        return None
+        return FileParser(entity.encoding)
+    if isinstance(entity.parse, KreuzbergParse):
+        from instep.pipeline.documents.formats import FormatParser
+
+        return FormatParser.of(entity.encoding)
     from instep.pipeline.documents.functions import FunctionParser, OwnFunction
 
-    return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"))
+    return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"), FileParser(entity.encoding))
 
 
 def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | None:

@@ -62,7 +62,7 @@ class Ends:
         return found
 
     def place_of(self, document_id: str) -> int:
-        """Where a document is. Raises `KeyError`."""
+        """The place of a document. Raises `KeyError`."""
         place: int = pc.index(self.ids, pa.scalar(document_id)).as_py()
         if place < 0:
             raise KeyError(document_id)

@@ -27,7 +27,6 @@ from instep.domain.document_columns import DeclaredColumn
 from instep.domain.fingerprint import WORDS, column_fingerprint, column_part, digest
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import UserError
-from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import Embedder
 
@@ -229,14 +228,14 @@ def fingerprint(
     embedder: Embedder,
     transform: Callable[..., Any] | None = None,
     columns: Sequence[DeclaredColumn] = (),
-    parser: str | None = None,
+    parser: str,
     searched: Searched = SEARCHED_BY_DEFAULT,
 ) -> dict[str, str]:
-    """Part → fingerprint: parser (its own, or that of a function), chunker, embedder, schema, words, each declared
+    """Part → fingerprint: parser, chunker, embedder, schema, words, each declared
     column and, if there is one, transform.
     """
     parts = {
-        "parser": parser or parse.fingerprint(),
+        "parser": parser,
         "chunker": chunker.fingerprint,
         "embedder": embedder.fingerprint,
         "schema": digest([ROWS, RULES, embedder.dimensions]),

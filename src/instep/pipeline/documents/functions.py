@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import InstepError, UserError
-from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
 from instep.pipeline.documents.fingerprint import installed_versions, load_function, loaded_fingerprint
-from instep.pipeline.documents.parse import Parsed, ParseFailure, titled
+from instep.pipeline.documents.parse import (
+    PLAIN,
+    FileParser,
+    Parsed,
+    ParseFailure,
+    check_lines,
+    name_of,
+    titled,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,28 +171,29 @@ _ROWS: Final = _Rows()
 
 @dataclass(frozen=True)
 class FunctionParser:
-    """Parses documents by a `ParseFunction`."""
+    """Parses documents by a `ParseFunction`, and those that it leaves alone by `files`."""
 
     own: OwnFunction
+    files: FileParser = PLAIN
 
     @property
     def fingerprint(self) -> str:
-        return digest([parse.fingerprint(), self.own.code])
+        return digest([self.files.fingerprint, self.own.code])
 
-    def parse(self, data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+    def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
         try:
             made = self.own.call(data, uri)
             if made is None:
-                return parse.parse(data, uri, max_line_bytes=max_line_bytes)
+                return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
             found = ParsedDocument(made) if isinstance(made, str) else made
             if not isinstance(found, ParsedDocument) or not isinstance(found.text, str):
                 raise self.own.wrong(f"{type(made).__name__}, not text or a ParsedDocument")
         except FunctionFailed as error:
-            raise ParseFailure("parse", str(error)) from error
+            raise ParseFailure("parse", str(error), quoting=True) from error
         text = _storable(found.text)
-        parse.check_lines(text, max_line_bytes)
-        return Parsed(found.kind, titled(found.title) or parse.name_of(uri), text)
+        check_lines(text, max_line_bytes)
+        return Parsed(found.kind, titled(found.title) or name_of(uri), text)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 import re
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
+from instep.pipeline.documents.character_sets import NotText, decoded
 
 #: Raised whenever any document would be parsed differently.
 PARSER_VERSION = "parser-2"
@@ -32,19 +34,17 @@ _CODE = frozenset(
     | {".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".sh", ".bash", ".sql", ".r", ".jl", ".lua", ".pl", ".css"}
     | {".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".xml", ".proto", ".tf", ".gradle", ".cmake"}
 )
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig", "UTF-8"),
-    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
-    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
-    (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
-    (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
-)
 #: What front matter may be, if it turns out to be any: YAML between `---`, TOML between `+++`. `---` above an
 #: empty line is a rule, as in Pandoc.
 _YAML = re.compile(r"\A---[ \t]*\n(?![ \t]*\n)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*\S)")
 _RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
+#: Formats that need a library, by suffix, and what their files begin with: what begins otherwise is text.
+FORMATS = {
+    **dict.fromkeys((".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub"), re.compile(rb"PK\x03\x04")),
+    **dict.fromkeys((".doc", ".ppt", ".xls"), re.compile(rb"\xd0\xcf\x11\xe0")),
+}
 _CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _OBJECT = re.compile(rb"[0-9] +[0-9]+ +obj\b")
 #: How far into a text its title is looked for.
@@ -83,32 +83,72 @@ def fingerprint() -> str:
     return digest([PARSER_VERSION, version("pypdf"), version("pyyaml"), version("selectolax")])
 
 
-def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
-    """Text of a document; its URI's suffix says what it is. Raises `ParseFailure`.
+@dataclass(frozen=True)
+class FileParser:
+    """Instep's own parser. `encoding`: the character set of texts that are not UTF-8; without it, it is found out."""
 
-    The title is that of the document (front matter, first heading, <title>, PDF metadata), or else
-    the name of the file. Line ends become `\\n`; front matter is not part of the text.
+    encoding: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint() if self.encoding is None else digest([fingerprint(), self.encoding])
+
+    def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
+        """Text of a document; its URI's suffix says what it is. Raises `ParseFailure`.
+
+        The title is that of the document (front matter, first heading, <title>, PDF metadata), or else the name of the
+        file. Line ends become `\\n`; front matter is not part of the text. What is compressed is as what is in it, of
+        which more than `max_bytes` are too many.
+        """
+        data, name = unpacked(data, name_of(uri), max_bytes=max_bytes)
+        suffix = suffix_of(name)
+        kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
+        if not data:
+            return Parsed(kind, name[:TITLE], "")
+        if suffix in FORMATS and FORMATS[suffix].match(data):
+            raise ParseFailure("parse", f"{suffix} is read with `parse: {{type: kreuzberg}}` (instep[formats])")
+        if kind == "pdf":
+            title, text = _pdf(data)
+        elif kind == "html":
+            title, text = _html(_decoded(data, said=_CHARSET.search(data, 0, 2048), encoding=self.encoding))
+            check_lines(text, max_line_bytes)
+        else:
+            check_lines(data, max_line_bytes)
+            text = _decoded(data, encoding=self.encoding)
+            title = ""
+            if kind == "markdown":
+                title, text, front = _markdown(text)
+                return Parsed(kind, titled(title) or name[:TITLE], text, front)
+            if kind == "rst":
+                title = _first_section(text[:_HEAD])
+        return Parsed(kind, titled(title) or name[:TITLE], text)
+
+
+#: The parser where nothing is declared.
+PLAIN: Final = FileParser()
+
+#: What gzip begins with.
+_GZIP = b"\x1f\x8b"
+_ENDING = ".gz"
+
+
+def unpacked(data: bytes, name: str, *, max_bytes: int) -> tuple[bytes, str]:
+    """The content of a file compressed with gzip, and its name without `.gz`; of others what they are. Raises
+    `ParseFailure`.
     """
-    name = name_of(uri)
-    suffix = _suffix(name)
-    kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
-    if not data:
-        return Parsed(kind, name[:TITLE], "")
-    if kind == "pdf":
-        title, text = _pdf(data)
-    elif kind == "html":
-        title, text = _html(_decoded(data, declared=_CHARSET.search(data, 0, 2048)))
-        check_lines(text, max_line_bytes)
-    else:
-        check_lines(data, max_line_bytes)
-        text = _decoded(data)
-        title = ""
-        if kind == "markdown":
-            title, text, front = _markdown(text)
-            return Parsed(kind, titled(title) or name[:TITLE], text, front)
-        if kind == "rst":
-            title = _first_section(text[:_HEAD])
-    return Parsed(kind, titled(title) or name[:TITLE], text)
+    if not (data.startswith(_GZIP) and name.lower().endswith(_ENDING)):
+        return data, name
+    import gzip
+    import io
+
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ParseFailure("parse", f"broken gzip: {error}") from None
+    if len(found) > max_bytes:
+        raise ParseFailure("read", f"too large: more than {max_bytes:,} bytes when unpacked; see max_document_bytes")
+    return found, name[: -len(_ENDING)]
 
 
 def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
@@ -117,9 +157,9 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     """
     name = name_of(uri)
     check_lines(data, max_line_bytes)
-    text = _decoded(data)
-    markdown = _KINDS.get(_suffix(name)) == "markdown"
-    title = _first_heading(text[:_HEAD]) if markdown else ""
+    text = _decoded(data, guess=False)
+    markdown = _KINDS.get(suffix_of(name)) == "markdown"
+    title = heading(text) if markdown else ""
     return Parsed("markdown" if markdown else "text", titled(title) or name[:TITLE], text)
 
 
@@ -128,8 +168,10 @@ def name_of(uri: str) -> str:
     return unquote(uri.rsplit("/", 1)[-1], errors="replace")
 
 
-def _suffix(name: str) -> str:
-    """In lower case. No path is made of a usual name: that takes as long as to parse a small document."""
+def suffix_of(name: str) -> str:
+    """The suffix of a file's name, in lower case. No path is made of a usual name: that takes as long as to
+    parse a small document.
+    """
     if "/" in name:
         return PurePosixPath(name).suffix.lower()
     at = name.rfind(".")
@@ -157,36 +199,19 @@ def check_lines(data: bytes | str, most: int) -> None:
         start = end + 1
 
 
-def _decoded(data: bytes, declared: re.Match[bytes] | None = None) -> str:
-    encoding, name = next((each[1:] for each in _BOMS if data.startswith(each[0])), ("utf-8", "UTF-8"))
-    if encoding == "utf-8":
-        zero = data.find(b"\0")
-        if zero >= 0:
-            raise ParseFailure("parse", f"binary, not text: NUL at byte {zero:,}")
+def _decoded(
+    data: bytes, *, said: re.Match[bytes] | None = None, encoding: str | None = None, guess: bool = True
+) -> str:
     try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        text = _as_declared(data, declared) or ""
-        if not text:
-            raise ParseFailure("parse", f"not {name} at byte {error.start:,}") from None
-    if "\0" in text:
-        raise ParseFailure("parse", f"binary, not text: NUL at character {text.index(chr(0)):,}")
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _as_declared(data: bytes, declared: re.Match[bytes] | None) -> str | None:
-    if declared is None:
-        return None
-    try:
-        return data.decode(declared[1].decode())
-    except (LookupError, UnicodeDecodeError):
-        return None
+        return decoded(data, said=None if said is None else said[1].decode(), declared=encoding, guess=guess)
+    except NotText as error:
+        raise ParseFailure("parse", str(error)) from None
 
 
 def _markdown(text: str) -> tuple[str, str, Mapping[str, Any]]:
     said, text = _front_matter(text)
     title = next((value for key, value in said.items() if key.lower() == "title" and isinstance(value, str)), "")
-    return title or _first_heading(text[:_HEAD]), text, said
+    return title or heading(text), text, said
 
 
 def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:
@@ -235,10 +260,10 @@ def _first_section(text: str) -> str:
     return ""
 
 
-def _first_heading(text: str) -> str:
-    """`# Heading`, or a line underlined with `===` or `---`; not inside a fenced block."""
+def heading(text: str) -> str:
+    """The first heading of Markdown: `# Heading`, or a line underlined with `===` or `---`; none of a fenced block."""
     fence = before = ""
-    for line in text.split("\n"):
+    for line in text[:_HEAD].split("\n"):
         mark = line.lstrip()[:3]
         if mark in ("```", "~~~"):
             fence = "" if fence == mark else fence or mark

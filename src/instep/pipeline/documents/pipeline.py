@@ -10,10 +10,12 @@ from instep.domain.document_columns import DeclaredColumn
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.parse import PLAIN, FileParser
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.pipeline.documents.formats import FormatParser
     from instep.pipeline.documents.functions import FunctionParser
     from instep.pipeline.documents.reading import Reader
     from instep.pipeline.documents.vectors import EmbeddingCache
@@ -27,8 +29,8 @@ class DocumentProgram:
 
     `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
     DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
-    (`transformed`). No `cache` folder: nothing is cached. No `parser`: files are parsed by what they are. `readers`:
-    the column that says who may find a document.
+    (`transformed`). No `cache` folder: nothing is cached. `readers`: the
+    column that says who may find a document.
     """
 
     source: DocumentSource
@@ -45,7 +47,7 @@ class DocumentProgram:
     readers: DeclaredColumn | None = None
     searched: Searched = SEARCHED_BY_DEFAULT
     cache: str | None = None
-    parser: FunctionParser | None = None
+    parser: FileParser | FunctionParser | FormatParser = PLAIN
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
 
@@ -66,7 +68,7 @@ class DocumentProgram:
         from instep.pipeline.documents.reading import Reader
 
         columns = ColumnReader(self.columns, self.readers is not None)
-        return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse if self.parser else None)
+        return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse)
 
     def own_functions(self) -> list[Any]:
         """Functions of the project that its tasks call."""

@@ -17,7 +17,7 @@ from instep.domain.waves import SKIPPED
 from instep.errors import InstepError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
-from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
+from instep.pipeline.documents.parse import PLAIN, Parsed, ParseFailure, parse_text, titled
 from instep.pipeline.documents.rows import chunk_schema
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
@@ -38,7 +38,7 @@ _AT_ONCE = 2_000
 class Parse(Protocol):
     """Turns bytes into text; raises `ParseFailure`."""
 
-    def __call__(self, data: bytes, uri: str, *, max_line_bytes: int) -> Parsed: ...
+    def __call__(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed: ...
 
 
 class _Change(NamedTuple):
@@ -84,7 +84,7 @@ class Reader:
     chunker: Chunker
     limits: Limits
     columns: ColumnReader = field(default_factory=lambda: ColumnReader(()))
-    parser: Parse | None = None
+    parse: Parse = PLAIN.parse
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
@@ -151,8 +151,7 @@ class Reader:
         try:
             parsed = self._parse(content, document.uri)
         except ParseFailure as error:
-            quoting = error.quoting or self.parser is not None
-            flaw = error.stage, self._withheld(error.reason) if quoting else error.reason
+            flaw = error.stage, self._withheld(error.reason) if error.quoting else error.reason
         except (ImportError, InstepError):
             raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
@@ -169,8 +168,11 @@ class Reader:
         return withheld(reason) if self.columns.secret else reason
 
     def _parse(self, content: Content, uri: str) -> Parsed:
-        parser = parse_text if content.text else self.parser or parse
-        parsed = parser(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
+        if content.text:
+            parsed = parse_text(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
+        else:
+            most = self.limits.max_line_bytes
+            parsed = self.parse(content.data, uri, max_line_bytes=most, max_bytes=self.limits.ceiling)
         return parsed if content.title is None else parsed._replace(title=titled(content.title) or parsed.title)
 
     def _batch(self, group: list[_Document]) -> pa.RecordBatch:

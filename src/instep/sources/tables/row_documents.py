@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-
 #: Assumed bytes of text in a row whose size is unknown: only the work is estimated by it.
 ROW_BYTES = 2_000
 #: Documents that are Python objects at once, where their columns are made.
@@ -269,9 +268,7 @@ class RowDocuments:
         return [key for key in (row_key(str(uri), types) for uri in uris.to_pylist()) if key is not None]
 
     def said(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What rows that are there say (`said_schema`): their last columns are version, title and text, as far as
-        declared.
-        """
+        """Make rows of `said_schema` of rows whose last columns are version, title, text and declared ones."""
         from instep.sources.tables.rows import said_by
 
         return said_by(rows, self.columns)

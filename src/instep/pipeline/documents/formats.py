@@ -1,0 +1,118 @@
+"""Office documents, e-books, mails, notebooks and PDF as Markdown, by kreuzberg; all else by Instep's own parser."""
+
+from __future__ import annotations
+
+import functools
+import io
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from instep.domain.fingerprint import digest
+from instep.errors import UserError
+from instep.pipeline.documents.parse import (
+    FileParser,
+    Parsed,
+    ParseFailure,
+    check_lines,
+    heading,
+    name_of,
+    suffix_of,
+    titled,
+    unpacked,
+)
+
+#: Media types by suffix.
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument."
+_OPEN: Final = "application/vnd.oasis.opendocument."
+MEDIA_TYPES: Final = {
+    ".docx": _OFFICE + "wordprocessingml.document",
+    ".pptx": _OFFICE + "presentationml.presentation",
+    ".xlsx": _OFFICE + "spreadsheetml.sheet",
+    ".doc": "application/msword",
+    ".ppt": "application/vnd.ms-powerpoint",
+    ".xls": "application/vnd.ms-excel",
+    ".odt": _OPEN + "text",
+    ".ods": _OPEN + "spreadsheet",
+    ".rtf": "application/rtf",
+    ".epub": "application/epub+zip",
+    ".eml": "message/rfc822",
+    ".ipynb": "application/x-ipynb+json",
+    ".pdf": "application/pdf",
+}
+#: Files that are taken beside the usual ones.
+INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in MEDIA_TYPES if suffix != ".pdf")
+#: Seconds after which a document is given up.
+_SECONDS: Final = 120
+_PACKAGE: Final = "kreuzberg"
+
+
+@dataclass(frozen=True)
+class FormatParser:
+    """Parses files of these formats by kreuzberg, and others by `files`."""
+
+    files: FileParser
+    library: str
+
+    @classmethod
+    def of(cls, encoding: str | None) -> FormatParser:
+        """Raises `UserError` if kreuzberg is not installed."""
+        try:
+            return cls(FileParser(encoding), version(_PACKAGE))
+        except PackageNotFoundError:
+            raise UserError(
+                "`parse: {type: kreuzberg}` needs kreuzberg", hint="pip install 'instep[formats]'"
+            ) from None
+
+    @property
+    def fingerprint(self) -> str:
+        return digest([self.files.fingerprint, _PACKAGE, self.library])
+
+    def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
+        """Raises `ParseFailure`."""
+        content, name = unpacked(data, name_of(uri), max_bytes=max_bytes)
+        media_type = MEDIA_TYPES.get(suffix_of(name))
+        if media_type is None or not content:
+            return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
+        text, title = _extracted(content, media_type, max_bytes)
+        check_lines(text, max_line_bytes)
+        return Parsed("markdown", titled(title or heading(text)) or titled(name), text)
+
+
+def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str]:
+    """Text in Markdown, and the title that the document says of itself."""
+    import kreuzberg
+
+    _demand_size(data, max_bytes)
+    try:
+        found = kreuzberg.extract_bytes_sync(data, media_type, _configuration())
+    except kreuzberg.MissingDependencyError as error:
+        raise UserError(f"kreuzberg lacks what {media_type} needs: {error}") from error
+    except Exception as error:  # A broken file can raise about anything; it is the document's fault.
+        raise ParseFailure("parse", f"cannot be read: {type(error).__name__}: {error}", quoting=True) from None
+    text = found.content.encode("utf-8", "replace").decode().replace("\0", " ").strip()
+    if not text:
+        raise ParseFailure("parse", "there is no text in it (scanned pages, or encrypted?)")
+    said: dict[str, Any] = dict(found.metadata or {})
+    return text, str(said.get("title") or said.get("subject") or "")
+
+
+def _demand_size(data: bytes, max_bytes: int) -> None:
+    """Raises `ParseFailure` for a packed document that is too large when it is unpacked."""
+    try:
+        size = sum(each.file_size for each in zipfile.ZipFile(io.BytesIO(data)).infolist())
+    except (zipfile.BadZipFile, ValueError, OSError):  # It is not packed, or broken, which the parser says.
+        return
+    if size > max_bytes:
+        raise ParseFailure("parse", f"too large: {size:,} bytes when unpacked; see max_document_bytes")
+
+
+@functools.cache
+def _configuration() -> Any:
+    """Its own limits hold as well: those of nesting, of entities in XML, and of 100 MB for a part."""
+    import kreuzberg
+
+    made = kreuzberg.ExtractionConfig(output_format="markdown", use_cache=False, extraction_timeout_secs=_SECONDS)
+    made.disable_ocr = True  # type: ignore[attr-defined]  # its stubs lack it
+    return made

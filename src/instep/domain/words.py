@@ -122,25 +122,20 @@ def normal(runs: Sequence[str], language: str, *, asked: bool = False) -> list[s
     known = _known(language)
     if len(known) > _MOST_KNOWN:
         known.clear()
-    return list(map(known.__getitem__, runs))
-
-
-class _Known(dict[str, str]):
-    """The words of each run that a text in this language had: most of those of the next one are among them."""
-
-    def __init__(self, language: str) -> None:
-        self._language = language
-
-    def __missing__(self, run: str) -> str:
-        found = _normal(run, self._language)
-        if len(run) <= LONGEST:
-            self[run] = found
-        return found
+    found = list(map(known.get, runs))
+    # Most runs were in a text before. The others are made words together: one by one takes twice as long.
+    new = [run for run, words in zip(runs, found, strict=True) if words is None]
+    plain = list(filter(str.isascii, new))
+    made = {run: stem[:LONGEST] for run, stem in zip(plain, _stems(plain, language), strict=True)}
+    made |= {run: _normal(run, language) for run in new if run not in made}
+    known.update((run, words) for run, words in made.items() if len(run) <= LONGEST)
+    return [made[run] if words is None else words for run, words in zip(runs, found, strict=True)]
 
 
 @cache
-def _known(language: str) -> _Known:
-    return _Known(language)
+def _known(language: str) -> dict[str, str]:
+    """The words of each run that a text in this language had."""
+    return {}
 
 
 def _normal(run: str, language: str, *, asked: bool = False) -> str:

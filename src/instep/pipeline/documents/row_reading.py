@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-#: White space as Python has it, and so the chunker.
-_SPACE: Final = "".join(rf"\x{{{code:x}}}" for code in range(0x3001) if chr(code).isspace())
+#: White space as Python has it, and as the splitter has it, which leaves it out at both ends of a chunk.
+_SPACES: Final = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+_TRIMMED: Final = "".join(each for each in _SPACES if not "\x1c" <= each <= "\x1f")
+_SPACE: Final = "".join(rf"\x{{{ord(each):x}}}" for each in _SPACES)
 _EDGES: Final = rf"\A[{_SPACE}]|[{_SPACE}]\z"
 #: A title that is not stored as it is: `parse.titled` changes it.
 _UNTIDY: Final = rf"\A \z|\A | \z|  |[{_SPACE.replace(chr(92) + 'x{20}', '')}]"
@@ -105,7 +107,8 @@ class RowReader:
         except pa.ArrowInvalid:  # Not UTF-8: which of them, is found one by one.
             return None
         most = min(reader.limits.ceiling, reader.limits.max_line_bytes)
-        lengths: Any = pc.utf8_length(texts)
+        chunks: Any = pc.utf8_trim(texts, _TRIMMED)
+        lengths: Any = pc.utf8_length(chunks)
         odd = [
             pc.greater(pc.binary_length(texts), pa.scalar(most)),
             pc.equal(lengths, pa.scalar(0)),
@@ -113,7 +116,7 @@ class RowReader:
             pc.match_substring(texts, "\0"),
             pc.match_substring(texts, "\r"),
             pc.starts_with(texts, _BOM),
-            pc.match_substring_regex(texts, _EDGES),
+            pc.match_substring_regex(chunks, _EDGES),
             pc.match_substring_regex(changes["uri"], _MARKDOWN),
         ]
         if WRONG in said.schema.names:
@@ -140,6 +143,7 @@ class RowReader:
         fingerprint = reader.chunker.fingerprint
         at: Any = pa.array(fresh)
         sizes: Any = pc.binary_length(stored)
+        texts: Any = pc.utf8_trim(stored.take(at).cast(pa.string()), _TRIMMED)
         documents: dict[str, Any] = {
             "slice_id": changes["slice_id"],
             "document_id": changes["document_id"],
@@ -161,8 +165,8 @@ class RowReader:
         chunks = {
             "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
             "chunk_id": pa.array([chunk_id(each, 0, fingerprint) for each in ids], pa.string()),
-            "chunk_hash": pa.array([content_hash(data[at]) for at in fresh.tolist()], pa.string()),
-            "text": stored.take(at).cast(pa.string()),
+            "chunk_hash": pa.array(list(map(content_hash, texts.cast(pa.binary()).to_pylist())), pa.string()),
+            "text": texts,
         }
         return interleaved(documents, chunks, counts, reader.schema)
 

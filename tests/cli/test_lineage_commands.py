@@ -110,8 +110,34 @@ def test_why_of_nothing_helps(place: Home, say: Say) -> None:
     place.run()
     assert "search --json" in say("why", "Document", "x", code=1)
     assert "Declared: index, Document" in say("why", "nothing", "x", code=1)
+    assert "did you mean Document?" in say("why", "Documnt", "x", code=1)
+    say("why", "Document", "x", "y", code=64)
     say("why", "Document", code=64)
     assert json.loads(say("why", "Document", "x", "--json", code=1).partition("error:")[0])["error"]["exit_code"] == 1
+
+
+def test_why_tells_of_a_file_without_a_row_what_became_of_it(place: Home, say: Say) -> None:
+    docs = place.root / "docs"
+    (docs / "binary.md").write_bytes(b"a\0b")
+    (docs / "picture.png").write_bytes(b"png")
+    (docs / "node_modules").mkdir()
+    (docs / "node_modules" / "read.md").write_text("words")
+    (place.root / "beside.md").write_text("words")
+    place.run()
+    (docs / "later.md").write_text("words")
+    told = {
+        name: say("why", name, code=1) for name in ("docs/binary.md", "docs/picture.png", "docs/node_modules/read.md")
+    }
+    told |= {name: say("why", name, code=1) for name in ("beside.md", "docs/later.md", "docs/never.md")}
+    for name, reason in {
+        "docs/binary.md": "it failed (parse): binary, not text: NUL at byte 1",
+        "docs/picture.png": "no `include` takes it",
+        "docs/node_modules/read.md": "`exclude` leaves it out",
+        "beside.md": "it is in none of the folders of the source",
+        "docs/later.md": "no run has seen it yet",
+        "docs/never.md": "there is no such file",
+    }.items():
+        assert reason in " ".join(told[name].split()), name
 
 
 def test_lineage_and_status_go_back_in_time(place: Home, say: Say) -> None:

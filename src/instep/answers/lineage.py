@@ -15,6 +15,7 @@ from instep.domain.jobs import Job
 from instep.domain.lineage import Link, graph, made_from
 from instep.domain.refs import PartitionRef, RefError, own_name
 from instep.domain.state import State
+from instep.domain.texts import unknown_name
 from instep.errors import Missing, UserError
 from instep.ledger.ledger import Ledger
 
@@ -127,7 +128,8 @@ def moments(
     names = dict.fromkeys(name for ref, _ in partitions for name in (own_name(ref.entity), ref.entity))
     for each in entities or ():
         if each not in names:
-            raise UserError(f"no entity is named {each!r}", hint=f"Known: {', '.join(names)}.")
+            what, hint = unknown_name("entity", each, list(names))
+            raise UserError(what, hint=hint)
     return [
         _moment(state, str(ref), generation, at)
         for ref, generation in partitions

@@ -11,6 +11,7 @@ from instep.answers.jobs import Counts
 from instep.answers.lineage import Node
 from instep.answers.readers import shows
 from instep.domain.jobs import Job, JobPart, JobState
+from instep.domain.texts import unknown_name
 from instep.domain.wants import Want, WantState
 from instep.entities import provenance
 from instep.entities.generations import moved_text
@@ -105,20 +106,22 @@ def _written_by(job: Job, part: JobPart) -> WrittenBy:
 def why(
     setups: Sequence[EntitySetup],
     ledger: Ledger,
-    target: str,
+    target: str | None,
     id: str,
     *,
     generation: str | None = None,
     principals: Sequence[str] = (),
+    explain: bool = False,
 ) -> provenance.Provenance:
     """Provenance of a served row, of a generation or of the promoted one. `setups` has one of each entity, in any
-    partition. `target` names an entity, or a target with all its documents; `id` is the entity's name of the row
-    (`EntitySetup.trace`). Raises `UserError` when there is no such row, or none that `principals` may read.
+    partition. `target` names an entity, or a target with all its documents (None: any document); `id` is the entity's
+    name of the row (`EntitySetup.trace`). Raises `UserError` when there is no such row, or none that `principals` may
+    read; told to `explain`, it says why there is none.
     """
     found = [
         each
         for each in setups
-        if target in (each.alias, each.ref.entity) or (target == each.target_name and not each.scanned)
+        if target in (each.alias, each.ref.entity) or (target in (None, each.target_name) and not each.scanned)
     ]
     if not found:
         raise _unknown(setups, target)
@@ -136,8 +139,12 @@ def why(
         raise away
     if not built:
         moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
-        raise UserError(moved or f"nothing of {target} is served yet", hint="Run: instep run")
-    raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
+        raise UserError(moved or f"nothing of {target or 'the project'} is served yet", hint="Run: instep run")
+    where = target or "what is served"
+    absent = next(filter(None, (each.absence(ledger, id) for each in found)), None) if explain else None
+    if absent is not None:
+        raise Missing(f"{where} has no row of {id!r}: {absent}")
+    raise Missing(f"{where} has no row of {id!r}", hint=found[0].row_hint)
 
 
 def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:
@@ -149,9 +156,12 @@ def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[st
     return sorted({each.physical for each in checkpoints if each.generation == generation})
 
 
-def _unknown(setups: Sequence[EntitySetup], target: str) -> UserError:
+def _unknown(setups: Sequence[EntitySetup], target: str | None) -> UserError:
     entities = list(dict.fromkeys(each.alias for each in setups))
+    if target is None:
+        return UserError("no entity is of documents", hint=f"Name one: {', '.join(entities)}.")
     if any(target == each.target_name for each in setups):
         return UserError(f"rows of tables in {target} are known by their entity", hint=f"One of {', '.join(entities)}.")
     names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
-    return Missing(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")
+    what, hint = unknown_name("target and no entity", target, list(names))
+    return Missing(what, hint=hint)

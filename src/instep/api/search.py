@@ -115,4 +115,4 @@ def read_why(
     ],
 ) -> Provenance:
     """Origin of a served row: instance, job, wants, and its document or slice."""
-    return instep.why(ref.removesuffix("@global"), id, principals=principals)
+    return instep.why(ref.removesuffix("@global"), id, principals=principals, explain=False)

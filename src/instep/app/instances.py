@@ -91,13 +91,20 @@ class Instances:
             return list(map(change_answer, done))
 
     def why(
-        self, target: str, row_id: str, *, principals: Iterable[str] = (), generation: str | None = None
+        self,
+        target: str | None,
+        row_id: str,
+        *,
+        principals: Iterable[str] = (),
+        generation: str | None = None,
+        explain: bool = True,
     ) -> Provenance:
         """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
 
-        `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
-        of a table the row's key, its columns joined by commas. Of documents with readers only those are told of that
-        `principals` may find.
+        `target` names an entity, or a target of documents (None: any document); `row_id` is a chunk_id, a document_id
+        or a source URI, and of a table the row's key, its columns joined by commas. Of documents with readers only
+        those are told of that `principals` may find. The error for a row that is not there says why, unless told not
+        to `explain`: that is for people who may see the files of this machine.
         """
         from instep.answers.readers import as_principals
         from instep.answers.why import provenance_answer, why
@@ -111,6 +118,7 @@ class Instances:
                 row_id,
                 generation=checked_generation(generation),
                 principals=as_principals(principals),
+                explain=explain,
             )
             return provenance_answer(found)
 

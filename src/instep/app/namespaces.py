@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from instep.container import Container
 from instep.domain.refs import GLOBAL, PartitionRef, RefError
+from instep.domain.texts import unknown_name
 from instep.errors import UserError
 from instep.project import Project
 from instep.telemetry.progress import Progress, Silent
@@ -149,7 +150,8 @@ class Namespaces:
         for name in asked:
             found = self.project.named(name)
             if not found:
-                raise UserError(f"no entity is named {name!r}", hint=f"Declared: {', '.join(self.project.own_names)}.")
+                what, hint = unknown_name("entity", name, self.project.own_names)
+                raise UserError(what, hint=hint)
             named.update(found)
         return [name for name in self.project.entities if not asked or name in named]
 

@@ -22,15 +22,13 @@ _MOST_WANTS = 5
 
 
 def why(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="Name of a target, or of an entity.", show_default=False)
-    ],
-    row_id: Annotated[
-        str,
+    place: Annotated[
+        list[str],
         typer.Argument(
-            metavar="ROW-ID",
-            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them, or the path of a "
-            "file. Of a table: the key of the row, its columns joined by commas.",
+            metavar="[TARGET] ROW-ID",
+            help="Name of a target or an entity (left out: any document). A chunk_id, a document_id or a source URI, "
+            "as `instep search` shows them, or the path of a file. Of a table: the key of the row, its columns joined "
+            "by commas.",
             show_default=False,
         ),
     ],
@@ -41,16 +39,23 @@ def why(
 ) -> None:
     """Show the origin of a row: instance, job, wants, and the version of the file or the slice of the table.
 
+    Of a file that has no row it says whether it failed, is left out, or is not there.
+
     \b
     Examples:
-      instep why Document docs/guide.md
+      instep why docs/guide.md
       instep why index CHUNK-ID --json
       instep why MergeRequest 17
     """
     from instep.app import load
 
     app = load(project)
-    found = app.why(target, row_id, principals=as_ or (), generation=generation)
+    *named, row_id = place
+    if len(named) > 1:
+        raise typer.BadParameter("takes a target and a row, or a row alone")
+    if not named and row_id in (*app.project.targets, *app.project.own_names):
+        raise typer.BadParameter(f"names no row of {row_id}")
+    found = app.why(named[0] if named else None, row_id, principals=as_ or (), generation=generation)
     kept = _days(app.project.retention)
     out = Output(as_json=as_json)
 

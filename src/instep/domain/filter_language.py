@@ -8,7 +8,6 @@ forms mean is written down in docs/search.md.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from instep.domain.filters import (
     every,
     negation,
 )
+from instep.domain.texts import nearest
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -319,8 +319,7 @@ class _Reader:
             )
         name = node.name
         if name not in self._declared:
-            near = difflib.get_close_matches(name.lower(), {each.lower(): each for each in self._declared}, n=1)
-            meant = next((each for each in self._declared if near and each.lower() == near[0]), None)
+            meant = nearest(name, self._declared)
             raise self._wrong(
                 node,
                 f"there is no column {_cut(name)}" + (f" (did you mean {meant}?)" if meant else ""),

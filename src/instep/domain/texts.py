@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 
 
 def amount(number: int, thing: str) -> str:
@@ -84,3 +86,18 @@ def cleaned(reason: str, note: str = "") -> str:
     note = f"; {note}" if note else ""
     most = REASON - len(note)
     return (text if len(text) <= most else text[: most - 1] + "…") + note
+
+
+def nearest(text: str, names: Iterable[str]) -> str | None:
+    """The name that may have been meant, whatever its case; or None."""
+    by_small = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(text.lower(), by_small, n=1)
+    return by_small[near[0]] if near else None
+
+
+def unknown_name(kind: str, text: str, names: Sequence[str]) -> tuple[str, str]:
+    """An error for a name that nothing has, and its hint."""
+    meant = nearest(text, names)
+    return f"no {kind} is named {text!r}" + (
+        f" (did you mean {meant}?)" if meant else ""
+    ), f"Declared: {', '.join(names)}."

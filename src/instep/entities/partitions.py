@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, nested
+from instep.domain.texts import unknown_name
 from instep.errors import Missing, UserError
 from instep.project import Project
 
@@ -105,7 +106,7 @@ def _namespaced(text: str, project: Project) -> Sequence[str]:
     if not names and "@" in text:
         raise UserError(f"{text} names a namespace itself", hint="Leave --namespace out, or name the entity alone.")
     if not names:
-        raise Missing(f"no entity is named {text!r}", hint=_declared(project))
+        raise _unknown(text, project)
     if not project.entities[names[0]].namespaced:
         raise UserError(f"{text} has no `scope`: it is in no namespace", hint="Leave --namespace out.")
     return names
@@ -137,7 +138,7 @@ def _named(text: str, project: Project) -> Sequence[PartitionRef]:
         raise Missing(str(error), hint=_declared(project)) from error
     names = project.named(ref.entity)
     if not names:
-        raise Missing(f"no entity is named {ref.entity!r}", hint=_declared(project))
+        raise _unknown(ref.entity, project)
     namespaced = project.entities[names[0]].namespaced
     if not ref.scope.is_global and not namespaced:
         raise UserError(
@@ -161,6 +162,11 @@ def _named(text: str, project: Project) -> Sequence[PartitionRef]:
 def _partitions(name: str, project: Project) -> list[PartitionRef]:
     scopes = project.scopes if project.entities[name].namespaced else (GLOBAL,)
     return [PartitionRef(name, scope) for scope in scopes]
+
+
+def _unknown(name: str, project: Project) -> Missing:
+    what, hint = unknown_name("entity", name, project.own_names)
+    return Missing(what, hint=hint)
 
 
 def _declared(project: Project) -> str:

@@ -341,6 +341,10 @@ class EntitySetup(ABC):
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row with this id, and its origin. It may belong to any partition in this index."""
 
+    def absence(self, ledger: Ledger, text: str) -> str | None:
+        """The reason why no row has this id, as far as it may be told and is known."""
+        return None
+
     def source_problem(self) -> str | None:
         """The reason why a run cannot read the source, as far as that shows without reading it; or None."""
         for path in self.local_sources:

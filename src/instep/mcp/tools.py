@@ -138,7 +138,7 @@ def _add_searches(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -
     ) -> Json:
         """Tell where an indexed row comes from: its document, the job that wrote it, and when."""
         with _errors_as(ToolError):
-            return _json(instep.why(entity, id, principals=caller_of(context.headers).principals))
+            return _json(instep.why(entity, id, principals=caller_of(context.headers).principals, explain=False))
 
     @server.resource("instep://project", mime_type="application/json")
     def project() -> str:

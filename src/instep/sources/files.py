@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import IO, Any
+from typing import IO, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from instep.domain.identity import file_uri, project_uri
@@ -21,6 +22,8 @@ from instep.sources.url_files import UrlRoot, is_url
 _PROGRESS_EVERY = 1_000
 _LOCAL = "file://"
 _PROJECT = "project://"
+
+_TAKEN: Final = "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,29 @@ class FilesSource:
                 # The current folder may have been reached by a link, or the project by one.
                 yield project_uri(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)))
             yield file_uri(path)
+
+    def standing(self, text: str) -> str | None:
+        """Tell how a local file that a user names stands: it is not there, left out by a glob, or taken."""
+        paths = [found for uri in self.names(text) if (found := self.path_of(uri)) is not None]
+        path: bytes | None = next(filter(os.path.isfile, paths), None)
+        if path is None:  # An id of a chunk names no file.
+            return "there is no such file" if paths and re.search(r"[/.]", text) else None
+        for root in (each for each in self.roots if not is_url(each)):
+            folder, _ = self._place(root)
+            relative = os.fsdecode(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)))
+            if relative == ".":
+                return _TAKEN
+            if not relative.startswith(".."):
+                return self._left_out(relative) or _TAKEN
+        return "it is in none of the folders of the source"
+
+    def _left_out(self, relative: str) -> str | None:
+        steps = relative.split("/")
+        excluded: Callable[[str], bool] = Globs(self.exclude).matches
+        if excluded(relative) or any(excluded("/".join(steps[:end]) + "/") for end in range(1, len(steps))):
+            return "`exclude` leaves it out"
+        include = Globs(self.include, of_files=True)
+        return "no `include` takes it" if include and not include.matches(relative) else None
 
     def _under(
         self,

@@ -42,8 +42,8 @@ MUTANTS = [
     Mutant(
         "a document that fails keeps the readers it had",
         "pipeline/documents/writing.py",
-        "if each.failure_stage or place in effects.flaws]",
-        "if place in effects.flaws]",
+        "failed = np.flatnonzero(effects.failed(ends)).tolist()",
+        "failed = sorted(effects.flaws)",
         _NARROWING,
     ),
     Mutant(
@@ -51,13 +51,6 @@ MUTANTS = [
         "domain/readers.py",
         "return then if PUBLIC in named else [each for each in then if each in set(named)]",
         "return named",
-        _NARROWING,
-    ),
-    Mutant(
-        "what a document said before it failed counts as unchanged when it says that again",
-        "pipeline/documents/writing.py",
-        'each.document_id, each.source_uri, each.source_size, "", "", left.chunks,',
-        'each.document_id, each.source_uri, each.source_size, "", each.document_hash or "", left.chunks,',
         _NARROWING,
     ),
     Mutant(
@@ -139,9 +132,9 @@ MUTANTS = [
     ),
     Mutant(
         "a document that has vanished is recorded without chunks",
-        "pipeline/documents/writing.py",
-        "        done.unseen.append(Unseen(each.document_id, gethostname()))\n        return\n",
-        "        pass\n",
+        "pipeline/documents/accounting.py",
+        "self._keep(done, places[~vanished])",
+        "self._keep(done, places)",
         _PIPELINE,
     ),
     Mutant(
@@ -153,21 +146,21 @@ MUTANTS = [
     ),
     Mutant(
         "skipped documents count as failures",
-        "pipeline/documents/writing.py",
-        'tally["skipped" if stage == SKIPPED else "failed"] += 1',
-        'tally["failed"] += 1',
+        "pipeline/documents/accounting.py",
+        '{"skipped" if stage == SKIPPED else "failed": 1}',
+        '{"failed": 1}',
         _PIPELINE,
     ),
     Mutant(
         "kept rows are counted as written",
-        "pipeline/documents/writing.py",
-        'tally["rows_kept"] += chunks - written',
-        'tally["rows_kept"] += chunks',
+        "pipeline/documents/accounting.py",
+        "rows_kept=(chunks - effects.written[places]).sum()",
+        "rows_kept=chunks.sum()",
         _PIPELINE,
     ),
     Mutant(
         "a text with a NUL in it is indexed",
-        "pipeline/documents/parse.py",
+        "pipeline/documents/character_sets.py",
         '    if "\\0" in text:\n',
         '    if text.startswith("\\0"):\n',
         _PARSE,
@@ -195,7 +188,7 @@ MUTANTS = [
     ),
     Mutant(
         "line ends of other systems stay",
-        "pipeline/documents/parse.py",
+        "pipeline/documents/character_sets.py",
         'return text.replace("\\r\\n", "\\n").replace("\\r", "\\n") if "\\r" in text else text',
         'return text.replace("\\r\\n", "\\n") if "\\r" in text else text',
         _PARSE,

@@ -25,6 +25,8 @@ from instep.targets.document_target import StoredRow
 ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
 
 _EVENTS = 1_000
+#: Failures that are looked through for a document.
+_FAILURES = 10_000
 _NEVER = 2**63
 
 
@@ -63,6 +65,19 @@ def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> 
         forgotten=None if job else forgotten_at(ledger, ref),
         document=ledger.documents.get(row.instance, row.document_id),
     )
+
+
+def absence(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None:
+    """See `EntitySetup.absence`: of documents with readers nothing is told."""
+    if setup.readers is not None:
+        return None
+    ids = set(_row_ids(setup, text))
+    failed = next(
+        (each for each in ledger.failures.newest(setup.ref, limit=_FAILURES) if each.document_id in ids), None
+    )
+    if failed is not None:
+        return f"it failed ({failed.stage}): {failed.reason}"
+    return setup.source.standing(text) if isinstance(setup.source, FilesSource) else None
 
 
 def _row_ids(setup: DocumentAdapters, text: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_sets import Among
 from instep.arrow_values import OtherType, column_type, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.identity import content_hash, titled_content, with_facts
@@ -166,18 +167,19 @@ class RowSpool:
             self._file.close()
 
     def keep(self, rows: Iterable[pa.RecordBatch], uris: pa.ChunkedArray[Any]) -> None:
-        """Keep those of these rows with these URIs."""
-        wanted: Any = uris.combine_chunks()
+        """Keep those of these rows with these URIs (and perhaps others: see `Among`)."""
+        wanted = Among(uris)
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
         kept: list[Any] = []
         sizes: list[npt.NDArray[np.int64]] = []
         with pa.ipc.new_file(self._file, said_schema(self._columns)) as writer:
             for batch in rows:
                 found = row_uris(self._entity, batch.columns[: len(self._columns.key)])
-                chosen: Any = pc.is_in(found, value_set=wanted)
-                if pc.any(chosen, min_count=0).as_py():
-                    kept.append(found.filter(chosen))
-                    said = said_by(batch.filter(chosen), self._columns)
+                chosen = wanted.of(found)
+                if chosen.any():
+                    mask = pa.array(chosen)
+                    kept.append(found.filter(mask))
+                    said = said_by(batch.filter(mask), self._columns)
                     sizes.append(_bytes_of(said["title"]) + _bytes_of(said["text"]))
                     writer.write_batch(said)
         self._file.flush()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from instep.arrow_keys import key_numbers
+from instep.arrow_sets import Among
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
@@ -58,6 +59,8 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 #: Document ids in one lookup: long enough to share the index pages, short enough to bound memory.
 _LOOKUP = 500
+#: Rows that are read in the time that it takes to look for one document, about.
+_SCANNED = 50
 
 #: Batches that may wait for the writer: it works while the next ones are being made.
 _WAITING = 2
@@ -115,15 +118,31 @@ class LanceChunkWriter:
         self._place = place
         self._dataset = place.open(physical, base)
         with place.understood():
-            self._empty = self._dataset.count_rows() == 0
+            self._count = self._dataset.count_rows()
+        self._asked = 0
+        self._there: Among | None = None
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
-        if self._empty or not document_ids:
+        if not self._count or not document_ids:
             return existing_schema().empty_table()
         wanted = list(dict.fromkeys(document_ids))
         with self._place.understood():
+            wanted = self._perhaps_there(wanted)
             found = [self._rows(wanted[at : at + _LOOKUP]) for at in range(0, len(wanted), _LOOKUP)]
-        return pa.concat_tables(found)
+        return pa.concat_tables(found) if found else existing_schema().empty_table()
+
+    def _perhaps_there(self, document_ids: list[str]) -> list[str]:
+        """Those of these documents that may have rows. To look for many of them by a filter, each time, takes longer
+        than to read once which there are.
+        """
+        self._asked += len(document_ids)
+        if self._there is None and self._asked * _SCANNED >= self._count:
+            batches = self._dataset.scanner(columns=["document_id"]).to_batches()
+            self._there = Among(pa.chunked_array([each["document_id"] for each in batches], pa.string()))
+        if self._there is None:
+            return document_ids
+        there = self._there.of(pa.array(document_ids, pa.string()))
+        return [document_ids[place] for place in there.nonzero()[0].tolist()]
 
     def _rows(self, document_ids: Sequence[str]) -> pa.Table:
         found = self._scanned(document_ids, ["document_id", "chunk_id", "chunk_hash"])
@@ -140,7 +159,7 @@ class LanceChunkWriter:
 
     def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
         schema = retold_schema(columns)
-        if self._empty or not document_ids:
+        if not self._count or not document_ids:
             return schema.empty_table()
         with self._place.understood():
             found = self._scanned(document_ids, [name for name in schema.names if name != "locator"])

@@ -19,7 +19,7 @@ class Among:
 
     def __init__(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:
         chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-        self._numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *map(_numbers, map(_without_nulls, chunks))]))
+        self._numbers = np.sort(np.concatenate([np.zeros(0, np.int64), *map(_numbers, map(_without_nulls, chunks))]))
 
     def of(self, values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
         """A mask of the values that are in the set; a null is in none."""

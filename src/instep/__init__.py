@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from instep.app import Instep, load
     from instep.errors import InstepError, Transient, UserError
     from instep.ledger.key_leases import KeyFailure
+    from instep.pipeline.documents.function_source import ListedDocument, ListFunction, ReadDocument, ReadFunction
     from instep.pipeline.documents.functions import ChunkFunction, EmbedFunction, ParsedDocument, ParseFunction
     from instep.project import Project
     from instep.queues.consumers import Ack
@@ -23,6 +24,10 @@ _HOMES = {
     "KeyFailure": "instep.ledger.key_leases",
     "ChunkFunction": "instep.pipeline.documents.functions",
     "EmbedFunction": "instep.pipeline.documents.functions",
+    "ListFunction": "instep.pipeline.documents.function_source",
+    "ListedDocument": "instep.pipeline.documents.function_source",
+    "ReadDocument": "instep.pipeline.documents.function_source",
+    "ReadFunction": "instep.pipeline.documents.function_source",
     "ParseFunction": "instep.pipeline.documents.functions",
     "ParsedDocument": "instep.pipeline.documents.functions",
     "InstepError": "instep.errors",
@@ -37,9 +42,13 @@ __all__ = [
     "Instep",
     "InstepError",
     "KeyFailure",
+    "ListFunction",
+    "ListedDocument",
     "ParseFunction",
     "ParsedDocument",
     "Project",
+    "ReadDocument",
+    "ReadFunction",
     "Transient",
     "UserError",
     "__version__",

@@ -17,7 +17,7 @@ from instep.domain.document_columns import (
     Origin,
 )
 from instep.project.fields import Model, Text, problem
-from instep.project.sources import FeedSource, FilesSource
+from instep.project.sources import FeedSource, FilesSource, PythonSource
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _MOST: Final = 50
@@ -173,7 +173,7 @@ _FORMS: Final[Mapping[str, str]] = {
 def _origins(entity: WithColumns) -> list[str]:
     if isinstance(entity.source, FilesSource):
         own = ["front_matter", "path", "file"]
-    elif isinstance(entity.source, FeedSource):
+    elif isinstance(entity.source, FeedSource | PythonSource):
         own = ["field", "path"]
     else:
         own = ["column", "path"]

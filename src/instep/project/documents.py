@@ -11,7 +11,7 @@ from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.entity import EntityBase
 from instep.project.fields import Bytes, Columns, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
 from instep.project.search import Boosts, check_search, checked_language
-from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, SparkSource
+from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, PythonSource, SparkSource
 
 MAX_BUCKETS = 1024
 MAX_DIMENSIONS = 65_536
@@ -309,9 +309,9 @@ class DocumentEntity(EntityBase):
 
     @model_validator(mode="after")
     def _parser_of_files(self) -> Self:
-        if self.parse is not None and not isinstance(self.source, FilesSource):
+        if self.parse is not None and not isinstance(self.source, FilesSource | PythonSource):
             raise problem("conflict", "is for files, and the source gives texts", path=("parse",))
-        if self.encoding is not None and not isinstance(self.source, FilesSource):
+        if self.encoding is not None and not isinstance(self.source, FilesSource | PythonSource):
             raise problem("conflict", "is for files, and the source gives texts", path=("encoding",))
         return self
 
@@ -347,12 +347,9 @@ class DocumentEntity(EntityBase):
     def functions(self) -> tuple[str, ...]:
         """See `EntityBase.functions`."""
         embed = (self.embed.function, self.embed.query_function) if isinstance(self.embed, PythonEmbed) else ()
-        named = (
-            self.transform,
-            self.parse.function if isinstance(self.parse, PythonParse) else None,
-            self.chunk.function,
-            *embed,
-        )
+        parse = (self.parse.function,) if isinstance(self.parse, PythonParse) else ()
+        source = (self.source.list, self.source.read) if isinstance(self.source, PythonSource) else ()
+        named = (*source, *parse, self.chunk.function, *embed, self.transform)
         return tuple(each for each in named if each)
 
     @property

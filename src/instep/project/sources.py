@@ -8,7 +8,17 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import Field, JsonValue, Secret, field_validator, model_validator
 
 from instep.project.addresses import clickhouse_uri
-from instep.project.fields import Globs, OneOrMore, SecretText, Text, Variant, no_empty_text, problem, typed
+from instep.project.fields import (
+    FunctionName,
+    Globs,
+    OneOrMore,
+    SecretText,
+    Text,
+    Variant,
+    no_empty_text,
+    problem,
+    typed,
+)
 
 #: What a `files` source takes when `include` is left out: text that can be chunked as it is.
 DEFAULT_INCLUDE = tuple(
@@ -71,6 +81,22 @@ class FeedSource(Variant):
     def storage(self) -> dict[str, JsonValue]:
         """The storage options in clear text, for fsspec only."""
         return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
+class PythonSource(Variant):
+    """Functions of yours that list documents and read one; see [functions.md](functions.md#sources)."""
+
+    type: Literal["python"] = "python"
+    """`python`: documents."""
+    list: FunctionName
+    """`package.module:function`, which gives all documents that there are: of each an id and a version."""
+    read: FunctionName
+    """`package.module:function`, from an id to the document: text, bytes, a `ReadDocument`, or None if it is gone."""
+
+    @property
+    def path(self) -> None:
+        """It has no place in the file system."""
+        return None
 
 
 def _reads_the_source(value: str | None) -> str | None:
@@ -144,8 +170,9 @@ class ClickHouseSource(Variant):
     _sql = field_validator("sql")(_reads_the_source)
 
 
-_TYPED = typed("files", "feed", "spark", "clickhouse")
+_TYPED = typed("files", "feed", "python", "spark", "clickhouse")
+_TABLES = typed("spark", "clickhouse")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
-Source: TypeAlias = FilesSource | FeedSource | TableSource
+Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

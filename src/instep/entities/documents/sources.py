@@ -12,7 +12,16 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.texts import amount
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
-from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
+from instep.project import (
+    ClickHouseSource,
+    DocumentEntity,
+    FeedSource,
+    FilesSource,
+    Project,
+    PythonSource,
+    RowDocument,
+    SparkSource,
+)
 from instep.project.addresses import is_relative
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse
@@ -90,6 +99,12 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             project=str(project.root),
             fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
         )
+    if isinstance(declared, PythonSource):
+        from instep.pipeline.documents.function_source import FunctionSource
+        from instep.pipeline.documents.functions import OwnFunction
+
+        # They are imported when they are called: most commands read no source.
+        return FunctionSource(own_name(name), OwnFunction(declared.list, ""), OwnFunction(declared.read, ""))
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document, [each for each in declared_columns(entity) if each.origin is Origin.SOURCE])
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
@@ -99,15 +114,21 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
     """The location as it is declared, for display."""
     if isinstance(source, RowDocuments):
         return source.text
+    if isinstance(entity.source, PythonSource):
+        return entity.source.list
     return ", ".join(getattr(entity.source, "path", None) or ())
 
 
 def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
-    """Fingerprint of everything besides the version that decides a document's content: the columns read of a row; for
-    files, how they are named if not by absolute path.
+    """Fingerprint of everything besides the version that decides a document's content: the columns read of a row; the
+    function that reads; for files, how they are named if not by absolute path.
     """
     if isinstance(entity.source, FilesSource):
         return {NAMES: IN_PROJECT} if any(map(is_relative, entity.source.path)) else {}
+    if isinstance(entity.source, PythonSource):
+        from instep.pipeline.documents.functions import OwnFunction
+
+        return {"document": OwnFunction.of(entity.source.read, "source.read").code}
     if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):
         return {}
     return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}

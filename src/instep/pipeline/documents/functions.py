@@ -125,6 +125,10 @@ class OwnFunction:
         _ROWS.failed(self.name, failed)
         return failed
 
+    def told(self, error: Exception) -> str:
+        """An exception in it, with its place."""
+        return str(self._failed(error))
+
     def _failed(self, error: Exception) -> FunctionFailed:
         frames = traceback.extract_tb(error.__traceback__)
         home = getattr(getattr(self.function, "__code__", None), "co_filename", None)

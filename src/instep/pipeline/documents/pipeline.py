@@ -72,8 +72,12 @@ class DocumentProgram:
 
     def own_functions(self) -> list[Any]:
         """Functions of the project that its tasks call."""
-        made = (getattr(each, "own", None) for each in (self.parser, self.chunker, self.embedder))
+        made = (getattr(each, "own", None) for each in self._parts)
         return [each.function for each in made if each is not None]
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self.source, self.parser, self.chunker, self.embedder
 
     def chunk_schema(self) -> pa.Schema:
         """The columns of chunk rows, before a transform."""

@@ -1,0 +1,136 @@
+"""Documents that functions of a project list and read: a source for what no adapter knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote, unquote
+
+from instep.domain.manifest import SourceDocument
+from instep.domain.storable import storable_version
+from instep.errors import InstepError, UserError
+from instep.pipeline.documents.functions import FunctionFailed, OwnFunction
+from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
+from instep.sources.local_files import check_size
+
+SCHEME: Final = "function://"
+_SAFE: Final = ":"
+#: Documents between two reports of a listing.
+_PROGRESS_EVERY: Final = 1_000
+
+
+class ListedDocument(NamedTuple):
+    """A document of a listing. `version` is another one whenever the document has changed. `size` in bytes tells how
+    much work it is, about.
+    """
+
+    id: str
+    version: str
+    size: int | None = None
+
+
+class ReadDocument(NamedTuple):
+    """A document as it is read. Bytes are parsed by what its id ends with, as files are; text is indexed as it is.
+    `fields` are the values of declared columns.
+    """
+
+    content: str | bytes
+    title: str | None = None
+    modified: datetime | None = None
+    fields: Mapping[str, Any] | None = None
+
+
+class ListFunction(Protocol):
+    """All documents that there are now, each once: what is not among them is gone."""
+
+    def __call__(self) -> Iterable[ListedDocument | tuple[str, str]]: ...
+
+
+class ReadFunction(Protocol):
+    """The id of a listed document → the document; None if it is gone by now."""
+
+    def __call__(self, id: str, /) -> ReadDocument | str | bytes | None: ...
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """Implements `sources.document_source.DocumentSource`. The document with an id is `function://<entity>/<id>`."""
+
+    entity: str
+    listing: OwnFunction
+    reading: OwnFunction
+
+    @property
+    def own(self) -> OwnFunction:
+        """The function that tasks call."""
+        return self.reading
+
+    def list(self, progress: Callable[[int], None] | None = None) -> Listing:
+        """Raises `UserError` if the function fails, or says something else than documents."""
+        try:
+            documents = sorted(self._documents(progress))
+        except FunctionFailed as error:
+            raise UserError(f"it cannot list documents: {error}", where=self.listing.name) from error
+        except InstepError:
+            raise
+        except Exception as error:  # What a generator raises, it raises here.
+            told = self.listing.told(error)
+            raise UserError(f"it cannot list documents: {told}", where=self.listing.name) from error
+        twice = next((one.uri for one, other in pairwise(documents) if one.uri == other.uri), None)
+        if twice is not None:
+            raise UserError(f"it lists {twice} twice", where=self.listing.name)
+        return Listing(documents, [])
+
+    def _documents(self, progress: Callable[[int], None] | None) -> Iterator[SourceDocument]:
+        number = 0
+        for number, each in enumerate(self.listing.call(counted=False), start=1):
+            yield self._listed(each)
+            if progress and not number % _PROGRESS_EVERY:
+                progress(number)
+        if progress:
+            progress(number)
+
+    def _listed(self, each: Any) -> SourceDocument:
+        try:
+            name, version, size = (*each, None)[:3] if isinstance(each, tuple) else (None, None, None)
+            document = _sound(name), _sound(version), -1 if size is None else max(0, int(size))
+        except (TypeError, ValueError):
+            raise UserError(
+                f"it lists {type(each).__name__}, not documents",
+                where=self.listing.name,
+                hint="Give a ListedDocument, or a pair, of an id and a version: texts that are not empty.",
+            ) from None
+        uri = f"{SCHEME}{self.entity}/{quote(document[0], safe=_SAFE)}"
+        return SourceDocument(uri, document[2], storable_version(document[1]))
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for document in documents:
+            try:
+                yield self._read(document, max_bytes)
+            except (Vanished, Unreadable) as answer:
+                yield answer
+
+    def _read(self, document: SourceDocument, max_bytes: int) -> Content:
+        name = unquote(document.uri.removeprefix(f"{SCHEME}{self.entity}/"))
+        try:
+            made = self.reading.call(name)
+            if made is None:
+                raise Vanished
+            found = ReadDocument(made) if isinstance(made, str | bytes) else made
+            if not isinstance(found, ReadDocument) or not isinstance(found.content, str | bytes):
+                raise self.reading.wrong(f"{type(made).__name__}, not text, bytes or a ReadDocument")
+        except FunctionFailed as error:
+            raise Unreadable(str(error)) from error
+        text = isinstance(found.content, str)
+        data = found.content.encode("utf-8", "replace") if isinstance(found.content, str) else found.content
+        check_size(len(data), max_bytes)
+        return Content(data, len(data), document.version, found.title, text, found.modified, found.fields or {})
+
+
+def _sound(text: Any) -> str:
+    if not isinstance(text, str) or not text:
+        raise ValueError("no text")
+    return text

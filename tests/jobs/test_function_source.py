@@ -1,0 +1,207 @@
+"""A source that functions of the project list and read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.errors import Transient, UserError
+from instep.pipeline.documents import fingerprint, functions
+from instep.pipeline.documents.function_source import FunctionSource
+from instep.pipeline.documents.functions import OwnFunction
+from instep.project import Project
+from instep.sources.document_source import Content, TooLarge
+
+#: The store is a file of JSON: of each id a version, a text, and perhaps more.
+MODULE = """
+import json
+from pathlib import Path
+
+from instep import ListedDocument, ReadDocument, Transient
+
+STORE = Path(__file__).with_name("store.json")
+
+
+def listed():
+    for id, each in json.loads(STORE.read_text()).items():
+        if each.get("broken list"):
+            raise OSError("the store is away")
+        yield ListedDocument(id, each["version"]) if each.get("named", True) else (id, each["version"])
+        if each.get("twice"):
+            yield id, each["version"]
+
+
+def read(id):
+    each = json.loads(STORE.read_text())[id]
+    if "error" in each:
+        raise ValueError(each["error"])
+    if "away" in each:
+        raise Transient("the store is away")
+    if "odd" in each:
+        return each["odd"]
+    if "bytes" in each:
+        return each["bytes"].encode("latin-1")
+    return ReadDocument(each["text"], title=each.get("title"), fields={"team": each.get("team")})
+
+
+def wrong():
+    return [("only an id",)]
+
+
+def numbers():
+    return [(1, 2)]
+"""
+NAME = "own_source_of_a_test"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / f"{NAME}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    sys.modules.pop(NAME, None)
+    functions._loaded.cache_clear()
+    fingerprint._loaded.clear()
+
+
+def store(root: Path, **documents: dict[str, Any]) -> None:
+    (root / "store.json").write_text(json.dumps(documents))
+
+
+def opened(root: Path, *, listing: str = "listed", **entity: Any) -> instep.Instep:
+    source = {"type": "python", "list": f"{NAME}:{listing}", "read": f"{NAME}:read"}
+    whole = {"source": source, "columns": {"team": "string"}, "target": "index", "deletes": {"floor": 1, "share": 0.9}}
+    targets = {"index": {"type": "lance", "uri": "index"}}
+    declared = {"name": "p", "root": root, "engine": "inline", "targets": targets, "entities": {"Doc": whole | entity}}
+    return instep.Instep(Project.model_validate(declared))
+
+
+def found(project: instep.Instep, words: str, **asked: Any) -> dict[str, str]:
+    return {hit.source_uri: hit.text for hit in project.search(words, limit=50, mode="text", **asked)}
+
+
+def test_documents_are_listed_read_changed_and_deleted(root: Path) -> None:
+    project = opened(root)
+    store(
+        root,
+        a={"version": "1", "text": "tide and ebb", "title": "Water", "team": "sea"},
+        b={"version": "1", "text": "tide and flood", "team": "harbour", "named": False},
+        c={"version": "1", "text": "tide of March"},
+    )
+    (first,) = project.run()
+    assert (first.counts.read, first.counts.written) == (3, 3)
+    assert found(project, "water") == {"function://Doc/a": "tide and ebb"}
+    assert found(project, "tide", where="team = 'harbour'") == {"function://Doc/b": "tide and flood"}
+    store(
+        root,
+        a={"version": "1", "text": "not read: its version is the same", "team": "sea"},
+        b={"version": "2", "text": "tide and moon"},
+    )
+    (second,) = project.run()
+    assert (second.counts.read, second.counts.written, second.counts.deleted) == (2, 1, 1)
+    assert sorted(found(project, "tide").values()) == ["tide and ebb", "tide and moon"]
+    (third,) = project.run()
+    assert third.counts.read == 0
+
+
+def test_bytes_are_parsed_by_what_the_id_ends_with(root: Path) -> None:
+    store(
+        root,
+        **{
+            "pages/a b.html": {"version": "1", "bytes": "<title>Page</title><p>tide &amp; ebb</p>"},
+            "notes.md": {"version": "1", "bytes": "# Notes\n\ntide"},
+        },
+    )
+    project = opened(root)
+    project.run()
+    assert found(project, "tide") == {
+        "function://Doc/pages%2Fa%20b.html": "tide & ebb",
+        "function://Doc/notes.md": "# Notes\n\ntide",
+    }
+
+
+def test_a_document_that_cannot_be_read_fails_alone_with_its_line(root: Path) -> None:
+    store(
+        root,
+        a={"version": "1", "error": "no such ticket"},
+        b={"version": "1", "odd": 7},
+        c={"version": "1", "odd": None},
+        d={"version": "1", "text": "tide"},
+    )
+    project = opened(root)
+    (result,) = project.run()
+    assert (result.counts.read, result.counts.failed, result.counts.skipped, result.counts.written) == (4, 2, 1, 1)
+    reasons = {each.uri[-1]: (each.stage, each.reason) for each in project.failures()}
+    assert reasons["a"][0] == reasons["b"][0] == "read"
+    assert reasons["a"][1].startswith("ValueError: no such ticket (")
+    assert "in read)" in reasons["a"][1]
+    assert reasons["b"][1] == f"{NAME}:read returned int, not text, bytes or a ReadDocument"
+
+
+def test_an_outage_is_none_of_the_document(root: Path) -> None:
+    """So the wave is tried again, and nothing has failed."""
+    store(root, a={"version": "1", "text": "tide"}, b={"version": "1", "away": True})
+    source = FunctionSource("Doc", OwnFunction(f"{NAME}:listed", ""), OwnFunction(f"{NAME}:read", ""))
+    documents = source.list().documents
+    answers = pickle.loads(pickle.dumps(source)).contents(documents, max_bytes=1_000)
+    assert isinstance(next(answers), Content)
+    with pytest.raises(Transient, match="the store is away"):
+        next(answers)
+
+
+def test_a_document_over_the_limit_is_too_large(root: Path) -> None:
+    store(root, a={"version": "1", "text": "x" * 1_001})
+    source = FunctionSource("Doc", OwnFunction(f"{NAME}:listed", ""), OwnFunction(f"{NAME}:read", ""))
+    (answer,) = source.contents(source.list().documents, max_bytes=1_000)
+    assert isinstance(answer, TooLarge)
+
+
+@pytest.mark.parametrize(
+    ("listing", "documents", "message"),
+    [
+        (
+            "listed",
+            {"a": {"version": "1", "text": "x"}, "b": {"version": "1", "broken list": True}},
+            "the store is away",
+        ),
+        ("listed", {"a": {"version": "1", "text": "x", "twice": True}}, "it lists function://Doc/a twice"),
+        ("listed", {"a": {"version": "", "text": "x"}}, "it lists ListedDocument, not documents"),
+        ("wrong", {}, "it lists tuple, not documents"),
+        ("numbers", {}, "it lists tuple, not documents"),
+        ("missing", {}, "missing"),
+    ],
+)
+def test_a_listing_that_is_wrong_does_nothing_and_deletes_nothing(
+    root: Path, listing: str, documents: dict[str, Any], message: str
+) -> None:
+    store(root, old={"version": "1", "text": "tide"})
+    opened(root).run()
+    store(root, **documents)
+    project = opened(root, listing=listing)
+    with pytest.raises(UserError, match=message):
+        project.run()
+    assert found(opened(root), "tide") == {"function://Doc/old": "tide"}
+
+
+def test_other_code_that_reads_reads_all_anew(root: Path) -> None:
+    store(root, a={"version": "1", "text": "tide"})
+    opened(root).run()
+    (root / f"{NAME}.py").write_text(MODULE.replace('each["text"],', 'each["text"].upper(),'))
+    forget()
+    project = opened(root)
+    (plan,) = project.plan()
+    assert plan.kind == "rebuild"
+    assert "document changed" in " ".join(plan.why)
+    project.run()
+    assert found(project, "tide") == {"function://Doc/a": "TIDE"}

@@ -44,6 +44,19 @@ def test_a_few_letters_do_not_tell_and_the_reason_says_what_to_do(text: str, enc
     assert decoded(text.encode(encoding), declared=encoding) == text
 
 
+@pytest.mark.parametrize("text", [f"{GERMAN} 100 €", f"{FRENCH} Œuvre", f"{FRENCH} cœur"])
+def test_a_text_that_may_be_in_either_of_two_is_not_indexed_with_wrong_letters(text: str) -> None:
+    with pytest.raises(NotText, match="may be cp1252 or iso8859_15"):
+        decoded(text.encode("iso8859_15"))
+    assert decoded(text.encode("cp1252")) == text
+    assert decoded(text.encode("iso8859_15"), declared="iso8859_15") == text
+
+
+@pytest.mark.parametrize("said", ["undefined", "unicode_escape", "idna", "punycode", "a\0b", "rot13", "none-such"])
+def test_what_is_no_character_set_is_not_believed(said: str) -> None:
+    assert decoded(b"caf\xe9 x\\n", said=said, declared="cp1252") == "café x\\n"
+
+
 def test_utf8_comes_before_what_is_declared_and_that_before_a_guess() -> None:
     assert decoded("é".encode(), declared="cp1252") == "é"
     assert decoded(b"\xe9", declared="cp1252") == "é"

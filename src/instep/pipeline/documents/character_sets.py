@@ -6,6 +6,7 @@ A text whose character set is not clear is a failure, and not indexed with wrong
 from __future__ import annotations
 
 import codecs
+import re
 from typing import Final
 
 _BOMS: Final = (
@@ -27,6 +28,11 @@ _LATIN: Final = {
     "cp1257": {"Estonian", "Latvian", "Lithuanian"},
 }
 _WESTERN: Final = "cp1252"
+#: What is a letter or the euro in ISO-8859-15, and in cp1252 a sign that seldom stands so: a text that has it may be in
+#: either.
+_LATIN_9: Final = re.compile(r"¤|[¦¨´¸¼½¾](?=[^\W\d_])|(?<=[^\W\d_])[¦¨´¸¼½¾]")
+#: Codecs of Python that are no character sets, whatever a page says of itself.
+_NO_CHARACTER_SETS: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
 _OF_MANY_BYTES: Final = frozenset({"cp932", "euc_jp", "gb18030", "big5", "cp949"})
 #: How much of a text tells its character set, in bytes.
 _SAMPLE: Final = 200_000
@@ -71,8 +77,9 @@ def _wide(declared: str | None) -> bool:
 def _otherwise(data: bytes, said: str | None, declared: str | None, place: int) -> str:
     for encoding in filter(None, (said, declared)):
         try:
-            return data.decode(encoding)
-        except (LookupError, UnicodeDecodeError):
+            if codecs.lookup(encoding).name.replace("_", "-") not in _NO_CHARACTER_SETS:
+                return data.decode(encoding)
+        except (LookupError, ValueError):
             continue
     if declared is not None:
         raise NotText(f"neither UTF-8 (at byte {place:,}) nor {declared}")
@@ -96,6 +103,8 @@ def _found_out(data: bytes, place: int) -> str:
         text = data.decode(encoding) if clear else None
     except UnicodeDecodeError:
         text = None
+    if text is not None and encoding == _WESTERN and _LATIN_9.search(text):
+        raise NotText(f"not UTF-8 at byte {place:,}; it may be cp1252 or iso8859_15: say which with `encoding`")
     if text is None:
         raise NotText(f"not UTF-8 at byte {place:,}; if it is {encoding}, say so: `encoding: {encoding}`")
     return text

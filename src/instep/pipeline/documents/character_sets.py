@@ -30,7 +30,8 @@ _LATIN: Final = {
 _WESTERN: Final = "cp1252"
 #: What is a letter or the euro in ISO-8859-15, and in cp1252 a sign that seldom stands so: a text that has it may be in
 #: either.
-_LATIN_9: Final = re.compile(r"¤|[¦¨´¸¼½¾](?=[^\W\d_])|(?<=[^\W\d_])[¦¨´¸¼½¾]")
+_SIGNS: Final = "[\u00a6\u00a8\u00b4\u00b8\u00bc-\u00be]"
+_LATIN_9: Final = re.compile(rf"\u00a4|{_SIGNS}(?=[^\W\d_])|(?<=[^\W\d_]){_SIGNS}")
 #: Codecs of Python that are no character sets, whatever a page says of itself.
 _NO_CHARACTER_SETS: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
 _OF_MANY_BYTES: Final = frozenset({"cp932", "euc_jp", "gb18030", "big5", "cp949"})

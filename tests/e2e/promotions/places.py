@@ -125,7 +125,7 @@ KINDS = [
         "instep.targets.lance.tables:LanceTableTarget",
         _SMALL_FILES,
         Step(_SMALL_FILES[:1], "after"),
-        drops=("instep.targets.lance.target:LanceTarget.drop",),
+        drops=("instep.targets.lance.target:LanceTarget.remove",),
         tables=True,
         like="lance",
     ),

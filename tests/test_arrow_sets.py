@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.arrow_sets import Among
+from instep.arrow_sets import ValueSet
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
@@ -34,8 +34,8 @@ def test_a_set_has_what_is_in_it_and_no_null(kind: pa.DataType, data: st.DataObj
     expected = [each in there for each in asked]
     column: Any = pa.array([None, *asked, None], kind)[1:-1]
     for stored in (pa.array(values, kind), pa.chunked_array([pa.array(values, kind), pa.array(values, kind)])):
-        assert Among(stored).of(column).tolist() == expected
+        assert ValueSet(stored).contains(column).tolist() == expected
 
 
 def test_an_empty_set_of_no_batches_has_nothing() -> None:
-    assert Among(pa.chunked_array([], pa.string())).of(pa.array(["a", None])).tolist() == [False, False]
+    assert ValueSet(pa.chunked_array([], pa.string())).contains(pa.array(["a", None])).tolist() == [False, False]

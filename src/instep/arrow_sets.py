@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-class Among:
+class ValueSet:
     """A set of values that are looked for in many batches, prepared once: eight bytes for each.
 
     Of numbers it is exact. Of others the hashes are compared: a value that is not in the set may very rarely seem to
@@ -21,7 +21,7 @@ class Among:
         chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
         self._numbers = np.sort(np.concatenate([np.zeros(0, np.int64), *map(_numbers, map(_without_nulls, chunks))]))
 
-    def of(self, values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
+    def contains(self, values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
         """A mask of the values that are in the set; a null is in none."""
         if not len(self._numbers):
             return np.zeros(len(values), bool)

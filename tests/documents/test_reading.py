@@ -12,7 +12,7 @@ from instep.domain.manifest import Action, DocumentChange, SourceDocument
 from instep.domain.waves import WaveSlice
 from instep.pipeline.documents import reading
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker
-from instep.pipeline.documents.parse import PLAIN, Parsed
+from instep.pipeline.documents.parse import FILE_PARSER, Parsed
 from instep.pipeline.documents.rows import change_batch
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 
@@ -32,12 +32,12 @@ class Answering:
             yield answer
 
 
-def ends(*answers: Answer, previous_hash: str = "", parse: reading.Parse = PLAIN.parse) -> list[dict[str, Any]]:
+def ends(*answers: Answer, previous_hash: str = "", parse: reading.Parse = FILE_PARSER.parse) -> list[dict[str, Any]]:
     """The end rows of documents that are answered so."""
     return [row for row in rows(*answers, previous_hash=previous_hash, parse=parse) if row["end_of_document"]]
 
 
-def rows(*answers: Answer, previous_hash: str = "", parse: reading.Parse = PLAIN.parse) -> list[dict[str, Any]]:
+def rows(*answers: Answer, previous_hash: str = "", parse: reading.Parse = FILE_PARSER.parse) -> list[dict[str, Any]]:
     changes = [
         DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 10, "1", 0, previous_hash, "new")
         for number, _ in enumerate(answers)
@@ -63,7 +63,7 @@ def test_any_exception_of_a_parser_fails_one_document() -> None:
     def parse(data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         if uri.endswith("/1.md"):
             raise RuntimeError("an unexpected case")
-        return PLAIN.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
+        return FILE_PARSER.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
 
     first, bad, last = ends(*[content("words")] * 3, parse=parse)
     assert (bad["failure_stage"], bad["failure_reason"]) == ("parse", "RuntimeError: an unexpected case")

@@ -113,6 +113,8 @@ def test_documents_are_listed_read_changed_and_deleted(root: Path) -> None:
     assert sorted(found(project, "tide").values()) == ["tide and ebb", "tide and moon"]
     (third,) = project.run()
     assert third.counts.read == 0
+    # By the name that the functions have for it.
+    assert project.why(None, "b").row["source_uri"] == "function://Doc/b"
 
 
 def test_bytes_are_parsed_by_what_the_id_ends_with(root: Path) -> None:

@@ -141,7 +141,7 @@ def why(
         moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
         raise UserError(moved or f"nothing of {target or 'the project'} is served yet", hint="Run: instep run")
     where = target or "what is served"
-    absent = next(filter(None, (each.absence(ledger, id) for each in found)), None) if explain else None
+    absent = next(filter(None, (each.why_absent(ledger, id) for each in found)), None) if explain else None
     if absent is not None:
         raise Missing(f"{where} has no row of {id!r}: {absent}")
     raise Missing(f"{where} has no row of {id!r}", hint=found[0].row_hint)

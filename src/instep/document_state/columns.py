@@ -126,10 +126,20 @@ class ChangeColumns(Rows[DocumentChange]):
 
 def stream_of(changes: Sequence[DocumentChange]) -> bytes:
     """Changes in columns, as a compressed stream of Arrow."""
+    assert isinstance(changes, ChangeColumns), "a plan in columns"
+    return stream_of_table(changes.table)
+
+
+def of_stream(data: bytes) -> ChangeColumns:
+    """The changes of such a stream."""
+    return ChangeColumns(table_of_stream(data))
+
+
+def stream_of_table(table: pa.Table) -> bytes:
+    """A table as a compressed stream of Arrow."""
     import pyarrow as pa
 
-    assert isinstance(changes, ChangeColumns), "a plan in columns"
-    table: pa.Table = changes.table.combine_chunks()
+    table = table.combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
@@ -137,12 +147,13 @@ def stream_of(changes: Sequence[DocumentChange]) -> bytes:
     return data
 
 
-def of_stream(data: bytes) -> ChangeColumns:
-    """The changes of such a stream."""
+def table_of_stream(data: bytes) -> pa.Table:
+    """The table of such a stream."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(data) as reader:
-        return ChangeColumns(reader.read_all())
+        found: pa.Table = reader.read_all()
+        return found
 
 
 def listed_columns(documents: Iterable[SourceDocument]) -> ListedColumns:

@@ -56,19 +56,3 @@ def joined(one: Sequence[ManifestEntry], other: Sequence[ManifestEntry]) -> Sequ
     if isinstance(one, EntryColumns) and isinstance(other, EntryColumns):
         return EntryColumns(pa.concat_tables([one.table, other.table]))
     return [*one, *other]
-
-
-def entry_stream(entries: EntryColumns) -> bytes:
-    """Entries as a compressed stream of Arrow."""
-    table = entries.table.combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def of_entry_stream(data: bytes) -> EntryColumns:
-    """The entries of such a stream."""
-    with pa.ipc.open_stream(data) as reader:
-        return EntryColumns(reader.read_all())

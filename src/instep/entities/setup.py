@@ -341,7 +341,7 @@ class EntitySetup(ABC):
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row with this id, and its origin. It may belong to any partition in this index."""
 
-    def absence(self, ledger: Ledger, text: str) -> str | None:
+    def why_absent(self, ledger: Ledger, text: str) -> str | None:
         """The reason why no row has this id, as far as it may be told and is known."""
         return None
 

@@ -9,7 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from instep.document_state.entries import EntryColumns, entry_stream, joined, of_entry_stream
+from instep.document_state.columns import stream_of_table, table_of_stream
+from instep.document_state.entries import EntryColumns, joined
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
 from instep.domain.storable import pack, unpack
@@ -44,14 +45,14 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "unseen": outcome.unseen,
     }
     packed = pack(value)
-    return packed if columns is None else _IN_COLUMNS + _framed([packed, entry_stream(columns)])
+    return packed if columns is None else _IN_COLUMNS + _framed([packed, stream_of_table(columns.table)])
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
     entries: Sequence[ManifestEntry] | None = None
     if data.startswith(_IN_COLUMNS):
         data, stream = _frames(data[len(_IN_COLUMNS) :])
-        entries = of_entry_stream(stream)
+        entries = EntryColumns(table_of_stream(stream))
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],

@@ -171,7 +171,6 @@ class ClickHouseSource(Variant):
 
 
 _TYPED = typed("files", "feed", "python", "spark", "clickhouse")
-_TABLES = typed("spark", "clickhouse")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
 Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
@@ -120,3 +120,11 @@ class DocumentSource(Protocol):
         """Read documents of a listing, in their order, one answer each: a source may fetch some at once, but holds few
         of them. One of more than `max_bytes` is `TooLarge`.
         """
+
+
+@runtime_checkable
+class NamingSource(DocumentSource, Protocol):
+    """A source whose documents users name otherwise than by their URIs, such as by paths."""
+
+    def names(self, text: str) -> Iterator[str]:
+        """The URIs of documents that may be meant by a name."""

@@ -23,7 +23,9 @@ _PROGRESS_EVERY = 1_000
 _LOCAL = "file://"
 _PROJECT = "project://"
 
-_TAKEN: Final = "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
+_NOT_SEEN: Final = (
+    "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
+)
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class FilesSource:
                 yield project_uri(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)))
             yield file_uri(path)
 
-    def standing(self, text: str) -> str | None:
-        """Tell how a local file that a user names stands: it is not there, left out by a glob, or taken."""
+    def why_not_indexed(self, text: str) -> str | None:
+        """The reason why a local file may not be indexed: it is not there, left out by a glob, or not seen yet."""
         paths = [found for uri in self.names(text) if (found := self.path_of(uri)) is not None]
         path: bytes | None = next(filter(os.path.isfile, paths), None)
         if path is None:  # An id of a chunk names no file.
@@ -126,9 +128,9 @@ class FilesSource:
             folder, _ = self._place(root)
             relative = os.fsdecode(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)))
             if relative == ".":
-                return _TAKEN
+                return _NOT_SEEN
             if not relative.startswith(".."):
-                return self._left_out(relative) or _TAKEN
+                return self._left_out(relative) or _NOT_SEEN
         return "it is in none of the folders of the source"
 
     def _left_out(self, relative: str) -> str | None:

@@ -18,6 +18,7 @@ from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.provenance import Provenance, Window, background, forgotten_at
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
+from instep.sources.document_source import NamingSource
 from instep.sources.files import FilesSource
 from instep.targets.document_target import StoredRow
 
@@ -67,8 +68,8 @@ def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> 
     )
 
 
-def absence(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None:
-    """See `EntitySetup.absence`: of documents with readers nothing is told."""
+def why_absent(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None:
+    """See `EntitySetup.why_absent`: of documents with readers nothing is told."""
     if setup.readers is not None:
         return None
     ids = set(_row_ids(setup, text))
@@ -77,11 +78,11 @@ def absence(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None:
     )
     if failed is not None:
         return f"it failed ({failed.stage}): {failed.reason}"
-    return setup.source.standing(text) if isinstance(setup.source, FilesSource) else None
+    return setup.source.why_not_indexed(text) if isinstance(setup.source, FilesSource) else None
 
 
 def _row_ids(setup: DocumentAdapters, text: str) -> Iterator[str]:
-    """The document_id for a URI; else the text itself, or the id of a file with that path."""
+    """The document_id for a URI; else the text itself, or the ids of documents that the source knows by that name."""
     if "://" not in text:
         yield text
     else:
@@ -89,7 +90,7 @@ def _row_ids(setup: DocumentAdapters, text: str) -> Iterator[str]:
             yield document_id(canonical_uri(text))
         except IdentityError as error:
             raise UserError(str(error), hint="Give it as `instep search --json` shows it.") from None
-    for name in setup.source.names(text) if isinstance(setup.source, FilesSource) else ():
+    for name in setup.source.names(text) if isinstance(setup.source, NamingSource) else ():
         with suppress(IdentityError):  # The root of all files has no id.
             yield document_id(canonical_uri(name))
 

@@ -161,8 +161,8 @@ class DocumentSetup(DocumentAdapters):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.DocumentProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
-    def absence(self, ledger: Ledger, text: str) -> str | None:
-        return provenance.absence(self, ledger, text)
+    def why_absent(self, ledger: Ledger, text: str) -> str | None:
+        return provenance.why_absent(self, ledger, text)
 
     def target_trial(self) -> Trial:
         return trial_of_documents(self.target, self.dimensions)

@@ -77,7 +77,7 @@ class FunctionSource:
         except InstepError:
             raise
         except Exception as error:  # What a generator raises, it raises here.
-            told = self.listing.told(error)
+            told = self.listing.explained(error)
             raise UserError(f"it cannot list documents: {told}", where=self.listing.name) from error
         twice = next((one.uri for one, other in pairwise(documents) if one.uri == other.uri), None)
         if twice is not None:
@@ -103,8 +103,14 @@ class FunctionSource:
                 where=self.listing.name,
                 hint="Give a ListedDocument, or a pair, of an id and a version: texts that are not empty.",
             ) from None
-        uri = f"{SCHEME}{self.entity}/{quote(document[0], safe=_SAFE)}"
-        return SourceDocument(uri, document[2], storable_version(document[1]))
+        return SourceDocument(self._uri(document[0]), document[2], storable_version(document[1]))
+
+    def names(self, text: str) -> Iterator[str]:
+        """The URI of the document that the functions call so."""
+        yield self._uri(text)
+
+    def _uri(self, id: str) -> str:
+        return f"{SCHEME}{self.entity}/{quote(id, safe=_SAFE)}"
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for document in documents:

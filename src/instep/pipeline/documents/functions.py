@@ -20,7 +20,7 @@ from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
 from instep.pipeline.documents.fingerprint import installed_versions, load_function, loaded_fingerprint
 from instep.pipeline.documents.parse import (
-    PLAIN,
+    FILE_PARSER,
     FileParser,
     Parsed,
     ParseFailure,
@@ -125,7 +125,7 @@ class OwnFunction:
         _ROWS.failed(self.name, failed)
         return failed
 
-    def told(self, error: Exception) -> str:
+    def explained(self, error: Exception) -> str:
         """An exception in it, with its place."""
         return str(self._failed(error))
 
@@ -178,7 +178,7 @@ class FunctionParser:
     """Parses documents by a `ParseFunction`, and those that it leaves alone by `files`."""
 
     own: OwnFunction
-    files: FileParser = PLAIN
+    files: FileParser = FILE_PARSER
 
     @property
     def fingerprint(self) -> str:

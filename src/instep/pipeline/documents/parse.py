@@ -125,7 +125,7 @@ class FileParser:
 
 
 #: The parser where nothing is declared.
-PLAIN: Final = FileParser()
+FILE_PARSER: Final = FileParser()
 
 #: What gzip begins with.
 _GZIP = b"\x1f\x8b"

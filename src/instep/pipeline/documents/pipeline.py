@@ -10,7 +10,7 @@ from instep.domain.document_columns import DeclaredColumn
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
-from instep.pipeline.documents.parse import PLAIN, FileParser
+from instep.pipeline.documents.parse import FILE_PARSER, FileParser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ class DocumentProgram:
     readers: DeclaredColumn | None = None
     searched: Searched = SEARCHED_BY_DEFAULT
     cache: str | None = None
-    parser: FileParser | FunctionParser | FormatParser = PLAIN
+    parser: FileParser | FunctionParser | FormatParser = FILE_PARSER
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
 

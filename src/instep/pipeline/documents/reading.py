@@ -17,7 +17,7 @@ from instep.domain.waves import SKIPPED
 from instep.errors import InstepError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
-from instep.pipeline.documents.parse import PLAIN, Parsed, ParseFailure, parse_text, titled
+from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
 from instep.pipeline.documents.rows import chunk_schema
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
@@ -84,7 +84,7 @@ class Reader:
     chunker: Chunker
     limits: Limits
     columns: ColumnReader = field(default_factory=lambda: ColumnReader(()))
-    parse: Parse = PLAIN.parse
+    parse: Parse = FILE_PARSER.parse
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
-from instep.arrow_sets import Among
+from instep.arrow_sets import ValueSet
 from instep.arrow_types import arrow_type
 from instep.arrow_values import OtherType, demand_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
@@ -148,7 +148,7 @@ class ParquetRows:
         files = self._files()
         types = self._types(files, columns)
         values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(columns.key)}
-        wanted = {name: Among(pa.array(each, arrow_type(types[name]))) for name, each in values.items()}
+        wanted = {name: ValueSet(pa.array(each, arrow_type(types[name]))) for name, each in values.items()}
         first = columns.key[0]
         for file in files:
             rows = _batch_rows(file.text_bytes(columns.text))
@@ -164,11 +164,11 @@ class ParquetRows:
         self,
         batches: Iterable[pa.RecordBatch],
         types: Mapping[str, ColumnType],
-        values: Mapping[str, Among],
+        values: Mapping[str, ValueSet],
     ) -> Iterator[pa.RecordBatch]:
         """Rows that have one of these values in each column, and perhaps others."""
         for batch in batches:
-            chosen = [each.of(self._column(batch, name, types)) for name, each in values.items()]
+            chosen = [each.contains(self._column(batch, name, types)) for name, each in values.items()]
             yield batch.filter(pa.array(reduce(and_, chosen)))
 
     def _row_batch(

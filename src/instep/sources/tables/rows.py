@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_sets import Among
+from instep.arrow_sets import ValueSet
 from instep.arrow_values import OtherType, column_type, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.identity import content_hash, titled_content, with_facts
@@ -167,15 +167,15 @@ class RowSpool:
             self._file.close()
 
     def keep(self, rows: Iterable[pa.RecordBatch], uris: pa.ChunkedArray[Any]) -> None:
-        """Keep those of these rows with these URIs (and perhaps others: see `Among`)."""
-        wanted = Among(uris)
+        """Keep those of these rows with these URIs (and perhaps others: see `ValueSet`)."""
+        wanted = ValueSet(uris)
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
         kept: list[Any] = []
         sizes: list[npt.NDArray[np.int64]] = []
         with pa.ipc.new_file(self._file, said_schema(self._columns)) as writer:
             for batch in rows:
                 found = row_uris(self._entity, batch.columns[: len(self._columns.key)])
-                chosen = wanted.of(found)
+                chosen = wanted.contains(found)
                 if chosen.any():
                     mask = pa.array(chosen)
                     kept.append(found.filter(mask))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from instep.arrow_keys import key_numbers
-from instep.arrow_sets import Among
+from instep.arrow_sets import ValueSet
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
@@ -120,7 +120,7 @@ class LanceChunkWriter:
         with place.understood():
             self._count = self._dataset.count_rows()
         self._asked = 0
-        self._there: Among | None = None
+        self._there: ValueSet | None = None
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         if not self._count or not document_ids:
@@ -138,10 +138,10 @@ class LanceChunkWriter:
         self._asked += len(document_ids)
         if self._there is None and self._asked * _SCANNED >= self._count:
             batches = self._dataset.scanner(columns=["document_id"]).to_batches()
-            self._there = Among(pa.chunked_array([each["document_id"] for each in batches], pa.string()))
+            self._there = ValueSet(pa.chunked_array([each["document_id"] for each in batches], pa.string()))
         if self._there is None:
             return document_ids
-        there = self._there.of(pa.array(document_ids, pa.string()))
+        there = self._there.contains(pa.array(document_ids, pa.string()))
         return [document_ids[place] for place in there.nonzero()[0].tolist()]
 
     def _rows(self, document_ids: Sequence[str]) -> pa.Table:

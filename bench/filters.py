@@ -90,7 +90,9 @@ def fill(target: DocumentTarget, rows: Rows) -> None:
     target.commit(NAME, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
     target.maintain(NAME, full=True)
     target.promote("Filtered", NAME, 1)
-    target.refine(NAME, lambda: say("the index of vectors is built"))
+    if target.refinable(NAME):
+        say("the index of vectors is built")
+        target.refine(NAME)
 
 
 def through_instep(target: DocumentTarget) -> Ask:

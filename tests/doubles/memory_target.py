@@ -11,7 +11,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -190,7 +190,10 @@ class MemoryTarget(OwnedIndexes):
             if version > since and mark.slice_id in wanted
         }
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+    def refinable(self, physical: str) -> bool:
+        return False
+
+    def refine(self, physical: str) -> None:
         self.demand(physical)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:

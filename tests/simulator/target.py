@@ -164,7 +164,11 @@ class SimTarget(OwnedIndexes):
     def maintain(self, physical: str, *, full: bool = False) -> None:
         self._index(physical)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+    def refinable(self, physical: str) -> bool:
+        self._index(physical)
+        return False
+
+    def refine(self, physical: str) -> None:
         self._index(physical)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:

@@ -340,17 +340,17 @@ def test_vectors_get_an_index_when_there_are_many(target: LanceTarget, monkeypat
     def indexes() -> set[str]:
         return {each.name for each in dataset_of(target, "D").describe_indices()}
 
-    begun: list[str] = []
     put(target, "D", {f"d{n}": [f"text {n}"] for n in range(900)}, epoch=1, attempt="0")
-    target.refine("D", lambda: begun.append("too early"))
+    assert not target.refinable("D")
+    target.refine("D")
     put(target, "D", {f"d{n}": [f"text {n}"] for n in range(900, 1_500)}, epoch=1, attempt="1")
     target.maintain("D")
     assert "vector_idx" not in indexes()
     assert nearest("text 700") == "text 700"
-    target.refine("D", lambda: begun.append("now"))
+    assert target.refinable("D")
+    target.refine("D")
     assert "vector_idx" in indexes()
-    target.refine("D", lambda: begun.append("again"))
-    assert begun == ["now"]
+    assert not target.refinable("D")
     put(target, "D", {"d700": ["another"], "new": ["text new"]}, epoch=1, attempt="2")
     target.maintain("D")
     put(target, "D", {"d701": ["changed"], "newer": ["text newer"]}, epoch=1, attempt="3")

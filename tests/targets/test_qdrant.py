@@ -10,7 +10,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -251,14 +250,13 @@ def test_a_large_index_gets_an_index_of_its_vectors(target: QdrantTarget, monkey
     """After it is served, and it is kept up to date from then on."""
     documents = {f"d{number}": [f"{number}"] for number in range(400)}
     put(target, "D__1", documents, epoch=1, attempt="1")
-    begun = mock.Mock()
-    target.refine("D__1", begun)
-    begun.assert_not_called()
+    assert not target.refinable("D__1")
     monkeypatch.setattr(edge, "ANN_ROWS", 300)
     monkeypatch.setattr(edge, "_INDEXED_FROM", 1)
+    assert target.refinable("D__1")
     for _ in range(2):
-        target.refine("D__1", begun)
-        begun.assert_called_once()
+        target.refine("D__1")
+        assert not target.refinable("D__1")
     assert isinstance(target.collections, EdgeCollections)
     with target.collections.open("D__1") as shard:
         assert shard.info().indexed_vectors_count == 400

@@ -307,25 +307,11 @@ def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
                 setup.target.drop(physical)
 
 
-class _WorthwhileError(Exception):
-    """There is an index to build, which is done elsewhere than it was asked for."""
-
-
-def _go_on() -> None:
-    """It was told before."""
-
-
 def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, notes: list[str]) -> None:
     """Optimize the index after the part has ended: a failure or Ctrl-C here costs time only."""
-
-    def begin() -> None:
-        context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
-        raise _WorthwhileError
-
     try:
-        try:
-            setup.target.refine(part.physical, begin)
-        except _WorthwhileError:
-            once(partial(setup.target.refine, part.physical, _go_on))
+        if setup.target.refinable(part.physical):
+            context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
+            once(partial(setup.target.refine, part.physical))
     except InstepError as error:
         notes.append(f"searches are slower than they could be: {error}")

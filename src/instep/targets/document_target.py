@@ -298,9 +298,12 @@ class IndexTarget(Ownable, Protocol):
     def maintain(self, physical: str, *, full: bool = False) -> None:
         """Bring indexes up to date, compact and drop old versions, as far as it pays; `full`: all of it."""
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        """Build what only makes searches quicker and takes long, once the index is large enough for it
-        to pay. Called after promotion, so that no reader waits for it; `begin` is called if there is work.
+    def refinable(self, physical: str) -> bool:
+        """Whether `refine` would build something: the index is large enough for it to pay, and has not got it."""
+
+    def refine(self, physical: str) -> None:
+        """Build what only makes searches quicker and takes long, such as an index of the vectors. Called after
+        promotion, so that no reader waits for it.
         """
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:

@@ -67,8 +67,12 @@ class TableIndexes(OwnedIndexes):
         """Nothing: all values of our types are held."""
         return ()
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        """Nothing: tables are not searched."""
+    def refinable(self, physical: str) -> bool:
+        """Never: tables are not searched."""
+        return False
+
+    def refine(self, physical: str) -> None:
+        """Nothing: see `refinable`."""
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         where = dict(zip(spec_of(self.specs(physical), kind).key, key, strict=True))

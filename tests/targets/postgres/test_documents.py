@@ -216,14 +216,14 @@ def test_neighbours_are_found_by_an_index_once_it_is_built(
         assert hits[0].score == pytest.approx(1)
         return [hit.text for hit in hits]
 
-    begun: list[int] = []
-    target.refine("Document__1", lambda: begun.append(1))  # there is nothing in it yet
+    assert not target.refinable("Document__1")  # there is nothing in it yet
     target.commit("Document__1", base=base, epoch=1, attempt="1", staged=[staged], marks=[])
     assert "hnsw" not in plan_of(monkeypatch, search)
     assert search()[0] == "b"
+    assert target.refinable("Document__1") == indexed
     for _ in range(2):
-        target.refine("Document__1", lambda: begun.append(1))
-    assert begun == [1] * indexed
+        target.refine("Document__1")
+        assert not target.refinable("Document__1")
     assert ("Index Scan using instep_vector" in plan_of(monkeypatch, search)) == indexed
     assert search()[0] == "b"
     assert len(search()) == 2
@@ -236,7 +236,7 @@ def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
     monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
     put(target, index, {f"d{number}": [f"text {number}"] for number in range(1_500)}, epoch=2, attempt="2")
     target.maintain(index)
-    target.refine(index, lambda: None)
+    target.refine(index)
     run, asked = Session.run, list[int]()
     stubborn = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort": "off", "hnsw.max_scan_tuples": "1"}
 
@@ -277,17 +277,16 @@ def test_an_index_that_was_not_finished_is_built_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "run", once)
-        target.refine(index, lambda: None)
+        target.refine(index)
     assert len(tried) == 2
     server.execute(
         "UPDATE pg_index SET indisvalid = false FROM pg_class "
         "WHERE pg_class.oid = indexrelid AND relname LIKE 'instep_vector%'",
         database=DATABASE,
     )
-    begun: list[int] = []
-    for _ in range(2):
-        target.refine(index, lambda: begun.append(1))
-    assert begun == [1]
+    assert target.refinable(index)
+    target.refine(index)
+    assert not target.refinable(index)
 
 
 def test_rare_words_count_for_more_than_common_ones(target: PostgresDocuments, index: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -172,11 +172,16 @@ class LanceTarget(OwnedIndexes):
         self.demand(physical)
         upkeep.maintain(self._place, physical, full=full, keep_seconds=self.keep_seconds)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+    def refinable(self, physical: str) -> bool:
+        from instep.targets.lance import upkeep
+
+        return upkeep.refinable(self._place, physical)
+
+    def refine(self, physical: str) -> None:
         from instep.targets.lance import upkeep
 
         self.demand(physical)
-        upkeep.refine(self._place, physical, begin)
+        upkeep.refine(self._place, physical)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         if physical is not None:

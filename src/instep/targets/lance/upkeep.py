@@ -147,12 +147,17 @@ def _do(
             _drop_old_versions(dataset, keep_seconds)
 
 
-def refine(place: Location, physical: str, begin: Callable[[], None]) -> None:
-    """See `DocumentTarget.refine`."""
+def refinable(place: Location, physical: str) -> bool:
+    """See `DocumentTarget.refinable`."""
     dataset = place.open(physical)
-    if dataset.count_rows() < ANN_ROWS or _VECTOR in _segments(dataset):
+    return dataset.count_rows() >= ANN_ROWS and _VECTOR not in _segments(dataset)
+
+
+def refine(place: Location, physical: str) -> None:
+    """See `DocumentTarget.refine`."""
+    if not refinable(place, physical):
         return
-    begin()
+    dataset = place.open(physical)
     try:
         with place.understood():
             # Scalar quantisation takes vectors of any length.

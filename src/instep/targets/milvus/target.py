@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -153,8 +153,12 @@ class MilvusTarget(Widths, OwnedIndexes):
                 self._place.call("compact", location.collection(physical))
             self._journal(physical).forget(_KEEP_SECONDS)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        """Nothing: a server builds its indexes by itself, and Milvus Lite in `maintain`."""
+    def refinable(self, physical: str) -> bool:
+        """Never: a server builds its indexes by itself, and Milvus Lite in `maintain`."""
+        return False
+
+    def refine(self, physical: str) -> None:
+        """Nothing: see `refinable`."""
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         checked_name(alias)

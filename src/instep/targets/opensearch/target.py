@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,12 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         self.indexes.refresh(coded(checked_name(physical)))
         return super().commit(physical, base=base, epoch=epoch, attempt=attempt, staged=staged, marks=marks)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        """Nothing: the server makes its graph of vectors as rows come."""
+    def refinable(self, physical: str) -> bool:
+        """Never: the server makes its graph of vectors as rows come."""
+        return False
+
+    def refine(self, physical: str) -> None:
+        """Nothing: see `refinable`."""
 
     def row(self, physical: str, id: str) -> StoredRow | None:
         return searching.row(self.indexes, checked_name(physical), id)

@@ -253,12 +253,16 @@ def maintain(session: Session, index: DocumentIndex, *, full: bool) -> None:
         registry.tend(session, [index.name], full=True)
 
 
-def refine(session: Session, index: DocumentIndex, begin: Callable[[], None]) -> None:
-    """See `DocumentTarget.refine`. Commits go on during it."""
+def refinable(session: Session, index: DocumentIndex) -> bool:
+    """See `DocumentTarget.refinable`."""
     done = index.dimensions > MAX_HALVED or _built(session, index, "vector")
-    if done or not _has(session, index, rows=VECTOR_ROWS):
+    return not done and _has(session, index, rows=VECTOR_ROWS)
+
+
+def refine(session: Session, index: DocumentIndex) -> None:
+    """See `DocumentTarget.refine`. Commits go on during it."""
+    if not refinable(session, index):
         return
-    begin()
     memory = f"{_graph_mb(session, index)}MB"
     try:
         with _settings(session, maintenance_work_mem=memory):

@@ -5,7 +5,7 @@ They are imported on first use: they bring the driver and Arrow, which a run tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,12 +63,18 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         with self._index(physical) as (_, index):
             return chunk_writing.PostgresChunkWriter(self.place, index, base)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+    def refinable(self, physical: str) -> bool:
+        from instep.targets.postgres import chunks
+
+        with self._index(physical) as (session, index):
+            return chunks.refinable(session, index)
+
+    def refine(self, physical: str) -> None:
         from instep.targets.postgres import chunks
 
         self.demand(physical)
         with self._index(physical) as (session, index):
-            chunks.refine(session, index, begin)
+            chunks.refine(session, index)
 
     def rows(self, physical: str) -> int:
         from instep.targets.postgres import searching

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
@@ -199,8 +199,11 @@ class Collections(Protocol):
     def tidy(self, name: str) -> None:
         """After a load: let searches find their way through what was written, and free what was deleted."""
 
-    def refine(self, name: str, begin: Callable[[], None]) -> None:
-        """See `IndexTarget.refine`."""
+    def refinable(self, name: str) -> bool:
+        """See `DocumentTarget.refinable`."""
+
+    def refine(self, name: str) -> None:
+        """See `DocumentTarget.refine`."""
 
     def pointed(self, alias: str) -> str | None:
         """The collection that readers find by this other name."""

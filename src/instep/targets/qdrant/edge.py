@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -253,16 +253,18 @@ class EdgeCollections:
             if self._room() >= _ROOM_TO_WRITE + self._size(name):
                 shard.optimize()
 
-    def refine(self, name: str, begin: Callable[[], None]) -> None:
-        """Build the index of vectors; from then on `tidy` keeps it up to date."""
-        edge = _library()
+    def refinable(self, name: str) -> bool:
         with self.open(name) as shard:
             seen = shard.info()
         if seen.points_count < ANN_ROWS or seen.indexed_vectors_count:
+            return False
+        return self._room() >= _ROOM_TO_WRITE + self._size(name)
+
+    def refine(self, name: str) -> None:
+        """Build the index of vectors; from then on `tidy` keeps it up to date."""
+        if not self.refinable(name):
             return
-        if self._room() < _ROOM_TO_WRITE + self._size(name):
-            return
-        begin()
+        edge = _library()
         with self._folder.alone() as place, self._understood(name):
             shard = place.shards.pop(name, None)
             if shard is not None:

@@ -359,8 +359,12 @@ class ServerCollections:
                 return
             time.sleep(_POLL)
 
-    def refine(self, name: str, begin: Callable[[], None]) -> None:
-        """Nothing: `tidy` has waited for the index."""
+    def refinable(self, name: str) -> bool:
+        """Never: `tidy` has waited for the index."""
+        return False
+
+    def refine(self, name: str) -> None:
+        """Nothing: see `refinable`."""
 
     def pointed(self, alias: str) -> str | None:
         found = self.connection.call(lambda client: client.get_aliases()).aliases

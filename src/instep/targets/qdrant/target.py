@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -114,9 +114,12 @@ class QdrantTarget(LoggedDocuments):
 
         return QdrantChunkWriter(self.collections, checked_name(physical), base)
 
-    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+    def refinable(self, physical: str) -> bool:
+        return self.collections.refinable(checked_name(physical))
+
+    def refine(self, physical: str) -> None:
         self.demand(physical)
-        self.collections.refine(checked_name(physical), begin)
+        self.collections.refine(checked_name(physical))
 
     def row(self, physical: str, id: str) -> StoredRow | None:
         return searching.row(self.collections, checked_name(physical), id)

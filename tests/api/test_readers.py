@@ -181,6 +181,11 @@ def test_who_may_read_documents_is_not_told(closed: Instep, client: httpx.Client
     assert told.is_client_error
     assert "alice" not in told.text
     assert closed.facets("zebra", ["due"]) == {"due": []}
+    found = client.get("/api/search", params={"q": "zebra"}, headers=bearer(OPS)).json()["items"]
+    assert {each["title"]: each["columns"] for each in found} == {
+        "Open": {"due": None, "team": "herd"},
+        SECRET: {"due": None, "team": SECRET},
+    }
 
 
 def test_tokens_stand_for_principals(client: httpx.Client) -> None:

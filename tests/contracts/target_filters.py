@@ -97,6 +97,24 @@ class FiltersContract(OnOneIndex):
         target.maintain(self.physical, full=True)
         compare()
 
+    @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
+    def test_a_hit_has_the_values_of_the_columns_that_are_asked_for(
+        self, target: DocumentTarget, filtered: list[dict[str, Any]], mode: Any
+    ) -> None:
+        hits = target.search(
+            self.physical, entity="D", text=text_query("word"), vector=_QUERY, mode=mode, limit=1000, columns=COLUMNS
+        )
+        found = {hit.document_id: hit.columns for hit in hits}
+        names = [each.name for each in COLUMNS]
+        rows = {row["document_id"]: {name: row[name] for name in names} for row in filtered}
+        assert found == rows
+        for id, values in found.items():
+            assert [type(each) for each in values.values()] == [type(each) for each in rows[id].values()]
+        hits = target.search(
+            self.physical, entity="D", text=text_query("word"), vector=_QUERY, mode=mode, limit=3, columns=COLUMNS[1:2]
+        )
+        assert [list(each.columns) for each in hits] == [[COLUMNS[1].name]] * 3
+
     def test_a_null_is_neither_of_two_values_nor_not(
         self, target: DocumentTarget, filtered: list[dict[str, Any]]
     ) -> None:

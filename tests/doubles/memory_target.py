@@ -264,9 +264,11 @@ class MemoryTarget(OwnedIndexes):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         """Text: how often the words are there. Vector: the cosine."""
-        asked, dimensions = Search(entity, text, vector, mode, limit, where, weights), self._index(physical).dimensions
+        asked = Search(entity, text, vector, mode, limit, where, weights, columns)
+        dimensions = self._index(physical).dimensions
         chosen = [row for row in self.stored(physical) if where is None or holds(where, row)]
 
         def by_text(text: TextQuery, limit: int) -> list[Hit]:

@@ -196,6 +196,22 @@ def test_a_search_is_narrowed_by_a_filter(tickets: instep.Instep) -> None:
     assert titles("modified > '2020-01-01'") == {f"Printer {number}" for number in range(6)}
 
 
+def test_a_hit_has_the_values_of_its_columns(tickets: instep.Instep) -> None:
+    found = {each.title: each.columns for each in tickets.search("printer", limit=100, entities=["Ticket"])}
+    assert found == {
+        f"Printer {number}": {"team": "ops" if number % 2 else "dev", "year": 2019 + number} for number in range(6)
+    }
+    assert {len(each.columns) for each in tickets.search("printer", entities=["Plain"])} == {0}
+
+
+def test_a_hit_has_no_column_that_is_not_served_yet(tickets: instep.Instep) -> None:
+    declared = tickets.project.model_dump(by_alias=True, exclude_unset=True)
+    declared["entities"]["Ticket"]["columns"] = {"team": "string[]", "extra": "string", "year": "int"}
+    changed = instep.Instep(Project.model_validate(declared | {"root": tickets.project.root}))
+    (found,) = changed.search("printer", where="year = 2021", limit=1, entities=["Ticket"])
+    assert found.columns == {"year": 2021}
+
+
 def test_each_entity_of_a_search_has_the_columns_of_its_filter(tickets: instep.Instep) -> None:
     with pytest.raises(FilterError, match="Plain: there is no column 'team'") as caught:
         tickets.search("printer", where="title = 'x' OR team = 'ops'")

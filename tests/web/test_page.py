@@ -109,6 +109,7 @@ def test_a_filter_is_completed_and_facets_narrow_a_search(watched: Watched) -> N
     page.keyboard.press("Enter")
     expect(hits.filter(has_text="Bread")).to_have_count(0)
     expect(hits.filter(has_text="Soup").first).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("listitem").filter(has_text="Soup").first).to_contain_text("shelf s")
     # The facet of the value is pressed; let go, it takes its condition away.
     facet = page.get_by_role("region", name="Narrow by").get_by_role("button", name="s 1")
     expect(facet).to_have_attribute("aria-pressed", "true")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Final, get_args
@@ -13,6 +13,7 @@ from instep.answers.answer import Answer
 from instep.answers.looks import Look, Looks
 from instep.answers.readers import readable_in
 from instep.answers.snippet import snippet
+from instep.domain.column_values import Value
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import beginning, parsed
 from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
@@ -51,7 +52,8 @@ _SCHEMA = "schema"
 class Hit(Answer):
     """`score` is of the kind `score_kind`, and comparable within one answer only. `mode` is the way in which its entity
     was searched. `weak`: its text means something else than the query, as far as the embedder `static` knows; None with
-    others. `marks` are the ranges of `snippet` that match.
+    others. `marks` are the ranges of `snippet` that match. `columns` are the values of the declared columns that the
+    index has, but for the one that says who may read the document.
     """
 
     entity: str
@@ -67,6 +69,7 @@ class Hit(Answer):
     text: str
     snippet: str
     marks: tuple[tuple[int, int], ...]
+    columns: Mapping[str, Value]
 
 
 class FacetCount(Answer):
@@ -124,6 +127,7 @@ def search(
             vector=vector,
             mode=possible,
             weights=setup.weights,
+            columns=_told(setup, served),
         )
         ask = partial(_chosen, asked, [] if chosen is None else [chosen])
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
@@ -284,10 +288,7 @@ def _demand_in_index(setup: DocumentSetup, served: Look, names: Iterable[str]) -
     """Raises `UserError` for a column that the index was built without, or that was of another type then. Where its
     values came from is no matter: they are what is served, until the next run.
     """
-    now, then = setup.fingerprint, served.made_of
-    if then is None:
-        # It may be replaced while this is asked: then it is taken for what is declared.
-        then = now if served.known else {}
+    now, then = setup.fingerprint, _made_of(setup, served)
     for name in sorted(names):
         part = column_part(name)
         lacks = part in now and column_type(then.get(part)) != column_type(now[part])
@@ -297,6 +298,24 @@ def _demand_in_index(setup: DocumentSetup, served: Look, names: Iterable[str]) -
             how = " as it is declared now" if part in then else ""
             what = f"{setup.ref.label}: column {name!r} is not in what is served yet{how}"
             raise UserError(what, hint="Run: instep run")
+
+
+def _made_of(setup: DocumentSetup, served: Look) -> Mapping[str, str]:
+    """The fingerprint of what is served. If it was replaced since it was looked up, that of what is declared."""
+    if served.made_of is None:
+        return setup.fingerprint if served.known else {}
+    return served.made_of
+
+
+def _told(setup: DocumentSetup, served: Look) -> list[DocumentColumn]:
+    """The declared columns that the index has, in the type they are declared in, and that anybody may see."""
+    then = _made_of(setup, served)
+
+    def has(name: str) -> bool:
+        part = column_part(name)
+        return column_type(then.get(part)) == column_type(setup.fingerprint.get(part))
+
+    return [each for each in setup.columns if each != setup.readers and has(each.name)]
 
 
 def _chosen(

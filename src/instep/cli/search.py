@@ -136,6 +136,10 @@ def _show(out: Output, project: Project, found: Sequence[Hit]) -> None:
         head.append(f"  {each.score:.3f}{'  weak' if each.weak else ''}", style="dim")
         console.print(head)
         console.print(Text(f"   {visible(_name(each.source_uri))}", style="cyan"))
+        if told := ", ".join(
+            f"{name} {_value_text(value)}" for name, value in each.columns.items() if value is not None
+        ):
+            console.print(Text(f"   {visible(told)}", style="dim"))
         body = Text(visible(each.snippet))
         for start, end in each.marks:
             body.stylize("bold yellow", start, end)
@@ -150,6 +154,10 @@ def _way(project: Project, hit: Hit) -> str:
     known = not isinstance(declared, DocumentEntity) or declared.embed.meaning
     vectors = "meaning" if known else "hashed words"
     return {"text": "words", "vector": vectors, "hybrid": f"words and {vectors}"}[hit.mode]
+
+
+def _value_text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _title(hit: Hit) -> str:

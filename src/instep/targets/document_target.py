@@ -8,10 +8,11 @@ Targets travel to Spark tasks, so they are picklable.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
+from instep.domain.column_values import Value
 from instep.domain.document_columns import MODIFIED, DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.waves import Mark
@@ -221,7 +222,7 @@ class ChunkWriter(Protocol):
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A search result. `score` is of the kind that `score_kind` says, and comparable within one answer only; higher is
-    better.
+    better. `columns` are the values of those that were asked for.
     """
 
     entity: str
@@ -233,6 +234,7 @@ class Hit:
     title: str | None
     text: str
     score_kind: ScoreKind
+    columns: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +377,11 @@ class DocumentTarget(IndexTarget, Protocol):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
-        """The best rows among those that `where` holds for: the others are out before anything is ranked."""
+        """The best rows among those that `where` holds for: the others are out before anything is ranked. `columns`
+        are those of which the values come with each hit.
+        """
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         """Count the rows with each value of these columns, exactly; an element of a list counts once for its row."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any, Final
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition, FilterValue
 from instep.domain.words import TextQuery
+from instep.targets.stored_values import element_of
 
 #: Values of one facet, at most.
 MAX_VALUES: Final = 100
@@ -19,8 +19,6 @@ MAX_VALUES: Final = 100
 COUNTED: Final = frozenset(DocumentColumnType) - {DocumentColumnType.FLOAT, DocumentColumnType.TIMESTAMP}
 
 Facet = list[tuple[FilterValue, int]]
-
-_EPOCH: Final = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +39,6 @@ class Counted:
             counts: Counter[Any] = Counter()
             for value, count in found[column.name]:
                 if value is not None:
-                    counts[_value(column, value)] += count
+                    counts[element_of(column, value)] += count
             facets[column.name] = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[: self.limit]
         return facets
-
-
-def _value(column: DocumentColumn, stored: Any) -> FilterValue:
-    """A value as it was before it was stored: as a number, where a store has no such type."""
-    match column.type:
-        case DocumentColumnType.BOOL:
-            return bool(stored)
-        case DocumentColumnType.DATE if not isinstance(stored, date):
-            return _EPOCH + timedelta(days=int(stored))
-        case DocumentColumnType.INT | DocumentColumnType.INTS:
-            return int(stored)
-    found: FilterValue = stored
-    return found

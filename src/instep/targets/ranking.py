@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
 from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.document_target import EQUAL, FusionWeights, Hit, ScoreKind, SearchMode
+from instep.targets.stored_values import value_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +29,7 @@ _RRF_DEPTH = 4
 _RRF_LEAST = 50
 
 
-#: What of a row is in a hit, in its order.
+#: What of a row is in every hit, in its order.
 HIT_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
 
@@ -42,6 +44,12 @@ class Search:
     limit: int
     where: Condition | None = None
     weights: FusionWeights = EQUAL
+    columns: Sequence[DocumentColumn] = ()
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns of a row that make its hit."""
+        return [*HIT_COLUMNS, *(each.name for each in self.columns)]
 
     def hits(
         self,
@@ -70,8 +78,9 @@ class Search:
         """Hits of scores and rows: best first, in one order however they came."""
 
         def hit(score: float, row: Mapping[str, Any]) -> Hit:
-            columns: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
-            return Hit(self.entity, float(score), **columns, score_kind=kind)
+            always: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
+            columns = {each.name: value_of(each, row.get(each.name)) for each in self.columns}
+            return Hit(self.entity, float(score), **always, score_kind=kind, columns=columns)
 
         return _in_order(hit(*each) for each in rows)
 

@@ -23,7 +23,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.lance import filtering
 from instep.targets.lance.location import Location, lance_library
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,10 +45,12 @@ def search(place: Location, physical: str, asked: Search) -> list[Hit]:
     chosen = _chosen(asked.where)
 
     def by_text(text: TextQuery, limit: int) -> list[Hit]:
-        return asked.ranked(((each["_score"], each) for each in _by_text(dataset, text, limit, asked.where)), "bm25")
+        return asked.ranked(
+            ((each["_score"], each) for each in _by_text(dataset, text, asked.fields, limit, asked.where)), "bm25"
+        )
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        found = _by_vector(dataset, query, limit, chosen)
+        found = _by_vector(dataset, query, asked.fields, limit, chosen)
         return asked.ranked(((1.0 - each["_distance"], each) for each in found), "cosine")
 
     with place.understood():
@@ -108,10 +110,12 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(schema)
 
 
-def _by_text(dataset: Any, text: TextQuery, limit: int, where: Condition | None) -> list[dict[str, Any]]:
+def _by_text(
+    dataset: Any, text: TextQuery, fields: Sequence[str], limit: int, where: Condition | None
+) -> list[dict[str, Any]]:
     """Rows by BM25, best first."""
     scanner = dataset.scanner(
-        columns=[*HIT_COLUMNS, "_score"],
+        columns=[*fields, "_score"],
         # Rows that have the words of a phrase are looked through for it: how many that takes is not known before.
         limit=None if text.phrases else limit,
         disable_scoring_autoprojection=True,
@@ -143,10 +147,12 @@ def _having(text: TextQuery, where: Condition | None) -> dict[str, Any]:
     return {"full_text_query": query, "filter": " AND ".join(conditions), "prefilter": not text.phrases}
 
 
-def _by_vector(dataset: Any, query: Query, limit: int, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _by_vector(
+    dataset: Any, query: Query, fields: Sequence[str], limit: int, chosen: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Rows by cosine similarity."""
     scanner = dataset.scanner(
-        columns=[*HIT_COLUMNS, "_distance"],
+        columns=[*fields, "_distance"],
         nearest={
             "column": "vector",
             "q": query,

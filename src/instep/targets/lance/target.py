@@ -246,10 +246,13 @@ class LanceTarget(OwnedIndexes):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         from instep.targets.lance import searching
 
-        return searching.search(self._place, physical, Search(entity, text, vector, mode, limit, where, weights))
+        return searching.search(
+            self._place, physical, Search(entity, text, vector, mode, limit, where, weights, columns)
+        )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:
         from instep.targets.lance import searching

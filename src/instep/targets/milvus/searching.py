@@ -23,7 +23,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.milvus import chunk_lists, filtering, layout, location
 from instep.targets.milvus.location import Location
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import Query, Search
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def search(place: Location, physical: str, asked: Search, dimensions: int) -> li
 
     def by_text(text: TextQuery, limit: int) -> list[Hit]:
         among = " and ".join([*_phrases(text), *([chosen] if chosen else [])])
-        found = _nearest(place, physical, layout.WORDS, text.text, limit=limit, chosen=among)
+        found = _nearest(place, physical, layout.WORDS, text.text, asked.fields, limit=limit, chosen=among)
         # Milvus Lite gives scores of words with a minus sign.
         sign = -1.0 if any(each["distance"] < 0 for each in found) else 1.0
         return asked.ranked(((sign * each["distance"], each["entity"]) for each in found), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
         for reach in _REACHES if chosen and place.is_lite else (None,):
-            found = _nearest(place, physical, "vector", query, limit=limit, chosen=chosen, reach=reach)
+            found = _nearest(place, physical, "vector", query, asked.fields, limit=limit, chosen=chosen, reach=reach)
             if len(found) >= limit:
                 break
         return asked.ranked(((each["distance"], each["entity"]) for each in found), "cosine")
@@ -95,7 +95,15 @@ def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]
 
 
 def _nearest(
-    place: Location, physical: str, field: str, query: Any, *, limit: int, chosen: str, reach: int | None = None
+    place: Location,
+    physical: str,
+    field: str,
+    query: Any,
+    fields: Sequence[str],
+    *,
+    limit: int,
+    chosen: str,
+    reach: int | None = None,
 ) -> Any:
     found = place.call(
         "search",
@@ -104,7 +112,7 @@ def _nearest(
         anns_field=field,
         filter=chosen,
         limit=limit,
-        output_fields=list(HIT_COLUMNS),
+        output_fields=list(fields),
         consistency_level="Strong",
         search_params={} if reach is None else {"params": {"ef": reach}},
     )

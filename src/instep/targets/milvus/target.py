@@ -223,12 +223,13 @@ class MilvusTarget(Widths, OwnedIndexes):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         from instep.targets.milvus import searching
 
         dimensions = self._width(physical, lambda: layout.found(self._place, physical).dimensions)
         return searching.search(
-            self._place, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
+            self._place, physical, Search(entity, text, vector, mode, limit, where, weights, columns), dimensions
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

@@ -21,7 +21,7 @@ from instep.targets.facets import Counted, Facet
 from instep.targets.opensearch import filtering
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED, WORDS, coded
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ def search(indexes: Indexes, physical: str, asked: Search, dimensions: int) -> l
     chosen = [] if asked.where is None else [filtering.query(asked.where)]
 
     def hits(body: Mapping[str, Any], limit: int) -> list[tuple[float, Mapping[str, Any]]]:
-        wanted = {"size": limit, "_source": list(HIT_COLUMNS), "track_total_hits": False}
+        wanted = {"size": limit, "_source": asked.fields, "track_total_hits": False}
         found = indexes.search(coded(physical), {**body, **wanted}, demanded=True)
         return [(each["_score"], each["_source"]) for each in found]
 

@@ -86,11 +86,12 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         indexes = self.indexes
         dimensions = self._width(physical, lambda: searching.demanded(indexes, checked_name(physical)))
         return searching.search(
-            indexes, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
+            indexes, physical, Search(entity, text, vector, mode, limit, where, weights, columns), dimensions
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

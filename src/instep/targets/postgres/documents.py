@@ -118,11 +118,12 @@ class PostgresDocuments(PostgresIndexes["DocumentIndex"]):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         from instep.postgres.connection import Missing
         from instep.targets.postgres import registry, searching
 
-        asked = Search(entity, text, vector, mode, limit, where, weights)
+        asked = Search(entity, text, vector, mode, limit, where, weights, columns)
         registry.fitting(physical)
         with self.place.session() as session:
             # What is served stays what it is: so it is looked up once for each connection.

@@ -24,7 +24,7 @@ from instep.targets.facets import Counted, Facet
 from instep.targets.postgres.chunks import ROW, WORDS, DocumentIndex, has_graph
 from instep.targets.postgres.filtering import EVERY, Clause, clause
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, Pgvector, pgvector
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import Query, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,14 +53,16 @@ def search(session: Session, index: DocumentIndex, asked: Search) -> list[Hit]:
     chosen = EVERY if asked.where is None else clause(asked.where)
 
     def hits(found: Iterable[tuple[Any, ...]], kind: ScoreKind) -> list[Hit]:
-        rows = ((score, dict(zip(HIT_COLUMNS, values, strict=True))) for score, *values in found)
+        rows = ((score, dict(zip(asked.fields, values, strict=True))) for score, *values in found)
         return asked.ranked(rows, kind)
 
     def by_text(text: TextQuery, limit: int) -> list[Hit]:
-        return hits(_by_text(session, index, text, limit, chosen), "ts_rank")
+        return hits(_by_text(session, index, text, fields=asked.fields, limit=limit, chosen=chosen), "ts_rank")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        return hits(_by_vector(session, index, query, limit, chosen), "cosine")[:limit]
+        return hits(_by_vector(session, index, query, fields=asked.fields, limit=limit, chosen=chosen), "cosine")[
+            :limit
+        ]
 
     return asked.hits(index.dimensions, by_text, by_vector)
 
@@ -140,14 +142,14 @@ def _storable(text: str) -> str:
 
 
 def _by_text(
-    session: Session, index: DocumentIndex, text: TextQuery, limit: int, chosen: Clause
+    session: Session, index: DocumentIndex, text: TextQuery, *, fields: list[str], limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
     """Rows with all of the words; if they are too few, with some of them. The phrases are in all."""
     words, demanded = _words(session, index, text), _phrases(text)
 
     def rows(query: str) -> list[tuple[Any, ...]]:
         whole = f"{demanded} & ({query})" if demanded else query
-        return _with_words(session, index, words, whole, limit=limit, chosen=chosen)
+        return _with_words(session, index, words, whole, fields=fields, limit=limit, chosen=chosen)
 
     found = rows(" & ".join(word.query for word in words))
     if len(found) < limit and len(words) > 1:
@@ -207,7 +209,14 @@ def _rare(words: Sequence[_Word]) -> list[_Word]:
 
 
 def _with_words(
-    session: Session, index: DocumentIndex, words: Sequence[_Word], query: str, *, limit: int, chosen: Clause
+    session: Session,
+    index: DocumentIndex,
+    words: Sequence[_Word],
+    query: str,
+    *,
+    fields: list[str],
+    limit: int,
+    chosen: Clause,
 ) -> list[tuple[Any, ...]]:
     rank = sql.SQL(" + ").join([sql.SQL("%s * ts_rank({}, %s::tsquery, 1)").format(Name(WORDS))] * len(words))
     return session.run(
@@ -220,7 +229,7 @@ def _with_words(
         _CANDIDATES,
         limit,
         chosen=chosen.sql,
-        columns=names(HIT_COLUMNS),
+        columns=names(fields),
         row=Name(ROW),
         rank=rank,
         words=Name(WORDS),
@@ -229,7 +238,7 @@ def _with_words(
 
 
 def _by_vector(
-    session: Session, index: DocumentIndex, query: Query, limit: int, chosen: Clause
+    session: Session, index: DocumentIndex, query: Query, *, fields: list[str], limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
     """Rows by cosine similarity: of halved vectors more, to be ranked by whole ones."""
     vectors = _vectors(session)
@@ -237,12 +246,12 @@ def _by_vector(
     if vectors.iterative:
         # Rows that were deleted may still be in the index, and others that are not chosen.
         session.setting("hnsw.iterative_scan", "relaxed_order")
-    found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+    found = _nearest(session, index, vectors, query, fields=fields, limit=limit, chosen=chosen)
     if len(found) < limit and chosen is not EVERY and has_graph(session, index):
         # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
         with session.transaction():
             session.run("SET LOCAL enable_indexscan = off")
-            found = _nearest(session, index, vectors, query, limit=limit, chosen=chosen)
+            found = _nearest(session, index, vectors, query, fields=fields, limit=limit, chosen=chosen)
     return found
 
 
@@ -256,7 +265,14 @@ def _vectors(session: Session) -> Pgvector:
 
 
 def _nearest(
-    session: Session, index: DocumentIndex, vectors: Pgvector, query: Query, *, limit: int, chosen: Clause
+    session: Session,
+    index: DocumentIndex,
+    vectors: Pgvector,
+    query: Query,
+    *,
+    fields: list[str],
+    limit: int,
+    chosen: Clause,
 ) -> list[tuple[Any, ...]]:
     """Rows by the vectors that an index has; those found by halved ones are compared by whole ones then."""
     # As pgvector sends and receives it: the number of dimensions, nothing, and each of them.
@@ -264,7 +280,7 @@ def _nearest(
     key, kind = vectors.key(Name("vector"), index.dimensions)
     parts = {
         "by": vectors.distance,
-        "columns": names(HIT_COLUMNS),
+        "columns": names(fields),
         "table": session.name(index.name),
         "chosen": chosen.sql,
         "key": key,

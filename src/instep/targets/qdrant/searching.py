@@ -22,7 +22,7 @@ from instep.targets.document_target import (
 from instep.targets.facets import Counted, Facet
 from instep.targets.qdrant.collections import Collections, Scored, Where, pages, point_id
 from instep.targets.qdrant.filtering import resolved
-from instep.targets.ranking import HIT_COLUMNS, Query, Search
+from instep.targets.ranking import Query, Search
 from instep.targets.request_limits import portions
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def search(collections: Collections, physical: str, asked: Search, dimensions: i
         return asked.ranked(((each.score, each.payload) for each in found), kind)
 
     def by_text(text: TextQuery, limit: int) -> list[Hit]:
-        return hits(collections.ranked(physical, text, fields=HIT_COLUMNS, limit=limit, chosen=chosen), "bm25")
+        return hits(collections.ranked(physical, text, fields=asked.fields, limit=limit, chosen=chosen), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        found = collections.nearest(physical, query.tolist(), fields=HIT_COLUMNS, limit=limit, chosen=chosen)
+        found = collections.nearest(physical, query.tolist(), fields=asked.fields, limit=limit, chosen=chosen)
         return hits(found, "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)

@@ -141,10 +141,11 @@ class QdrantTarget(LoggedDocuments):
         limit: int,
         where: Condition | None = None,
         weights: FusionWeights = EQUAL,
+        columns: Sequence[DocumentColumn] = (),
     ) -> list[Hit]:
         dimensions = self._width(physical, lambda: searching.demanded(self.collections, checked_name(physical)))
         return searching.search(
-            self.collections, physical, Search(entity, text, vector, mode, limit, where, weights), dimensions
+            self.collections, physical, Search(entity, text, vector, mode, limit, where, weights, columns), dimensions
         )
 
     def facets(self, physical: str, counted: Counted) -> dict[str, Facet]:

@@ -219,6 +219,7 @@ function hitItem(hit) {
     { key: hit.chunk_id },
     h("h2", { class: "uri" }, hit.title || tail(hit.source_uri)),
     h("p", { class: "soft uri" }, reference(hit.entity), " · ", hit.source_uri, hit.weak ? " · weak match" : null),
+    hasColumns(hit) ? h("p", { class: "soft" }, columnsOf(hit)) : null,
     h("p", { class: "snippet" }, marked(hit.snippet, hit.marks)),
     h(
       "details",
@@ -227,6 +228,15 @@ function hitItem(hit) {
       opened ? provenance(hit) : null,
     ),
   );
+}
+
+function hasColumns(hit) {
+  return Object.values(hit.columns).some((value) => value !== null);
+}
+
+function columnsOf(hit) {
+  const told = Object.entries(hit.columns).filter(([, value]) => value !== null);
+  return told.map(([name, value]) => `${name} ${[value].flat().join(", ")}`).join(" · ");
 }
 
 function tail(uri) {

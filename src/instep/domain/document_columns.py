@@ -57,12 +57,14 @@ class Origin(StrEnum):
     FILE = "file"
     SOURCE = "source"
     TRANSFORM = "transform"
+    CHUNK = "chunk"
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredColumn:
     """A column with the origin of its values. `of` is what it is called there: the key of front matter, a regular
-    expression, the fact of a file, the field of a line, the column of a table. `lenient`: a wrong value is none.
+    expression, the fact of a file or of a chunk, the field of a line, the column of a table. `lenient`: a wrong
+    value is none.
     """
 
     column: DocumentColumn
@@ -74,6 +76,9 @@ class DeclaredColumn:
     def name(self) -> str:
         return self.column.name
 
+
+#: What can be said of a chunk, and the type that it has: the page on which it begins, and the headings above it.
+CHUNK_FACTS: Final = {"page": DocumentColumnType.INT, "headings": DocumentColumnType.STRINGS}
 
 #: What can be said of a file: its size in bytes, when it was modified, and how its name ends, in lower case.
 FACTS: Final = ("size", "modified", "extension")

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from instep.domain.document_columns import (
     BUILT_IN,
+    CHUNK_FACTS,
     FACTS,
     DeclaredColumn,
     DocumentColumn,
@@ -42,8 +43,8 @@ class Column(Model):
     from_: Text | None = Field(default=None, alias="from")
     """The origin of its values: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
     whose group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines,
-    `column:name` of a table, `transform`. Left out: the field or column of its own name; of files what the transform
-    adds, or front matter."""
+    `column:name` of a table, `chunk:page` or `chunk:headings`, `transform`. Left out: the field or column of its own
+    name; of files what the transform adds, or front matter."""
     on_wrong: Literal["fail"] | None = "fail"
     """A document with a value of another type is a failure (`fail`), or the value counts as missing (`null`)."""
 
@@ -115,7 +116,11 @@ def check_columns(entity: WithColumns) -> None:
             raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)
         seen[name.lower()] = name
         _origin(entity, name, column)
-    lists = [name for name, column in entity.columns.items() if column.type is DocumentColumnType.STRINGS]
+    lists = [
+        name
+        for name, column in entity.columns.items()
+        if column.type is DocumentColumnType.STRINGS and not (column.from_ or "").startswith("chunk:")
+    ]
     if entity.readers is not None and entity.readers not in lists:
         message = "is none of its columns that is a string[]"
         raise problem("readers", message, path=("readers",), allowed=lists)
@@ -145,27 +150,41 @@ def _origin(entity: WithColumns, name: str, column: Column) -> tuple[Origin, str
         raise problem("from", "is not one of the allowed values", path=path, allowed=[_FORMS[each] for each in allowed])
     match kind:
         case "path":
-            return Origin.PATH, _pattern(of, name, path)
-        case "file":
-            if of not in FACTS:
-                message = "is not a fact of a file"
-                raise problem("from", message, path=path, allowed=[f"file:{each}" for each in FACTS])
-            return Origin.FILE, of
-        case "front_matter":
-            return Origin.FRONT_MATTER, of or name
-        case "transform":
-            if of:
-                raise problem("from", "a transform adds it under its own name: say `transform`", path=path)
-            return Origin.TRANSFORM, name
-    return Origin.SOURCE, of or name
+            _check_pattern(of, name, path)
+        case "file" if of not in FACTS:
+            message = "is not a fact of a file"
+            raise problem("from", message, path=path, allowed=[f"file:{each}" for each in FACTS])
+        case "chunk":
+            _check_chunk_fact(of, column.type, path)
+        case "transform" if of:
+            raise problem("from", "a transform adds it under its own name: say `transform`", path=path)
+    return _ORIGINS[kind], of or name
 
 
+def _check_chunk_fact(of: str, kind: DocumentColumnType, path: tuple[str, ...]) -> None:
+    if of not in CHUNK_FACTS:
+        message = "is not a fact of a chunk"
+        raise problem("from", message, path=path, allowed=[f"chunk:{each}" for each in CHUNK_FACTS])
+    if kind is not CHUNK_FACTS[of]:
+        raise problem("type", f"chunk:{of} is of another type", path=(*path[:-1], "type"), allowed=[CHUNK_FACTS[of]])
+
+
+_ORIGINS: Final[Mapping[str, Origin]] = {
+    "front_matter": Origin.FRONT_MATTER,
+    "path": Origin.PATH,
+    "file": Origin.FILE,
+    "field": Origin.SOURCE,
+    "column": Origin.SOURCE,
+    "chunk": Origin.CHUNK,
+    "transform": Origin.TRANSFORM,
+}
 _FORMS: Final[Mapping[str, str]] = {
     "front_matter": "front_matter:key",
     "path": "path:regex",
     "file": "file:size|modified|extension",
     "field": "field:name",
     "column": "column:name",
+    "chunk": "chunk:page|headings",
     "transform": "transform",
 }
 
@@ -177,7 +196,7 @@ def _origins(entity: WithColumns) -> list[str]:
         own = ["field", "path"]
     else:
         own = ["column", "path"]
-    return [*own, *(["transform"] if entity.transform else [])]
+    return [*own, "chunk", *(["transform"] if entity.transform else [])]
 
 
 def _default(entity: WithColumns) -> Origin:
@@ -186,7 +205,7 @@ def _default(entity: WithColumns) -> Origin:
     return Origin.TRANSFORM if entity.transform else Origin.FRONT_MATTER
 
 
-def _pattern(text: str, name: str, path: tuple[str, ...]) -> str:
+def _check_pattern(text: str, name: str, path: tuple[str, ...]) -> None:
     try:
         found = re.compile(text)
     except re.error as error:
@@ -196,4 +215,3 @@ def _pattern(text: str, name: str, path: tuple[str, ...]) -> str:
         raise problem("from", message, path=path)
     if found.groupindex and name not in found.groupindex:
         raise problem("from", "has named groups, and none of the column's name", path=path)
-    return text

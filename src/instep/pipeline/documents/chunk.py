@@ -86,6 +86,10 @@ class Chunker:
     def fingerprint(self) -> str:
         return _fingerprint(self.size, self.overlap)
 
+    def apart(self, chunk: str) -> int:
+        """The least number of characters between the beginnings of a chunk and of the next."""
+        return max(1, len(chunk) - self.overlap)
+
     def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[str] | ParseFailure]:
         """Chunks of each (kind, text), or why there are none."""
         return self.chunks(texts)

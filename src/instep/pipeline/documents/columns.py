@@ -58,6 +58,16 @@ class ColumnReader:
         return [each for each in self.declared if each.origin is not Origin.TRANSFORM]
 
     @cached_property
+    def of_documents(self) -> Sequence[pa.Field[Any]]:
+        """Those of `fields` that have one value for a document."""
+        return [self.fields[at] for at, each in enumerate(self._read) if each.origin is not Origin.CHUNK]
+
+    @cached_property
+    def of_chunks(self) -> Mapping[str, str]:
+        """The other ones: name → the fact of a chunk that is its value."""
+        return {each.name: each.of for each in self._read if each.origin is Origin.CHUNK}
+
+    @cached_property
     def _patterns(self) -> Mapping[str, re.Pattern[str]]:
         return {each.name: re.compile(each.of) for each in self._read if each.origin is Origin.PATH}
 
@@ -95,8 +105,8 @@ class ColumnReader:
         return Said(values, wrong)
 
     def arrays(self, documents: Sequence[tuple[Values, Row | None]]) -> list[pa.Array[Any]]:
-        """The columns `fields` of some documents, of each what was found, and its row if it is one of a table."""
-        return [self._array(field, documents) for field in self.fields]
+        """The columns `of_documents` of some documents, of each what was found, and its row if it is one of a table."""
+        return [self._array(field, documents) for field in self.of_documents]
 
     def _array(self, field: pa.Field[Any], documents: Sequence[tuple[Values, Row | None]]) -> pa.Array[Any]:
         if any(row is not None and field.name in row.rows.schema.names for _, row in documents):

@@ -22,6 +22,7 @@ from instep.pipeline.documents.parse import (
     titled,
     unpacked,
 )
+from instep.pipeline.documents.places import pages_in
 
 #: Media types by suffix.
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument."
@@ -43,6 +44,8 @@ MEDIA_TYPES: Final = {
 }
 #: Files that are taken beside the usual ones.
 INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in MEDIA_TYPES if suffix != ".pdf")
+#: Raised whenever any document would be parsed differently.
+RULES: Final = "whole-pages-1"
 #: Seconds after which a document is given up.
 _SECONDS: Final = 120
 _PACKAGE: Final = "kreuzberg"
@@ -67,7 +70,7 @@ class FormatParser:
 
     @property
     def fingerprint(self) -> str:
-        return digest([self.files.fingerprint, _PACKAGE, self.library])
+        return digest([self.files.fingerprint, _PACKAGE, self.library, RULES])
 
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
@@ -75,18 +78,18 @@ class FormatParser:
         media_type = MEDIA_TYPES.get(suffix_of(name))
         if media_type is None or not content:
             return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
-        text, title = _extracted(content, media_type, max_bytes)
+        text, title, pages = _extracted(content, media_type, max_bytes)
         check_lines(text, max_line_bytes)
-        return Parsed("markdown", titled(title or heading(text)) or titled(name), text)
+        return Parsed("markdown", titled(title or heading(text)) or titled(name), text, pages=pages)
 
 
-def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str]:
-    """Text in Markdown, and the title that the document says of itself."""
+def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str, list[int]]:
+    """Text in Markdown, the title that the document says of itself, and where the pages of a PDF begin."""
     import kreuzberg
 
     _demand_size(data, max_bytes)
     try:
-        found = kreuzberg.extract_bytes_sync(data, media_type, _configuration())
+        found = kreuzberg.extract_bytes_sync(data, media_type, _configuration(media_type == MEDIA_TYPES[".pdf"]))
     except kreuzberg.MissingDependencyError as error:
         raise UserError(f"kreuzberg lacks what {media_type} needs: {error}") from error
     except Exception as error:  # A broken file can raise about anything; it is the document's fault.
@@ -95,7 +98,8 @@ def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str]:
     if not text:
         raise ParseFailure("parse", "there is no text in it (scanned pages, or encrypted?)")
     said: dict[str, Any] = dict(found.metadata or {})
-    return text, str(said.get("title") or said.get("subject") or "")
+    pages = pages_in(text, [each["content"] for each in found.pages or ()])
+    return text, str(said.get("title") or said.get("subject") or ""), pages
 
 
 def _demand_size(data: bytes, max_bytes: int) -> None:
@@ -109,10 +113,19 @@ def _demand_size(data: bytes, max_bytes: int) -> None:
 
 
 @functools.cache
-def _configuration() -> Any:
-    """Its own limits hold as well: those of nesting, of entities in XML, and of 100 MB for a part."""
+def _configuration(paged: bool) -> Any:
+    """Its own limits hold as well: those of nesting, of entities in XML, and of 100 MB for a part. What stands at the
+    top of a page of a PDF is often a heading: it is not left out as if it stood on every page.
+    """
     import kreuzberg
 
-    made = kreuzberg.ExtractionConfig(output_format="markdown", use_cache=False, extraction_timeout_secs=_SECONDS)
+    every = kreuzberg.ContentFilterConfig(include_headers=True, include_footers=True, strip_repeating_text=False)
+    made = kreuzberg.ExtractionConfig(
+        output_format="markdown",
+        use_cache=False,
+        extraction_timeout_secs=_SECONDS,
+        content_filter=every if paged else None,
+        pages=kreuzberg.PageConfig(extract_pages=True) if paged else None,
+    )
     made.disable_ocr = True  # type: ignore[attr-defined]  # its stubs lack it
     return made

@@ -42,12 +42,13 @@ IN_A_ROW: Final = 10
 
 class ParsedDocument(NamedTuple):
     """A document's text. `kind` decides how it is cut: Markdown at its headings. Without a title it is called like its
-    file.
+    file. `pages`: where its pages begin, if it has any, in characters of the text.
     """
 
     text: str
     title: str = ""
     kind: Literal["text", "markdown"] = "text"
+    pages: Sequence[int] = ()
 
 
 class ParseFunction(Protocol):
@@ -197,7 +198,7 @@ class FunctionParser:
             raise ParseFailure("parse", str(error), quoting=True) from error
         text = _storable(found.text)
         check_lines(text, max_line_bytes)
-        return Parsed(found.kind, titled(found.title) or name_of(uri), text)
+        return Parsed(found.kind, titled(found.title) or name_of(uri), text, pages=found.pages)
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,10 @@ class FunctionChunker(Chunker):
     def fingerprint(self) -> str:
         assert self.own is not None, "made with one"
         return digest(["function", self.own.code])
+
+    def apart(self, chunk: str) -> int:
+        """Nothing is known of it but that the next chunk begins later."""
+        return 1
 
     def cut(self, texts: Sequence[tuple[str, str]]) -> list[list[str] | ParseFailure]:
         return [self._cut(kind, text) for kind, text in texts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
 from instep.pipeline.documents.character_sets import NotText, decoded
+from instep.pipeline.documents.places import Heading, heading_text, joined_pages
 
 #: Raised whenever any document would be parsed differently.
 PARSER_VERSION = "parser-2"
@@ -64,6 +65,9 @@ class Parsed(NamedTuple):
     text: str
     #: What front matter says, its values mostly as text.
     front: Mapping[str, Any] = MappingProxyType({})
+    #: Where its pages begin, and its headings, as far as the format has them. Those of Markdown are in the text.
+    pages: Sequence[int] = ()
+    headings: Sequence[Heading] = ()
 
 
 class ParseFailure(Exception):
@@ -108,19 +112,21 @@ class FileParser:
         if suffix in FORMATS and FORMATS[suffix].match(data):
             raise ParseFailure("parse", f"{suffix} is read with `parse: {{type: kreuzberg}}` (instep[formats])")
         if kind == "pdf":
-            title, text = _pdf(data)
-        elif kind == "html":
-            title, text = _html(_decoded(data, said=_CHARSET.search(data, 0, 2048), encoding=self.encoding))
+            title, text, pages = _pdf(data)
+            return Parsed(kind, titled(title) or name[:TITLE], text, pages=pages)
+        if kind == "html":
+            html = _decoded(data, said=_CHARSET.search(data, 0, 2048), encoding=self.encoding)
+            title, text, headings = _html(html)
             check_lines(text, max_line_bytes)
-        else:
-            check_lines(data, max_line_bytes)
-            text = _decoded(data, encoding=self.encoding)
-            title = ""
-            if kind == "markdown":
-                title, text, front = _markdown(text)
-                return Parsed(kind, titled(title) or name[:TITLE], text, front)
-            if kind == "rst":
-                title = _first_section(text[:_HEAD])
+            return Parsed(kind, titled(title) or name[:TITLE], text, headings=headings)
+        check_lines(data, max_line_bytes)
+        text = _decoded(data, encoding=self.encoding)
+        title = ""
+        if kind == "markdown":
+            title, text, front = _markdown(text)
+            return Parsed(kind, titled(title) or name[:TITLE], text, front)
+        if kind == "rst":
+            title = _first_section(text[:_HEAD])
         return Parsed(kind, titled(title) or name[:TITLE], text)
 
 
@@ -282,14 +288,17 @@ _BLOCKS = (
     "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,hr,"
     "li,main,nav,ol,option,p,pre,section,summary,table,td,th,tr,ul"
 )
+_LEVELS = frozenset(f"h{level}" for level in range(1, 7))
 #: Stands for the edge of a block while white space is collapsed.
 _EDGE = "\x1e"
 #: Stand for white space that is not collapsed. Unicode assigns them to no character.
 _KEPT = {"\n": "\ufdd0", " ": "\ufdd1", "\t": "\ufdd2"}
+#: Stand for the edge before a heading of each level.
+_HEADINGS = "\ufdd3\ufdd4\ufdd5\ufdd6\ufdd7\ufdd8"
 _KEEP, _GIVE_BACK = str.maketrans(_KEPT), str.maketrans({mark: each for each, mark in _KEPT.items()})
 
 
-def _html(text: str) -> tuple[str, str]:
+def _html(text: str) -> tuple[str, str, list[Heading]]:
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)
@@ -298,7 +307,7 @@ def _html(text: str) -> tuple[str, str]:
     tree.strip_tags(["script", "style", "template", "noscript", "head"])
     body = tree.body
     if body is None:
-        return title, ""
+        return title, "", []
     for node in body.css("pre br"):
         node.replace_with("\n")
     for node in body.css("pre, textarea, listing, xmp"):
@@ -306,13 +315,31 @@ def _html(text: str) -> tuple[str, str]:
         node.insert_before(_EDGE)
         node.replace_with(node.text().strip("\n").translate(_KEEP) + _EDGE)
     for node in body.css(_BLOCKS):
-        node.insert_before(_EDGE)
+        node.insert_before(_HEADINGS[int(node.tag[1]) - 1] if node.tag in _LEVELS else _EDGE)
         node.insert_after(_EDGE)
     flat = re.sub(r"[^\S\x1e]+", " ", body.text(separator=""))
-    return title, re.sub(r" ?\x1e[ \x1e]*", "\n\n", flat).strip().translate(_GIVE_BACK)
+    flat = re.sub(f" ?[\x1e{_HEADINGS}][ \x1e{_HEADINGS}]*", _gap, flat).strip()
+    return title, *_without_marks(flat.translate(_GIVE_BACK))
 
 
-def _pdf(data: bytes) -> tuple[str, str]:
+def _gap(edges: re.Match[str]) -> str:
+    """Two line ends for a run of edges, and the mark of the heading that it is before."""
+    return "\n\n" + next((mark for mark in reversed(edges[0]) if mark in _HEADINGS), "")
+
+
+def _without_marks(text: str) -> tuple[str, list[Heading]]:
+    """The text itself, and the headings that were marked in it."""
+    first, *parts = re.split(f"([{_HEADINGS}])", text)
+    found, kept, at = [], [first], len(first)
+    for mark, part in zip(parts[::2], parts[1::2], strict=True):
+        if said := heading_text(part.partition("\n\n")[0]):
+            found.append(Heading(at, _HEADINGS.index(mark) + 1, said))
+        kept.append(part)
+        at += len(part)
+    return "".join(kept).rstrip(), found
+
+
+def _pdf(data: bytes) -> tuple[str, str, list[int]]:
     import io
     import warnings
 
@@ -342,8 +369,8 @@ def _pdf(data: bytes) -> tuple[str, str]:
         raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}", quoting=True) from None
     if locked:
         raise ParseFailure("parse", "the PDF is encrypted")
-    text = "\n\n".join(page.strip() for page in pages).replace("\0", "").strip()
+    text, starts = joined_pages(pages)
     if not text:
         raise ParseFailure("parse", "the PDF has no text (scanned pages?)" if pages else "the PDF has no pages")
     # Lone surrogates come out of broken fonts and are not text.
-    return title, text.encode("utf-8", "replace").decode()
+    return title, text.encode("utf-8", "replace").decode(), starts

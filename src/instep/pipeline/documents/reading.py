@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from instep.arrow_values import column_type
+from instep.domain.document_columns import CHUNK_FACTS
 from instep.domain.identity import chunk_id, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned, withheld
@@ -18,6 +20,7 @@ from instep.errors import InstepError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
+from instep.pipeline.documents.places import headings_at, markdown_headings, page_at, starts_of
 from instep.pipeline.documents.rows import chunk_schema
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
@@ -74,6 +77,13 @@ class _Document(NamedTuple):
     modified: datetime | None = None
     values: Values = MappingProxyType({})
     row: Row | None = None
+
+
+class _Place(NamedTuple):
+    """The facts of a chunk (`CHUNK_FACTS`)."""
+
+    page: int | None
+    headings: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,21 @@ class Reader:
             if reason is not None and self.limits.on_oversize is not Oversize.WARN:
                 group[place] = self._oversize(group[place], "chunk", reason)
                 chunks[place] = []
-        return _assemble(group, chunks, self.chunker.fingerprint, self.columns)
+        places = self._places(group, chunks) if self.columns.of_chunks else []
+        return _assemble(group, chunks, self.chunker.fingerprint, self.columns, places)
+
+    def _places(self, group: list[_Document], chunks: list[list[str]]) -> list[_Place]:
+        """The place of each chunk in its document."""
+        found: list[_Place] = []
+        for document, cut in zip(group, chunks, strict=True):
+            if not cut or document.parsed is None:
+                continue
+            parsed = document.parsed
+            starts = starts_of(parsed.text, cut, list(map(self.chunker.apart, cut)))
+            headings = markdown_headings(parsed.text) if parsed.kind == "markdown" else parsed.headings
+            pages = [page_at(parsed.pages, start) for start in starts]
+            found += map(_Place, pages, headings_at(headings, starts))
+        return found
 
     def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
         return _failed(document, SKIPPED if self.limits.on_oversize is Oversize.SKIP else stage, reason)
@@ -265,7 +289,9 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
     return document._replace(stage=stage, reason=cleaned(reason))
 
 
-def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str, declared: ColumnReader) -> pa.RecordBatch:
+def _assemble(
+    group: list[_Document], chunks: list[list[str]], chunker: str, declared: ColumnReader, places: list[_Place]
+) -> pa.RecordBatch:
     """Build one batch of documents and what they were cut into."""
     import numpy as np
 
@@ -295,13 +321,16 @@ def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str, dec
         "modified": pa.array([each.modified for each in group], pa.timestamp("us", "UTC")),
     }
     said = declared.arrays([(each.values, each.row) for each in group])
-    documents |= {field.name: array for field, array in zip(declared.fields, said, strict=True)}
+    documents |= {field.name: array for field, array in zip(declared.of_documents, said, strict=True)}
     of_chunks = {
         "chunk_index": pa.array((np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)),
         "chunk_id": pa.array(ids, text),
         "chunk_hash": pa.array([content_hash(each.encode()) for each in texts], text),
         "text": pa.array(texts, text),
     }
+    for name, fact in declared.of_chunks.items():
+        kind = column_type(CHUNK_FACTS[fact])
+        of_chunks[name] = pa.array([getattr(each, fact) for each in places], kind)
     return interleaved(documents, of_chunks, counts, chunk_schema(declared.fields))
 
 

@@ -28,8 +28,8 @@ class Heading(NamedTuple):
 
 
 def starts_of(text: str, chunks: Sequence[str], apart: Sequence[int]) -> list[int | None]:
-    """Find where chunks begin in their text. `apart`: at least so many characters lie between the beginnings of a chunk and
-    of the next. A chunk that is not in the text has no place, nor have those behind it.
+    """Find where chunks begin in their text. `apart`: at least so many characters lie between the beginnings of a chunk
+    and of the next. A chunk that is not in the text has no place, nor have those behind it.
     """
     found: list[int | None] = []
     start = 0

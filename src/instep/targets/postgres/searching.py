@@ -36,11 +36,12 @@ _MAX_WORDS: Final = 32
 _CANDIDATES: Final = 10_000
 
 #: How many neighbours an index by HNSW keeps in sight: at least, and at most (pgvector's own limit).
-_LEAST_IN_SIGHT: Final = 100
+_LEAST_IN_SIGHT: Final = 150
 _MOST_IN_SIGHT: Final = 1_000
 
-#: With vectors of half precision, so many times the limit are compared as they are.
+#: So many times the limit are looked at, but not so many more.
 _REFINE: Final = 3
+_MOST_MORE: Final = 200
 
 
 class _Word(NamedTuple):
@@ -240,18 +241,21 @@ def _with_words(
 def _by_vector(
     session: Session, index: DocumentIndex, query: Query, *, fields: list[str], limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
-    """Rows by cosine similarity: of halved vectors more, to be ranked by whole ones."""
+    """Rows by cosine similarity, more than are wanted: the index gives them about in order only, and compares vectors
+    of half precision where they are long.
+    """
     vectors = _vectors(session)
     session.setting("hnsw.ef_search", str(min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))))
     if vectors.iterative:
         # Rows that were deleted may still be in the index, and others that are not chosen.
         session.setting("hnsw.iterative_scan", "relaxed_order")
-    found = _nearest(session, index, vectors, query, fields=fields, limit=limit, chosen=chosen)
+    many = limit + min((_REFINE - 1) * limit, _MOST_MORE)
+    found = _nearest(session, index, vectors, query, fields=fields, limit=many, chosen=chosen)
     if len(found) < limit and chosen is not EVERY and has_graph(session, index):
         # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
         with session.transaction():
             session.run("SET LOCAL enable_indexscan = off")
-            found = _nearest(session, index, vectors, query, fields=fields, limit=limit, chosen=chosen)
+            found = _nearest(session, index, vectors, query, fields=fields, limit=many, chosen=chosen)
     return found
 
 
@@ -302,7 +306,7 @@ def _nearest(
         typed,
         *chosen.values,
         typed,
-        limit * _REFINE,
+        limit,
         vector=Name("vector"),
         kind=kind,
         **parts,

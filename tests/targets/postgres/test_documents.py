@@ -20,7 +20,7 @@ from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.targets.document_target import SEARCHED, ChunkChanges, DocumentTarget, row_schema
 from instep.targets.ownership import NotOurs, Owner
-from instep.targets.postgres import chunks, pgvector
+from instep.targets.postgres import chunks, pgvector, searching
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.target import PostgresTarget
 from tests.contracts.ownership import OURS, DocumentOwnership
@@ -234,6 +234,7 @@ def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
 ) -> None:
     """By HNSW the server looks at so many rows only: if the filter leaves none of these, all that it leaves are."""
     monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    monkeypatch.setattr(searching, "_FEW", -1)
     put(target, index, {f"d{number}": [f"text {number}"] for number in range(1_500)}, epoch=2, attempt="2")
     target.maintain(index)
     target.refine(index)
@@ -259,6 +260,36 @@ def test_what_is_far_is_found_where_the_index_of_vectors_gives_up(
     )
     assert {hit.document_id for hit in hits} == {f"d{number}" for number in far}
     assert asked[0] < 3, "the index of vectors found them all: this tests nothing"
+
+
+def test_a_few_that_a_filter_leaves_are_all_compared(
+    target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of vectors would look at most of its rows to find them."""
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    put(target, index, {f"d{number}": [f"text {number}"] for number in range(1_500)}, epoch=2, attempt="2")
+    target.maintain(index)
+    target.refine(index)
+    uri = DocumentColumn("source_uri", DocumentColumnType.STRING)
+    far = sorted(range(1_500), key=lambda number: vector_of(f"text {number}")[0])[:3]
+    where = OneOf(uri, tuple(f"file:///d{number}" for number in far))
+
+    def search() -> list[str]:
+        hits = target.search(
+            index, entity="D", text=text_query(""), vector=[1.0, 0, 0, 0], mode="vector", limit=5, where=where
+        )
+        return [hit.document_id for hit in hits]
+
+    assert "Index Scan using instep_vector" not in plan_of(monkeypatch, search)
+    run, asked = Session.run, list[str]()
+
+    def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
+        asked.append(statement.partition(" ")[0])
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(Session, "run", watched)
+    assert set(search()) == {f"d{number}" for number in far}
+    assert asked == ["SELECT"], "what was estimated is remembered"
 
 
 def test_an_index_that_was_not_finished_is_built_again(

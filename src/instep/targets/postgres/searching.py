@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import sql
@@ -39,9 +41,15 @@ _CANDIDATES: Final = 10_000
 _LEAST_IN_SIGHT: Final = 150
 _MOST_IN_SIGHT: Final = 1_000
 
-#: So many times the limit are looked at, but not so many more.
+#: With vectors of half precision, so many times the limit are compared as they are.
 _REFINE: Final = 3
-_MOST_MORE: Final = 200
+
+#: Rows that a filter leaves: so many are compared with a vector sooner than they are found by the index.
+_FEW: Final = 5_000
+
+#: Estimates of how many rows a filter leaves: kept so long, and so many.
+_ESTIMATE_SECONDS: Final = 60.0
+_ESTIMATES: Final = 256
 
 
 class _Word(NamedTuple):
@@ -241,22 +249,47 @@ def _with_words(
 def _by_vector(
     session: Session, index: DocumentIndex, query: Query, *, fields: list[str], limit: int, chosen: Clause
 ) -> list[tuple[Any, ...]]:
-    """Rows by cosine similarity, more than are wanted: the index gives them about in order only, and compares vectors
-    of half precision where they are long.
+    """Rows by cosine similarity. If few are chosen, each of them is compared: the index would look at most of its own
+    rows to find these, and gives up before.
     """
     vectors = _vectors(session)
+    nearest = partial(_nearest, session, index, vectors, query, fields=fields, limit=limit, chosen=chosen)
+    graph = chosen is not EVERY and _has_graph(session, index)
+    if graph and _estimated(session, index, chosen) <= _FEW:
+        return nearest(by_index=False)
     session.setting("hnsw.ef_search", str(min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))))
     if vectors.iterative:
         # Rows that were deleted may still be in the index, and others that are not chosen.
         session.setting("hnsw.iterative_scan", "relaxed_order")
-    many = limit + min((_REFINE - 1) * limit, _MOST_MORE)
-    found = _nearest(session, index, vectors, query, fields=fields, limit=many, chosen=chosen)
-    if len(found) < limit and chosen is not EVERY and has_graph(session, index):
-        # The index gives up after so many rows. All that are chosen are few enough to be compared one by one.
-        with session.transaction():
-            session.run("SET LOCAL enable_indexscan = off")
-            found = _nearest(session, index, vectors, query, fields=fields, limit=many, chosen=chosen)
-    return found
+    found = nearest()
+    return nearest(by_index=False) if graph and len(found) < limit else found
+
+
+def _has_graph(session: Session, index: DocumentIndex) -> bool:
+    """See `has_graph`. An index that has one keeps it."""
+    key = "graph", index.name
+    if not session.memory.get(key):
+        session.memory[key] = has_graph(session, index)
+    return bool(session.memory[key])
+
+
+def _estimated(session: Session, index: DocumentIndex, chosen: Clause) -> int:
+    """How many rows are chosen, by the server's statistics. The same filter is asked for again and again, so it is
+    remembered for a while.
+    """
+    known: dict[str, tuple[float, int]] = session.memory.setdefault(("estimated", index.name), {})
+    key, now = f"{chosen.sql.as_string(None)} {chosen.values!r}", time.monotonic()
+    if (found := known.get(key)) is None or now - found[0] > _ESTIMATE_SECONDS:
+        if len(known) >= _ESTIMATES:
+            known.clear()
+        plan = session.run(
+            "EXPLAIN (FORMAT JSON) SELECT 1 FROM {table} WHERE {chosen}",
+            *chosen.values,
+            table=session.name(index.name),
+            chosen=chosen.sql,
+        )
+        known[key] = found = now, int(plan[0][0][0]["Plan"]["Plan Rows"])
+    return found[1]
 
 
 def _vectors(session: Session) -> Pgvector:
@@ -277,6 +310,7 @@ def _nearest(
     fields: list[str],
     limit: int,
     chosen: Clause,
+    by_index: bool = True,
 ) -> list[tuple[Any, ...]]:
     """Rows by the vectors that an index has; those found by halved ones are compared by whole ones then."""
     # As pgvector sends and receives it: the number of dimensions, nothing, and each of them.
@@ -289,11 +323,13 @@ def _nearest(
         "chosen": chosen.sql,
         "key": key,
         "exact": vectors.type(index.dimensions),
+        # The order of a sum is none that an index has.
+        "more": sql.SQL("" if by_index else " + 0"),
     }
     if not MAX_INDEXED < index.dimensions <= MAX_HALVED:
         return session.run(
-            "SELECT 1 - distance, {columns} FROM (SELECT {key} {by} %s::{exact} AS distance, {columns} FROM {table} "
-            "WHERE {chosen} ORDER BY distance LIMIT %s) AS near",
+            "SELECT 1 - distance, {columns} FROM (SELECT ({key} {by} %s::{exact}){more} AS distance, {columns} "
+            "FROM {table} WHERE {chosen} ORDER BY distance LIMIT %s) AS near",
             typed,
             *chosen.values,
             limit,
@@ -301,12 +337,12 @@ def _nearest(
         )
     return session.run(
         "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
-        "(SELECT {vector}, {columns} FROM {table} WHERE {chosen} ORDER BY {key} {by} %s::{exact}::{kind} LIMIT %s) "
-        "AS near",
+        "(SELECT {vector}, {columns} FROM {table} WHERE {chosen} "
+        "ORDER BY ({key} {by} %s::{exact}::{kind}){more} LIMIT %s) AS near",
         typed,
         *chosen.values,
         typed,
-        limit,
+        limit * _REFINE,
         vector=Name("vector"),
         kind=kind,
         **parts,

@@ -262,6 +262,37 @@ def test_a_revocation_embeds_nothing_and_its_delay_is_a_metric(tmp_path: Path) -
     assert 0 <= float(line.rpartition(" ")[2]) < 600
 
 
+@pytest.mark.parametrize("change", ["revoked", "gone", "fails"])
+def test_a_build_from_before_a_revocation_is_not_promoted_as_it_is(tmp_path: Path, change: str) -> None:
+    (tmp_path / "docs").mkdir()
+    secret = tmp_path / "docs" / "secret.md"
+    for name in ("secret", "open"):
+        (tmp_path / "docs" / f"{name}.md").write_text(DOCUMENTS[name])
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    instep = load(tmp_path)
+    instep.run()
+    instep.run(generation="v2")
+    instep.promote("Note", "v2")
+    instep.promote("Note", "")
+    instep.promote("Note", "v2")
+    text = DOCUMENTS["secret"].replace("[alice, 'group:ops']", "['group:ops']")
+    match change:
+        case "revoked":
+            secret.write_text(text)
+        case "gone":
+            secret.unlink()
+        case "fails":
+            secret.write_text(text.replace("---\n#", "due: never\n---\n#"))
+    instep.run(allow_deletes=True)
+    with pytest.raises(UserError, match="readers who may not read them") as caught:
+        instep.promote("Note", "", allow_deletes=True)
+    assert "instep run Note --generation ''" in str(caught.value)
+    assert titles(instep.search("zebra", principals=["alice"])) == ["Open"]
+    instep.run(generation="", allow_deletes=True)
+    instep.promote("Note", "", allow_deletes=True)
+    assert titles(instep.search("zebra", principals=["alice"])) == ["Open"]
+
+
 @pytest.mark.parametrize(("flaw", "left"), [("due: soon\n", ["group:ops"]), ("", [])], ids=["column", "bytes"])
 def test_a_revocation_in_a_document_that_fails_is_obeyed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flaw: str, left: list[str]

@@ -121,6 +121,19 @@ def test_a_message_that_comes_again_makes_no_second_want(
     assert wanted(ledger) == [(("User@global",), AT)]
 
 
+def test_a_message_of_a_stream_that_was_made_anew_is_another_one(ledger: Ledger) -> None:
+    """The server lost its disk, say: numbers in the stream begin at 1 again."""
+    address = nats_address(running_nats().url(f"messages_{next(_numbers)}"))
+    for number, at in enumerate((AT, AT + 1), start=1):
+        with closing(open_nats(address)) as bus:
+            ask(bus, GlobalRequest(at * 1_000))
+            assert messages(bus, ledger).take()
+            assert len(wanted(ledger)) == number
+            connection = bus._connection
+            connection.run(connection.client.jetstream().delete_stream(connection.requests))
+    assert wanted(ledger) == [(("User@global",), AT), (("User@global",), AT + 1)]
+
+
 def open_wants(ledger: Ledger) -> list[tuple[tuple[str, ...], int | None]]:
     return sorted((each.refs, each.needed) for each in ledger.wants.newest(open_only=True))
 

@@ -55,7 +55,8 @@ class NatsInbox:
         if found is None:
             return None
         given = {name.lower(): value for name, value in (found.headers or {}).items()}.get(Header.MSG_ID.value.lower())
-        name = given or str(found.metadata.sequence.stream)
+        # A stream that was made anew counts from 1 again: its messages are others, by their time.
+        name = given or f"{found.metadata.sequence.stream}@{found.metadata.timestamp.isoformat()}"
         scope = scope_of_subject(found.subject)
         return Message(f"{found.subject} {name}", scope, found.data, found.subject, trace_of(found), found.reply)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,11 +29,16 @@ class Beside(NamedTuple):
     failed: pa.Table
 
 
-def side_by_side(
-    setup: DocumentAdapters, ledger: Ledger, served: str, built: str, failed: Mapping[str, str]
+def side_by_side(  # noqa: PLR0917 - two builds of something, and what of them
+    setup: DocumentAdapters,
+    ledger: Ledger,
+    served: str,
+    built: str,
+    failed: Mapping[str, str],
+    names: Sequence[str] = _COLUMNS,
 ) -> Iterator[Beside]:
-    """The documents of two instances. Each document is in one part of them; only rows of tables, which are never
-    renamed, come in parts.
+    """The documents of two instances, in these columns. Each document is in one part of them; only rows of tables,
+    which are never renamed, come in parts.
     """
     import pyarrow as pa
 
@@ -42,7 +47,7 @@ def side_by_side(
     failures = pa.table({"uri": uris, "version": versions})
     most = max(ledger.documents.totals(each)[0] for each in (served, built))
     if most <= TOGETHER or not isinstance(setup.source, RowDocuments):
-        before, after = (ledger.documents.columns(each, _COLUMNS) for each in (served, built))
+        before, after = (ledger.documents.columns(each, names) for each in (served, built))
         yield Beside(before, after, failures)
         return
     from instep.document_state.corpus_parts import bounds, part_numbers, parts_for
@@ -52,7 +57,7 @@ def side_by_side(
         parts = parts_for(most)
         numbers = part_numbers(uris, parts)
         for part in range(parts):
-            before, after = (each.between(*bounds(part, parts)).select(list(_COLUMNS)) for each in (was, now))
+            before, after = (each.between(*bounds(part, parts)).select(list(names)) for each in (was, now))
             yield Beside(before, after, failures.filter(pa.array(numbers == part)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import content_hash
@@ -10,6 +10,7 @@ from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, Tally, nothing_written
 from instep.domain.settings import allows_empty
+from instep.domain.texts import amount
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.builds import side_by_side
 from instep.entities.documents.quality import Build
@@ -211,6 +212,32 @@ def not_better(
         return worse
     found = _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
     return found if isinstance(found, str) else None
+
+
+def outdated(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+    """The reason why a build may show documents to readers who may not read them any more, or None. A document that
+    failed in what is served may be served to fewer readers than are recorded of it.
+    """
+    if setup.readers is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    failed, known = (ledger.failures.versions(setup.ref, each.generation) for each in (served, checkpoint))
+    fresh: Any = pa.array([uri for uri, version in failed.items() if known.get(uri) != version], pa.string())
+    found = 0
+    for each in side_by_side(setup, ledger, served.instance, checkpoint.instance, {}, ("uri", "document_hash")):
+        uris, hashes = each.built["uri"], each.built["document_hash"]
+        then: Any = each.served["document_hash"].take(pc.index_in(uris, value_set=each.served["uri"]))
+        same: Any = pc.equal(then, hashes).fill_null(False)
+        sound: Any = pc.and_(same, pc.invert(pc.is_in(uris, value_set=fresh)))
+        found += uris.length() - (pc.sum(sound).as_py() or 0)
+    if not found:
+        return None
+    return (
+        f"{amount(found, 'document')} of it changed, went or failed since: it may show them to readers who may not "
+        "read them any more, so bring it up to date first"
+    )
 
 
 def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:

@@ -127,7 +127,7 @@ class DocumentSetup(DocumentAdapters):
         allow_deletes: bool,
         allow_empty: bool,
     ) -> str | None:
-        return promotion_checks.not_better(
+        return promotion_checks.outdated(self, ledger, checkpoint, served) or promotion_checks.not_better(
             self, ledger, checkpoint, served, epoch, allowed=allow_deletes, empty=allow_empty
         )
 

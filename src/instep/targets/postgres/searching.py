@@ -274,7 +274,7 @@ def _has_graph(session: Session, index: DocumentIndex) -> bool:
 
 
 def _estimated(session: Session, index: DocumentIndex, chosen: Clause) -> int:
-    """How many rows are chosen, by the server's statistics. The same filter is asked for again and again, so it is
+    """Estimate how many rows are chosen, by the server's statistics. The same filter is asked for again and again, so it is
     remembered for a while.
     """
     known: dict[str, tuple[float, int]] = session.memory.setdefault(("estimated", index.name), {})

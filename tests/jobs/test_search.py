@@ -422,3 +422,43 @@ def test_an_index_that_is_gone_is_looked_for_once_more(tickets: instep.Instep, m
         target.remove(old)
         assert tickets.search("printer", entities=["Ticket"])
     assert target.served("Ticket") != old
+
+
+def test_a_hit_says_which_build_it_is_of_and_up_to_when_that_is_complete(
+    tickets: instep.Instep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(generation: str | None = None) -> tuple[str | None, int | None]:
+        found = tickets.search("printer", limit=100, entities=["Ticket"], generation=generation)
+        [only] = {(each.instance, each.watermark) for each in found}
+        return only
+
+    def recorded(generation: str | None = None) -> tuple[str | None, int | None]:
+        [status] = tickets.status(["Ticket"], generation=generation)
+        return status.instance, status.watermark
+
+    first = told()
+    assert first == recorded()
+    assert all(first)
+    new = tickets.project.root / "tickets" / "new.md"
+    new.write_text("---\nteam: ops\n---\n# Printer\n\nThe printer is new.\n")
+    tickets.run(["Ticket"])
+    refreshed = told()
+    assert refreshed == recorded() != first
+    assert refreshed[0] == first[0]
+
+    served: list[tuple[str | None, int | None]] = []
+    promote = LanceTarget.promote
+
+    def promoted(target: LanceTarget, alias: str, physical: str | None, epoch: int) -> None:
+        promote(target, alias, physical, epoch)
+        served.append(told())
+
+    monkeypatch.setattr(LanceTarget, "promote", promoted)
+    tickets.run(["Ticket"], full_refresh=True)
+    monkeypatch.undo()
+    rebuilt = told()
+    assert rebuilt == recorded()
+    assert rebuilt[0] != first[0]
+    assert (rebuilt[0], None) in served, "it is known which build it is before it is known up to when it is complete"
+    tickets.run(["Ticket"], generation="v2")
+    assert told("v2") == recorded("v2") != rebuilt

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from instep.answers.readers import made_of_what
+from instep.answers.readers import Build, build_of
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of, physical_of
 from instep.ledger.checkpoints import Checkpoint
@@ -21,14 +21,19 @@ _SECONDS: Final = 1.0
 class Look:
     """An index that is served, and what the ledger knows of it.
 
-    `made_of`: see `made_of_what`. `known`: whether the ledger knows of any index of the entity. `checkpoint` is that of
-    the generation that was asked for.
+    `build`: see `build_of`. `known`: whether the ledger knows of any index of the entity. `checkpoint` is that of the
+    generation that was asked for.
     """
 
     physical: str
-    made_of: Mapping[str, str] | None
+    build: Build | None
     known: bool
     checkpoint: Checkpoint | None
+
+    @property
+    def made_of(self) -> Mapping[str, str] | None:
+        """Its fingerprint, if that is known."""
+        return self.build.made_of if self.build else None
 
 
 def look(setup: DocumentSetup, ledger: Ledger, generation: str | None) -> Look | None:
@@ -36,10 +41,10 @@ def look(setup: DocumentSetup, ledger: Ledger, generation: str | None) -> Look |
     physical = physical_of(setup, ledger, generation)
     if physical is None:
         return None
-    made_of = made_of_what(setup, ledger, physical, generation)
-    known = made_of is not None or bool(ledger.checkpoints.of_entity(setup.ref.entity))
+    build = build_of(setup, ledger, physical, generation)
+    known = build is not None or bool(ledger.checkpoints.of_entity(setup.ref.entity))
     checkpoint = ledger.checkpoints.get(setup.ref, generation_of(ledger, setup.ref, generation))
-    return Look(physical, made_of, known, checkpoint)
+    return Look(physical, build, known, checkpoint)
 
 
 class Seen(NamedTuple):

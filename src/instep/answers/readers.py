@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from instep.domain.filters import Condition
 from instep.domain.fingerprint import READERS, column_part
@@ -28,7 +29,7 @@ def as_principals(principals: Iterable[str]) -> tuple[str, ...]:
 def readable_in(setup: DocumentSetup, made_of: Mapping[str, str] | None, principals: Sequence[str]) -> Condition | None:
     """The condition of documents that these principals may find; None where everybody may find all. Raises `UserError`
     for an index that was built without this column of readers, or with another one: nobody finds anything there.
-    `made_of`: see `made_of_what`.
+    `made_of`: its fingerprint, if that is known.
     """
     if setup.readers is None:
         return None
@@ -42,26 +43,37 @@ def readable_in(setup: DocumentSetup, made_of: Mapping[str, str] | None, princip
     return readable(setup.readers, principals)
 
 
-def made_of_what(
-    setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None
-) -> Mapping[str, str] | None:
-    """The fingerprint of an index that is served, as its checkpoint has it; or the job that builds it, since it is
-    served shortly before its job has ended. None if neither is there.
+class Build(NamedTuple):
+    """An index that is served, as the ledger knows it: its instance, the fingerprint of that, and up to when it is
+    complete (ms), which is None until its first job has ended.
+    """
+
+    instance: str
+    made_of: Mapping[str, str]
+    watermark: int | None
+
+
+def build_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: str | None) -> Build | None:
+    """The build of a served index, as its checkpoint has it; or the job that builds it, since it is served shortly
+    before its job has ended. None if neither is there.
     """
     unfinished = ledger.jobs.unfinished(setup.ref, generation_of(ledger, setup.ref, generation))
     part = unfinished.part(setup.ref).part if unfinished is not None else None
     # In this order: a job that has ended meanwhile has left its checkpoint.
     for each in ledger.checkpoints.of_entity(setup.ref.entity):
         if each.physical == physical:
-            return each.fingerprint
-    return part.fingerprint if part is not None and part.physical == physical else None
+            return Build(each.instance, each.fingerprint, each.watermark)
+    if part is not None and part.physical == physical:
+        return Build(part.instance, part.fingerprint, None)
+    return None
 
 
 def shows(setup: EntitySetup, ledger: Ledger, found: object, principals: Sequence[str], generation: str | None) -> bool:
     """Whether these principals may be told of a row: no otherwise than of one that does not exist."""
     if not isinstance(setup, DocumentSetup) or not isinstance(found, DocumentProvenance) or setup.readers is None:
         return True
-    readable_in(setup, made_of_what(setup, ledger, found.physical, generation), principals)
+    build = build_of(setup, ledger, found.physical, generation)
+    readable_in(setup, build.made_of if build else None, principals)
     rows = setup.target.written(found.physical, [found.row.document_id], [setup.readers]).to_pylist()
     mine = [each[setup.readers.name] or () for each in rows if each["chunk_id"] == found.row.chunk_id]
     return bool(mine) and all(may_read(readers, principals) for readers in mine)

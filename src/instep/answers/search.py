@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from instep.answers.answer import Answer
 from instep.answers.looks import Look, Looks
-from instep.answers.readers import readable_in
+from instep.answers.readers import Build, readable_in
 from instep.answers.snippet import snippet
 from instep.domain.column_values import Value
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
@@ -53,7 +53,8 @@ class Hit(Answer):
     """`score` is of the kind `score_kind`, and comparable within one answer only. `mode` is the way in which its entity
     was searched. `weak`: its text means something else than the query, as far as the embedder `static` knows; None with
     others. `marks` are the ranges of `snippet` that match. `columns` are the values of the declared columns that the
-    index has, but for the one that says who may read the document.
+    index has, but for the one that says who may read the document. `instance` is the build in which it was found, and
+    `watermark` up to when that is complete (ms); both are None if the ledger does not know, or not yet.
     """
 
     entity: str
@@ -70,6 +71,17 @@ class Hit(Answer):
     snippet: str
     marks: tuple[tuple[int, int], ...]
     columns: Mapping[str, Value]
+    instance: str | None
+    watermark: int | None
+
+
+class _Searched(NamedTuple):
+    """An entity as it was searched."""
+
+    mode: SearchMode
+    text: TextQuery
+    language: str
+    build: Build | None
 
 
 class FacetCount(Answer):
@@ -112,12 +124,12 @@ def search(
             hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
         )
     answers: list[list[document_target.Hit]] = []
-    modes: dict[str, tuple[SearchMode, TextQuery, str]] = {}
+    entities: dict[str, _Searched] = {}
     for setup, served, chosen in _served(setups, looks, where, principals, generation):
         language = _language(setup, served)
         possible = _possible(setup, served, mode or setup.search_mode, progress, words=language is not None)
         text = text_query(query, language or PLAIN)
-        modes[setup.alias] = possible, text, language or PLAIN
+        entities[setup.alias] = _Searched(possible, text, language or PLAIN, served.build)
         vector = None if possible == "text" else _embed(setup, query)
         asked = partial(
             setup.target.search,
@@ -133,7 +145,7 @@ def search(
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
     hits = alternating(answers)[offset : offset + limit]
     weak = _weak({setup.alias for setup in setups if setup.tells_weak}, query, hits)
-    return [_answer(hit, *modes[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
+    return [_answer(hit, entities[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
 
 
 def _weak(entities: Collection[str], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
@@ -361,10 +373,16 @@ def _without_words(setup: DocumentSetup) -> UserError:
     return UserError(what, hint="Run: instep run")
 
 
-def _answer(hit: document_target.Hit, mode: SearchMode, query: TextQuery, language: str, weak: bool | None) -> Hit:
-    found = snippet(hit.text, query, language)
+def _answer(hit: document_target.Hit, searched: _Searched, weak: bool | None) -> Hit:
+    found = snippet(hit.text, searched.text, searched.language)
     return Hit(
-        **{name: getattr(hit, name) for name in _FOUND}, mode=mode, weak=weak, snippet=found.text, marks=found.marks
+        **{name: getattr(hit, name) for name in _FOUND},
+        mode=searched.mode,
+        weak=weak,
+        snippet=found.text,
+        marks=found.marks,
+        instance=searched.build.instance if searched.build else None,
+        watermark=searched.build.watermark if searched.build else None,
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.app.evaluation import Evaluation
+from instep.app.in_thread import in_thread
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
 from instep.app.namespaces import Namespaces
@@ -404,6 +405,9 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 progress=progress or Silent(),
             )
         )
+
+    #: `search`, to be awaited.
+    asearch = in_thread(search)
 
     def facets(
         self,

@@ -1,0 +1,1 @@
+"""Retrievers: what is served, as LangChain and LlamaIndex ask for it."""

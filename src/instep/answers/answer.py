@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema, to_jsonable_python
 
+from instep.answers import shown
 from instep.domain.refs import PartitionRef, Scope
+
+T = TypeVar("T")
 
 
 class Answer(BaseModel):
     """Immutable. Can be made of an object that has attributes of the same names (`model_validate`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, validate_by_name=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        yield from shown.in_line(_fields(self).items())
+
+    def _repr_html_(self) -> str:
+        return shown.pairs(_fields(self))
+
+
+class Answers(list[T]):
+    """Answers in their order. A notebook shows them as a table."""
+
+    def __repr__(self) -> str:
+        return shown.lines(self)
+
+    def _repr_html_(self) -> str:
+        return shown.table([_fields(each) for each in self.answers()])
+
+    def answers(self) -> Iterable[Any]:
+        """The elements, as JSON has them."""
+        return self
+
+
+def _fields(answer: Answer) -> dict[str, Any]:
+    """All that JSON shows, too."""
+    fields = type(answer).model_fields
+    return {name: getattr(answer, name) for name, field in fields.items() if not field.exclude}
 
 
 def _as_text(kind: type) -> GetPydanticSchema:

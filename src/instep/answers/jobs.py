@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from instep.answers.answer import HIDDEN, OBJECT, Answer, Ref
-from instep.domain import jobs
+from instep.domain import counts, jobs
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
@@ -70,6 +70,10 @@ class Counts(Answer):
     rows_deleted: int
     embedded: int
     bytes_read: int
+
+    def __str__(self) -> str:
+        """The counts for people: `3 written, 1 deleted`."""
+        return str(counts.Counts(**self.model_dump()))
 
 
 class Slices(Answer):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from instep.answers.answer import Answer, Ref, ScopeText
+from collections.abc import Iterable
+
+from instep.answers.answer import Answer, Answers, Ref, ScopeText
 from instep.answers.jobs import Counts
 from instep.domain import speed
 from instep.entities.plan_request import Kind
@@ -42,9 +44,9 @@ class Run(Answer):
 def run_answer(found: run.EntityResult) -> Run:
     planned = found.plan.found.counts
     return Run(
-        ref=found.plan.ref,
-        generation=found.plan.generation,
-        kind=found.plan.kind,
+        ref=found.ref,
+        generation=found.generation,
+        kind=found.kind,
         state=found.state_name,
         job=found.job_id,
         counts=Counts.model_validate(found.counts),
@@ -57,6 +59,13 @@ def run_answer(found: run.EntityResult) -> Run:
         notes=tuple(found.notes),
         problem=str(found.problem) if found.problem else None,
     )
+
+
+class Runs(Answers[run.EntityResult]):
+    """Results of a run, one for each partition. A notebook shows them as a table."""
+
+    def answers(self) -> Iterable[Run]:
+        return map(run_answer, self)
 
 
 def _cpu(found: speed.Cpu | None) -> Cpu | None:

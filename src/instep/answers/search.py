@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
+from instep.answers import shown
 from instep.answers.answer import Answer
 from instep.answers.looks import Look, Looks
 from instep.answers.readers import Build, readable_in
@@ -73,6 +74,9 @@ class Hit(Answer):
     columns: Mapping[str, Value]
     instance: str | None
     watermark: int | None
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        yield from shown.in_line((name, getattr(self, name)) for name in ("score", "title", "source_uri", "snippet"))
 
 
 class _Searched(NamedTuple):

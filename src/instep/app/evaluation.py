@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.answers.answer import Answers
 from instep.container import Container
 from instep.entities.generations import checked_generation
 from instep.project import Project
@@ -31,7 +32,7 @@ class Evaluation:
         entities: Iterable[str] | None = None,
         generation: str | None = None,
         target: str | None = None,
-    ) -> list[Quality]:
+    ) -> Answers[Quality]:
         """Measure how well judged queries are answered: nDCG@10, recall and MRR of what is served, in each mode or one,
         and of another generation beside it. docs/quality.md has the form of the files.
         """
@@ -45,4 +46,4 @@ class Evaluation:
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             setups = in_one_target(container.documents(entities), target)
-            return evaluate(setups, ledger, asked, modes=modes, generation=checked_generation(generation))
+            return Answers(evaluate(setups, ledger, asked, modes=modes, generation=checked_generation(generation)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
@@ -28,13 +29,13 @@ class Instances:
 
     project: Project
 
-    def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
+    def history(self, ref: str, *, limit: int = 100) -> Answers[Instance]:
         """Every instance of a partition, newest first."""
         from instep.answers.instances import instance_answer
 
         found = self._ref(ref)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return list(map(instance_answer, ledger.instances.newest(found, limit=limit)))
+            return Answers(map(instance_answer, ledger.instances.newest(found, limit=limit)))
 
     def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Change:
         """Mark the Live instance as wrong: the next run builds a new one; until then it is served as before."""

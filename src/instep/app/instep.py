@@ -11,6 +11,7 @@ for found in project.search("how do I configure it"):
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
@@ -18,8 +19,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.answers.answer import Answers
 from instep.app.evaluation import Evaluation
-from instep.app.in_thread import in_thread
+from instep.app.in_thread import in_thread, stopped_when_cancelled
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
 from instep.app.namespaces import Namespaces
@@ -31,7 +33,7 @@ from instep.domain.refs import PartitionRef
 from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
 from instep.entities.partitions import wanted_refs
 from instep.entities.plan_request import PlanOptions
-from instep.errors import InstepError, Transient, Unknown
+from instep.errors import InstepError, Interrupted, Transient, Unknown
 from instep.jobs.target_order import problem_of
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
@@ -43,14 +45,15 @@ if TYPE_CHECKING:
 
     from instep.answers.cluster import ClusterState
     from instep.answers.doctor import Finding
+    from instep.answers.hits import Hits
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
-    from instep.answers.search import FacetCount, Hit
+    from instep.answers.results import Runs
+    from instep.answers.search import FacetCount
     from instep.answers.status import Partition
     from instep.answers.wants import Want
     from instep.entities.setup import EntitySetup
     from instep.jobs.promote import Promotion
-    from instep.jobs.run import EntityResult
     from instep.targets.document_target import SearchMode
 
 
@@ -70,6 +73,9 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         self._spark = spark
         self._open = OpenProject(project)
 
+    def __repr__(self) -> str:
+        return f"Instep({self.project.name!r}, in {self.project.root})"
+
     def plan(
         self,
         entities: Iterable[str] | None = None,
@@ -81,7 +87,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         generation: str | None = None,
         explain: bool = False,
         progress: Progress | None = None,
-    ) -> list[Plan]:
+    ) -> Answers[Plan]:
         """Plan a run: the work, and why; with `explain`, for every document. Writes nothing. If one of several entities
         cannot be planned, that is its `problem`, and no error for the others.
         """
@@ -109,8 +115,8 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 return plan_answer(found, explain=explain)
 
             if len(setups) == 1:
-                return [planned(setups[0])]
-            plans = []
+                return Answers([planned(setups[0])])
+            plans = Answers[Plan]()
             for setup in setups:
                 try:
                     plans.append(planned(setup))
@@ -134,29 +140,42 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         progress: Progress | None = None,
         expected: dict[str, str] | None = None,
         metrics: str | None = None,
-    ) -> list[EntityResult]:
+        stopping: threading.Event | None = None,
+    ) -> Runs:
         """Bring entities in step with their sources, those of higher priority first.
 
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         `metrics`: the address (`HOST:PORT`) at which its counters are served while it runs, for Prometheus.
+        `stopping`: when another thread sets it, the run stops as at Ctrl-C, after the wave in work at the latest, and
+        raises `Interrupted`; the next run resumes its job.
         """
+        from instep.answers.results import Runs
         from instep.jobs.run import run_entities
+        from instep.jobs.stopping import Stopping, stoppable
 
         names, watch, name = list(entities or ()), progress or Silent(), checked_generation(generation)
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         container = Container(self.project, spark=self._spark, engine=engine)
         served = counted(metrics, partial(watch.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
-            return run_entities(
-                container.setups(names),
-                container.context(ledger, watch, counters),
-                options,
-                wait_seconds=wait,
-                expected=expected,
-                upstream=container.upstream(names),
-            )
+            context = container.context(ledger, watch, counters)
+            try:
+                done = run_entities(
+                    container.setups(names),
+                    context if stopping is None else stoppable(context, stopping),
+                    options,
+                    wait_seconds=wait,
+                    expected=expected,
+                    upstream=container.upstream(names),
+                )
+            except Stopping:
+                raise Interrupted("the run was stopped", hint="Run again to resume.") from None
+        return Runs(done)
+
+    #: `run`, to be awaited. Cancelled, it stops, and is waited for.
+    arun = stopped_when_cancelled(run)
 
     def promote(
         self, ref: str, generation: str, *, allow_deletes: bool = False, allow_empty: bool = False, by: str = ""
@@ -175,34 +194,34 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
             context = container.context(ledger, Silent())
             return promote(setup, name or "", context, allow_deletes=allow_deletes, allow_empty=allow_empty, by=by)
 
-    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[Partition]:
+    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> Answers[Partition]:
         """State, size and freshness of each entity, in the promoted generation or another."""
         from instep.answers.status import entity_status
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return [
-                entity_status(setup, ledger, checked_generation(generation)) for setup in container.setups(entities)
-            ]
+            name = checked_generation(generation)
+            return Answers(entity_status(setup, ledger, name) for setup in container.setups(entities))
 
     def retry_job(
         self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None
-    ) -> list[EntityResult]:
+    ) -> Runs:
         """Run the entities again in which something of a job failed, with all their failed documents.
 
         An empty list if nothing failed.
         """
         from instep.answers.jobs import entities_to_retry, find_job
+        from instep.answers.results import Runs
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             found = entities_to_retry(find_job(ledger, job_id))
-        return [
+        return Runs(
             result
             for generation, names in found.items()
             for result in self.run(
                 names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress
             )
-        ]
+        )
 
     def worker(
         self,
@@ -344,7 +363,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
 
     def wants(
         self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
-    ) -> list[Want]:
+    ) -> Answers[Want]:
         """Open wants (with `ended`, all) on one partition or all, newest first. `after`: those that
         are older than the want of this id.
         """
@@ -352,7 +371,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
 
         only = None if ref is None else self._ref(ref)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit)
+            return Answers(want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit))
 
     def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> Want:
         """Cancel a want. The beginning of its id is enough (at least 4 characters)."""
@@ -378,7 +397,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         generation: str | None = None,
         target: str | None = None,
         progress: Progress | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Best hits first; what stands in double quotes is a phrase. `mode`: `text`, `vector` or `hybrid` (reciprocal
         rank fusion of both); by default that of the entity: `hybrid`, or `text` with an embedder that knows no meaning.
         `where`: a filter on columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits
@@ -387,10 +406,11 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
         `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
         public is found.
         """
+        from instep.answers.hits import Hits
         from instep.answers.readers import as_principals
         from instep.answers.search import checked_mode, in_one_target, search
 
-        return self._open.ask(
+        found = self._open.ask(
             lambda opened, looks: search(
                 in_one_target(opened.documents(entities), target),
                 looks,
@@ -405,6 +425,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 progress=progress or Silent(),
             )
         )
+        return Hits(found)
 
     #: `search`, to be awaited.
     asearch = in_thread(search)
@@ -468,20 +489,20 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
             )
         )
 
-    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[Failure]:
+    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> Answers[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
         from instep.answers.overview import Failure
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
-            return list(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
+            return Answers(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
 
-    def check(self) -> list[Finding]:
+    def check(self) -> Answers[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
         container = Container(self.project, spark=self._spark)
         try:
-            return container.check()
+            return Answers(container.check())
         finally:
             container.close()
 

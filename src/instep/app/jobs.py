@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings
@@ -29,13 +30,13 @@ class Jobs:
 
     project: Project
 
-    def jobs(self, *, limit: int = 20) -> list[Job]:
+    def jobs(self, *, limit: int = 20) -> Answers[Job]:
         """Jobs on all servers of the ledger, newest first."""
         from instep.answers.jobs import job_answers
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return job_answers(ledger, limit=limit, timing=container.timing, tables=container.tables)
+            return Answers(job_answers(ledger, limit=limit, timing=container.timing, tables=container.tables))
 
     def job(self, job_id: str) -> Job:
         """One job. The beginning of its id is enough (at least 4 characters)."""
@@ -81,13 +82,13 @@ class Jobs:
             resume_job(ledger, find_job(ledger, found.id))
             return one_job_answer(ledger, found.id, timing=container.timing, tables=container.tables)
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> Answers[Worker]:
         """Workers that are registered in the ledger, and their work, the oldest first."""
         from instep.answers.jobs import worker_answers
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return worker_answers(ledger, timing=container.timing)
+            return Answers(worker_answers(ledger, timing=container.timing))
 
     # Pages. Each begins after the last item of the page before.
 

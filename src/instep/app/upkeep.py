@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import build_hint, checked_generation, generation_of
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from instep.answers.buckets import Buckets
     from instep.answers.differences import Comparison
     from instep.answers.reconciliations import Reconciliation
+    from instep.answers.results import Runs
     from instep.entities.setup import EntitySetup
     from instep.jobs.adoption import Adoption
-    from instep.jobs.run import EntityResult
     from instep.ledger.ledger import Ledger
     from instep.ledger.verification import Verified
 
@@ -38,13 +39,13 @@ class Upkeep:
     project: Project
     _spark: SparkSession | None
 
-    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[Buckets]:
+    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> Answers[Buckets]:
         """Content of each bucket of these entities (all documents by default), and the latency of its changes."""
         from instep.answers.buckets import buckets
 
         container, name = Container(self.project), checked_generation(generation)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            return buckets(container.documents(entities), ledger, name)
+            return Answers(buckets(container.documents(entities), ledger, name))
 
     def diff(
         self,
@@ -53,7 +54,7 @@ class Upkeep:
         generation: str | None = None,
         deep: bool = False,
         progress: Progress | None = None,
-    ) -> list[Comparison]:
+    ) -> Answers[Comparison]:
         """Compare targets with source and ledger. Writes nothing. `deep`: also texts, titles and
         vectors against what the source now gives.
         """
@@ -61,7 +62,7 @@ class Upkeep:
 
         container, name = Container(self.project), checked_generation(generation)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            return compare(container.documents(entities), ledger, name, progress or Silent(), deep=deep)
+            return Answers(compare(container.documents(entities), ledger, name, progress or Silent(), deep=deep))
 
     def repair(
         self,
@@ -72,7 +73,7 @@ class Upkeep:
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
         progress: Progress | None = None,
-    ) -> list[EntityResult]:
+    ) -> Runs:
         """Compare, and repair the differences by a job. Changes of the source are left to the next run."""
         options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
         container = Container(self.project, spark=self._spark, engine=engine)
@@ -85,13 +86,13 @@ class Upkeep:
         *,
         generation: str | None = None,
         progress: Progress | None = None,
-    ) -> list[Reconciliation]:
+    ) -> Answers[Reconciliation]:
         """Compare keys and watermarks of tables with their indexes. Writes nothing."""
         from instep.answers.reconciliations import reconciliations
 
         container, name = Container(self.project, spark=self._spark), checked_generation(generation)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            return reconciliations(container.table_setups(entities), ledger, name, progress or Silent())
+            return Answers(reconciliations(container.table_setups(entities), ledger, name, progress or Silent()))
 
     def reconcile(
         self,
@@ -101,7 +102,7 @@ class Upkeep:
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
         progress: Progress | None = None,
-    ) -> list[EntityResult]:
+    ) -> Runs:
         """Compare keys and watermarks of tables with their indexes, and repair what differs by a job: rows that are
         gone from the source are deleted, those that are missing or older are read again.
         """
@@ -121,7 +122,7 @@ class Upkeep:
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
         progress: Progress | None = None,
-    ) -> list[EntityResult]:
+    ) -> Runs:
         """Rebuild an entity with another number of buckets, beside the served index, which it replaces once it is
         verified. Declare the same number in the project: runs refuse another.
         """
@@ -202,13 +203,16 @@ def _run(
     *,
     wait: float,
     progress: Progress | None,
-) -> list[EntityResult]:
+) -> Runs:
+    from instep.answers.results import Runs
     from instep.jobs.run import run_entities
 
-    return run_entities(
-        setups,
-        container.context(ledger, progress or Silent()),
-        options,
-        wait_seconds=wait,
-        upstream=container.upstream(setup.ref.entity for setup in setups),
+    return Runs(
+        run_entities(
+            setups,
+            container.context(ledger, progress or Silent()),
+            options,
+            wait_seconds=wait,
+            upstream=container.upstream(setup.ref.entity for setup in setups),
+        )
     )

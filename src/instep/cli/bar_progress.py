@@ -1,10 +1,11 @@
-"""Progress of a run on a terminal, as bars. Implements `telemetry.progress.Progress`."""
+"""Progress of a run on a terminal or in a notebook, as bars. Implements `telemetry.progress.Progress`."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,7 @@ from rich.text import Text
 from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.waves import Stage
+from instep.errors import UserError
 
 
 class _Mark(SpinnerColumn):
@@ -50,9 +52,16 @@ class _Pace(ProgressColumn):
 
 
 class Bars:
-    """A bar per entity on standard error. Safe to call from several threads."""
+    """A bar per entity on standard error, or in a notebook. Safe to call from several threads.
+
+    with instep.Bars() as progress:
+        project.run(progress=progress)
+    """
 
     def __init__(self, console: Console | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        console = console or Console(stderr=True, markup=False, highlight=False)
+        if console.is_jupyter and find_spec("ipywidgets") is None:
+            raise UserError("bars in a notebook need ipywidgets", hint="pip install ipywidgets")
         self._monotonic = monotonic
         self._meters: dict[TaskID, Meter] = {}
         #: Bars are drawn while they hold their own lock, so this lock is separate.
@@ -64,7 +73,7 @@ class Bars:
             MofNCompleteColumn(),
             _Pace(self._rate),
             TextColumn("{task.fields[note]}", markup=False, style="dim"),
-            console=console or Console(stderr=True, markup=False, highlight=False),
+            console=console,
         )
         self._tasks: dict[str, TaskID] = {}
         self._stages: dict[str, dict[int, Stage]] = {}

@@ -128,6 +128,6 @@ def rebalance(
             generation=generation,
             progress=progress,
         )
-    if any(opened.declared_buckets(each.plan.ref.entity) != buckets for each in results):
+    if any(opened.declared_buckets(each.ref.entity) != buckets for each in results):
         out.note(f"write `buckets: {buckets}` into instep.yaml: until then, runs of {entity} are refused")
     finish(out, results)

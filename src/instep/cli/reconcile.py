@@ -64,7 +64,7 @@ def reconcile(
         with terminate_like_ctrl_c(), out.progress() as progress:
             results = opened.reconcile(entities, allow_deletes=allow_deletes, generation=generation, progress=progress)
         for each in results:
-            out.line(f"{ref_text(each.plan.ref, each.plan.generation)}: {', '.join(each.plan.found.why)}")
+            out.line(f"{ref_text(each.ref, each.generation)}: {', '.join(each.plan.found.why)}")
         finish(out, results)
         return
     with out.progress() as progress:

@@ -147,7 +147,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         counts = each.counts
         rows.append(
             [
-                ref_text(each.plan.ref, each.plan.generation),
+                ref_text(each.ref, each.generation),
                 state_text(each.state_name).replace("_", " "),
                 counts.written,
                 counts.skipped + each.unchanged,
@@ -160,7 +160,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
     # Eight narrow columns: they fit in a terminal of 80.
     out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "rows", "time"], rows)
     for each in results:
-        name = ref_text(each.plan.ref, each.plan.generation)
+        name = ref_text(each.ref, each.generation)
         if each.engine == "inline":
             out.line(f"{name}: ran inline, without a JVM: {each.plan.engine.reason}")
         if each.cpu:

@@ -88,8 +88,8 @@ def _show_now(
     """Global entities by the ledger, entities with namespaces by their status keys."""
     apart = set(project.namespaced) & set(names or project.namespaced)
     if not apart and not namespaces:
-        found = project.status(names, generation=generation)
-        out.result(found, lambda: _show(out, found))
+        every = project.status(names, generation=generation)
+        out.result(every, lambda: _show(out, every))
         return
     matrix = project.matrix(namespaces, names)
     whole = [] if namespaces else [name for name in names or project.project.entities if name not in apart]

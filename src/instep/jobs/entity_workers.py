@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from instep.domain.clock import Clock
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
 from instep.errors import InstepError, Transient, Unknown
 from instep.jobs.idleness import Idleness
 from instep.jobs.job_starter import passes
+from instep.jobs.stopping import StoppableClock, Stopping
 from instep.jobs.want_scheduler import fail_wants
 from instep.planning.context import Context
 
@@ -23,28 +23,6 @@ Serve = Callable[[Callable[[], Sequence[PartitionRef]], Context, threading.Event
 def of_one_entity(want: Want) -> bool:
     """Whether it names partitions of one entity alone. One that names more is done as one job."""
     return len({ref.partition("@")[0] for ref in want.refs}) == 1
-
-
-class Stopping(BaseException):
-    """Raised in a thread that pauses, when it is to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoppableClock:
-    """Implements `domain.clock.Clock`: a pause ends when the thread is to stop."""
-
-    clock: Clock
-    stopping: threading.Event
-
-    def now(self) -> int:
-        return self.clock.now()
-
-    def monotonic(self) -> float:
-        return self.clock.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        if self.stopping.wait(seconds):
-            raise Stopping
 
 
 class EntityWorkers:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, error_of
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.speed import Cpu
 from instep.domain.texts import cleaned
-from instep.entities.plan_request import PlanOptions
+from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.prerequisites import Prerequisites
 from instep.jobs.promote import settle
 from instep.jobs.retry import RESUMES
+from instep.jobs.stopping import Stopping
 from instep.jobs.target_order import in_target_order, problem_of, reachable_targets_first
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
@@ -37,7 +38,7 @@ ALL_WRITTEN: Final = "stopped; all is written, nothing is left to resume"
 _WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EntityResult:
     """The result of a run for one partition. `state` is None when there was nothing to do, or when `problem` says why
     nothing was done: one of several targets may be down.
@@ -56,6 +57,23 @@ class EntityResult:
     damaged: bool = False
     #: On a cluster. That of the driver is of the whole run up to then.
     cpu: Cpu | None = None
+
+    def __repr__(self) -> str:
+        what = str(self.problem.what) if self.problem else f"{self.counts}, {self.unchanged:,} unchanged"
+        return f"EntityResult({generation_text(self.ref, self.generation)} {self.state_name}: {what})"
+
+    @property
+    def ref(self) -> PartitionRef:
+        return self.plan.ref
+
+    @property
+    def generation(self) -> str:
+        return self.plan.generation
+
+    @property
+    def kind(self) -> Kind:
+        """The action that was planned."""
+        return self.plan.kind
 
     @property
     def unchanged(self) -> int:
@@ -241,7 +259,7 @@ class _Run:
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:
-            why = "its run was interrupted" if isinstance(error, KeyboardInterrupt) else cleaned(str(error))
+            why = "its run was interrupted" if isinstance(error, (KeyboardInterrupt, Stopping)) else cleaned(str(error))
             worker.end(stop=lambda _: why)
             if isinstance(error, (Transient, Unknown)):
                 raise Away(str(error), hint=RESUMES) from error

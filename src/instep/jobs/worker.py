@@ -21,6 +21,7 @@ from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.stalled_workers import StalledWorkers
+from instep.jobs.stopping import Stopping
 from instep.jobs.wave import OUTAGE_SECONDS, WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
@@ -85,6 +86,8 @@ class Worker:
         refs = {ref for _, ref in wanted}
         standstill, swept = StalledWorkers(self._context, self.waiting, wait), False
         while True:
+            if self._context.stops():
+                raise Stopping
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._stops.going_on(self._look(refs | upstream), wanted)
             parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]

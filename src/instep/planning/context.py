@@ -46,3 +46,5 @@ class Context:
     driver_cpu: Callable[[], float | None] = lambda: None
     #: How long (ms) what has ended is kept; 0: for ever.
     retention: int = 0
+    #: Whether the run is to stop; it looks before each wave.
+    stops: Callable[[], bool] = lambda: False

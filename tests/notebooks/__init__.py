@@ -1,0 +1,1 @@
+"""Tests of what a notebook shows and awaits."""

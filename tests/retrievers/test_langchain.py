@@ -67,6 +67,7 @@ def test_a_document_is_a_hit_with_all_that_is_known_of_it(project: Instep) -> No
         "source_uri": hit.source_uri,
         "title": "Tame",
         "instance": status.instance,
+        "columns": {"team": "zoo"},
         "watermark": status.watermark,
     }
     assert document.metadata["instance"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec
@@ -33,10 +34,13 @@ class Hits(Answers[Hit]):
         )
 
     def to_arrow(self) -> pa.Table:
-        """A row for each hit, a column for each of its fields."""
+        """A row for each hit, a column for each of its fields; declared columns, which differ between entities, are one
+        text in JSON.
+        """
         import pyarrow as pa
 
-        return pa.Table.from_pylist(as_json(list(self)), schema=_schema())
+        rows = [{**each, "columns": json.dumps(each["columns"], ensure_ascii=False)} for each in as_json(list(self))]
+        return pa.Table.from_pylist(rows, schema=_schema())
 
     def to_pandas(self) -> pd.DataFrame:
         """The same as a data frame. Needs pandas."""
@@ -50,7 +54,7 @@ def _schema() -> pa.Schema:
 
     texts = ("entity", "mode", "score_kind", "document_id", "chunk_id", "source_uri", "title", "text", "snippet")
     types: dict[str, pa.DataType] = {
-        **dict.fromkeys((*texts, "instance"), pa.string()),
+        **dict.fromkeys((*texts, "instance", "columns"), pa.string()),
         "weak": pa.bool_(),
         "score": pa.float64(),
         "chunk_index": pa.int64(),

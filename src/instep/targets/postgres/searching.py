@@ -274,8 +274,8 @@ def _has_graph(session: Session, index: DocumentIndex) -> bool:
 
 
 def _estimated(session: Session, index: DocumentIndex, chosen: Clause) -> int:
-    """Estimate how many rows are chosen, by the server's statistics. The same filter is asked for again and again, so it is
-    remembered for a while.
+    """Estimate how many rows are chosen, by the server's statistics. The same filter is asked for again and again, so
+    the answer is remembered for a while.
     """
     known: dict[str, tuple[float, int]] = session.memory.setdefault(("estimated", index.name), {})
     key, now = f"{chosen.sql.as_string(None)} {chosen.values!r}", time.monotonic()

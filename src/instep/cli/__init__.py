@@ -77,7 +77,7 @@ class _PanelGroup(TyperGroup):
 app = typer.Typer(
     name="instep",
     cls=_PanelGroup,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's help takes twice the time
     context_settings={"help_option_names": ["-h", "--help"]},

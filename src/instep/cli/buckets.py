@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.completion import entity_names
 from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
@@ -95,7 +96,9 @@ def _time(milliseconds: int | None) -> str:
 
 
 def rebalance(
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="An entity of documents, by its name.")],
+    entity: Annotated[
+        str, typer.Argument(metavar="ENTITY", help="An entity of documents, by its name.", autocompletion=entity_names)
+    ],
     buckets: Annotated[int, typer.Option("--buckets", metavar="N", help="The new number of buckets, 1 to 1024.")],
     allow_deletes: AllowDeletesOption = False,
     allow_empty: AllowEmptyOption = False,

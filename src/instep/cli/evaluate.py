@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from instep.cli.completion import entity_names
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 
@@ -43,7 +44,8 @@ def evaluate(
         typer.Option("--worst", help="Also name so many queries that are answered worst.", min=1, show_default=False),
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
+        list[str] | None,
+        typer.Option("--entity", "-e", help="Only this entity; may be given again.", autocompletion=entity_names),
     ] = None,
     target: Annotated[
         str | None,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from instep.cli.completion import entity_names
 from instep.domain.texts import parse_duration
 
 ProjectOption = Annotated[
@@ -26,11 +27,22 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", show_default=False)]
 EntitiesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ENTITY]...", help="Entities by name; all of them by default.", show_default=False),
+    typer.Argument(
+        metavar="[ENTITY]...",
+        help="Entities by name; all of them by default.",
+        show_default=False,
+        autocompletion=entity_names,
+    ),
 ]
 EntityOption = Annotated[
     list[str] | None,
-    typer.Option("--entity", metavar="NAME", help="Only this entity; may be repeated.", show_default=False),
+    typer.Option(
+        "--entity",
+        metavar="NAME",
+        help="Only this entity; may be repeated.",
+        show_default=False,
+        autocompletion=entity_names,
+    ),
 ]
 NamespaceOption = Annotated[
     list[str] | None,
@@ -40,7 +52,12 @@ NamespaceOption = Annotated[
 ]
 RefArgument = Annotated[
     str,
-    typer.Argument(metavar="REF", help="A partition: Document, which is Document@global.", show_default=False),
+    typer.Argument(
+        metavar="REF",
+        help="A partition: Document, which is Document@global.",
+        show_default=False,
+        autocompletion=entity_names,
+    ),
 ]
 GenerationOption = Annotated[
     str | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.completion import entity_names
 from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
 def run(
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENTITY|PLAN.json]...", help="Entities by name, or one saved plan; default: all."),
+        typer.Argument(
+            metavar="[ENTITY|PLAN.json]...",
+            help="Entities by name, or one saved plan; default: all.",
+            autocompletion=entity_names,
+        ),
     ] = None,
     engine: EngineOption = None,
     full_refresh: FullRefreshOption = False,

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import typer
 
+from instep.cli.completion import entity_names
 from instep.cli.options import AsOption, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.texts import visible
@@ -51,7 +52,8 @@ def search(
         ),
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
+        list[str] | None,
+        typer.Option("--entity", "-e", help="Only this entity; may be given again.", autocompletion=entity_names),
     ] = None,
     target: Annotated[
         str | None,

@@ -116,7 +116,7 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
 
             if len(setups) == 1:
                 return Answers([planned(setups[0])])
-            plans = Answers[Plan]()
+            plans: Answers[Plan] = Answers()
             for setup in setups:
                 try:
                     plans.append(planned(setup))

@@ -192,7 +192,7 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: a search finds no words",
         "targets/postgres/searching.py",
-        'return hits(_by_text(session, index, text, limit, chosen), "ts_rank")',
+        'return hits(_by_text(session, index, text, fields=asked.fields, limit=limit, chosen=chosen), "ts_rank")',
         'return hits((), "ts_rank")',
         _POSTGRES,
     ),

@@ -75,7 +75,7 @@ class Model:
             if not self.content(wish, ref):
                 wish.state = state
 
-    def settle(self) -> None:
+    def propagate(self) -> None:
         while self._released() or self._followed():
             pass
 
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
     def create(self, ref: str) -> None:
         if self.emit(e.InstanceCreated(ref=ref, reason=Reason.FIRST), allowed=not self.model.state(ref)):
             self.model.builds[ref] = [Build()]
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, others=st.sets(refs))
     def build(self, ref: str, others: set[str]) -> None:
@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         )
         if self.emit(event, allowed=self.model.state(ref) == "Missing"):
             self.model.builds[ref][-1].state = "Building"
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, watermark=st.integers(0, 50))
     def live(self, ref: str, watermark: int) -> None:
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
         )
         if self.emit(event, allowed=self.model.state(ref) == "Building"):
             self.model.builds[ref][-1] = Build("Live", watermark)
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, how=st.sampled_from(["taint", "expire", "rebuild"]), times=st.integers(1, 3))
     def whole_lives(self, ref: str, how: str, times: int) -> None:
@@ -200,14 +200,14 @@ class Machine(RuleBasedStateMachine):
             if not retry:
                 self.model.fail(ref, "Failed")
             self.model.next(ref, "Failed")
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs)
     def refresh(self, ref: str) -> None:
         event = e.InstanceRefreshing(instance=self.uuid(ref), job=self.name("j"), floor=0, target=100)
         if self.emit(event, allowed=self.model.state(ref) == "Live"):
             self.model.builds[ref][-1].state = "Refreshing"
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, watermark=st.integers(0, 100))
     def refreshed(self, ref: str, watermark: int) -> None:
@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
         allowed = build is not None and build.state == "Refreshing" and watermark >= build.watermark
         if self.emit(event, allowed=allowed):
             self.model.builds[ref][-1] = Build("Live", watermark)
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, retry=st.booleans())
     def refresh_failed(self, ref: str, retry: bool) -> None:
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
             if not retry:
                 self.model.fail(ref, "Failed")
             self.model.builds[ref][-1] = Build("Live", self.model.builds[ref][-1].watermark)
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, how=st.sampled_from(["taint", "expire", "rebuild", "fingerprint"]))
     def replace(self, ref: str, how: str) -> None:
@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         }[how]
         if self.emit(event, allowed=self.model.state(ref) == "Live"):
             self.model.next(ref, {"taint": "Tainted", "expire": "Expired"}.get(how, "Live"))
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs)
     def drop(self, ref: str) -> None:
@@ -247,7 +247,7 @@ class Machine(RuleBasedStateMachine):
             for wish in list(self.model.open(ref)):
                 wish.state = "Canceled"
             self.model.builds.pop(ref, None)
-            self.model.settle()
+            self.model.propagate()
             assert not {ref for ref, _ in self.book.state.served} & {ref}
 
     @rule(chosen=st.lists(refs, min_size=1, max_size=3, unique=True), needed=st.none() | st.integers(0, 110))
@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
         id = self.name("w")
         self.emit(e.WantCreated(want=id, refs=tuple(chosen), as_of=needed), allowed=True)
         self.model.wishes[id] = Wish(chosen, needed)
-        self.model.settle()
+        self.model.propagate()
 
     @precondition(lambda self: self.model.wishes)
     @rule(data=st.data())
@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         wish = self.model.wishes[id]
         if self.emit(e.WantCanceled(want=id), allowed=wish.state in ("Idle", "Building", "UpstreamBuilding")):
             wish.state = "Canceled"
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs, missing=refs, needed=st.none() | st.integers(0, 110))
     def miss(self, ref: str, missing: str, needed: int | None) -> None:
@@ -278,7 +278,7 @@ class Machine(RuleBasedStateMachine):
             self.model.wishes[id] = Wish([missing], needed, blocks=[(ref, build)])
             # The fold lets no want wait for a dependency that is there already; nor does this.
             build.waits.add(id)
-            self.model.settle()
+            self.model.propagate()
 
     @rule(ref=refs)
     def serve(self, ref: str) -> None:

@@ -286,7 +286,7 @@ try:
         collections.upsert("A__1", points, only_if=Where())
 except UserError as error:
     print(error.what)
-collections.settle("A__1")
+collections.sync("A__1")
 print(collections.count("A__1") > 0)
 folder(disk / "index").close()
 with (disk / "fill").open("wb", buffering=0) as fill:

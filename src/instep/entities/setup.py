@@ -277,7 +277,7 @@ class EntitySetup(ABC):
         """Give back what was reserved for a job that is not stored."""
         return
 
-    def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
+    def acknowledge(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
         """Acknowledge durable work to the queue of changes. Safe to repeat, by any worker."""
         return
 
@@ -286,7 +286,7 @@ class EntitySetup(ABC):
         return
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Settle the last job, if its process died between its end and settling."""
+        """Acknowledge the work of the last job, if its process died between its end and that."""
         return
 
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:

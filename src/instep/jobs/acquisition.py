@@ -45,7 +45,7 @@ class Stopped(UserError):
 class Acquisition:
     """The first step of a round: a lease for each partition that has work, and a job for the new work.
 
-    `taken` maps partitions to the jobs that do their work; `created` are those of the job made here, `settled` those
+    `taken` maps partitions to the jobs that do their work; `created` are those of the job made here, `idle` those
     with nothing left to do, `refused` those that cannot be started, with the error (if all are refused, it is raised
     instead). `demand` is called once the leases for a new job are held, and raises when the request for it has been
     withdrawn.
@@ -63,7 +63,7 @@ class Acquisition:
         self.todo = dict(todo)
         self.taken: dict[PartitionRef, str] = {}
         self.created: set[PartitionRef] = set()
-        self.settled: set[PartitionRef] = set()
+        self.idle: set[PartitionRef] = set()
         self.refused: dict[PartitionRef, InstepError] = {}
         self._planner = planner
         self._member = member
@@ -96,7 +96,7 @@ class Acquisition:
         with self._whole():
             self._ledger.jobs.begin(self._job_id, self._member.id, self._configuration())
             waited = False
-            while not (self.taken or self._leases or self.settled):
+            while not (self.taken or self._leases or self.idle):
                 holders = []
                 for ref in list(self.todo):
                     with self._refusing(ref):
@@ -176,14 +176,14 @@ class Acquisition:
         if self.todo[ref].pending:
             self._leases[ref] = answer
         else:
-            self._settle(answer)
+            self._release_idle(answer)
         return None
 
-    def _settle(self, lease: Lease) -> None:
+    def _release_idle(self, lease: Lease) -> None:
         """Release the lease of a partition that has nothing left to do."""
         self._ledger.leases.release(lease)
         self._member.heartbeat.drop(lease.ref)
-        self.settled.add(lease.ref)
+        self.idle.add(lease.ref)
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
@@ -263,14 +263,14 @@ class Acquisition:
         )
 
     def _reserve(self) -> None:
-        """Reserve keys that other jobs could take. A refresh of which no slice is left is settled."""
+        """Reserve keys that other jobs could take. A refresh of which no slice is left is idle."""
         for ref, lease in list(self._leases.items()):
             plan = self.todo[ref]
             slices = self._planner.setups[ref].reserve(plan.slices, self._ledger, self._job_id)
             self.todo[ref] = replace(plan, found=replace(plan.found, slices=slices))
             if plan.slices and not slices and plan.kind is Kind.REFRESH:
                 del self._leases[ref]
-                self._settle(lease)
+                self._release_idle(lease)
 
     def _release(self) -> None:
         for ref in self._leases:
@@ -282,7 +282,7 @@ class Acquisition:
             self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
             if not self.todo[ref].pending:
                 del self._leases[ref]
-                self._settle(lease)
+                self._release_idle(lease)
 
     def _store_job(self) -> None:
         if not self._leases:

@@ -102,7 +102,7 @@ def _end(
         context.contacts.note(part.ref, part.generation, part.epoch)
         rows = status.counts.read
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
-        _settle(setup, part, ledger, job_id, notes)
+        _acknowledge(setup, part, ledger, job_id, notes)
         _sweep(setup, ledger)
         _compact(setup, part, ledger, notes)
         _refine(setup, part, context, once, notes)
@@ -115,17 +115,17 @@ def _end(
     end = JobState.FAILED if part.fresh or left else state
     ended = ledger.parts.finish(job_id, part, end, worker_id=worker_id, error=problem)
     tell_if_ended(job_id, ended, ledger)
-    _settle(setup, part, ledger, job_id, notes)
+    _acknowledge(setup, part, ledger, job_id, notes)
     context.status_reporter.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
         target.drop(part.physical)
     return notes
 
 
-def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:
-    """Settle the part's reservations. An error only becomes a note, as the part has ended: the next run catches up."""
+def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:
+    """Acknowledge what the part has done. An error only becomes a note, as the part has ended: the next run catches up."""
     try:
-        setup.settle(part, ledger, job_id)
+        setup.acknowledge(part, ledger, job_id)
     except InstepError as error:
         notes.append(f"what is done is not acknowledged yet: {error}")
     if not setup.scanned:  # Of a table it is little, and says later which slice a row was in.
@@ -243,7 +243,7 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
             whole = setup.reads_all(part)
             ended = ledger.parts.finish(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
             tell_if_ended(job_id, ended, ledger)
-            _settle(setup, part, ledger, job_id, [])
+            _acknowledge(setup, part, ledger, job_id, [])
             return
     # The caller starts again, so wants keep waiting.
     _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
@@ -283,7 +283,7 @@ def _end_failed(
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ended = ledger.parts.finish(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
     tell_if_ended(job_id, ended, ledger)
-    _settle(setup, part, ledger, job_id, [])
+    _acknowledge(setup, part, ledger, job_id, [])
     if staged:
         setup.target.drop(part.physical)
 

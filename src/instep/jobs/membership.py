@@ -243,12 +243,12 @@ class Membership:
                 ledger.jobs.leave(each.job_id, self.id)
         return stopped
 
-    def settle(self, job_id: str) -> None:
+    def acknowledge(self, job_id: str) -> None:
         """Release the reservations of a stopped job; if that fails now, they expire."""
         for (job, _), part_context in self._part_contexts.items():
             if job == job_id:
                 with suppress(InstepError):
-                    part_context.setup.settle(part_context.part, self._context.ledger, job_id)
+                    part_context.setup.acknowledge(part_context.part, self._context.ledger, job_id)
 
     def forget_what_ended(self) -> None:
         """Forget jobs that the worker no longer takes part in: a worker lives for months."""
@@ -281,7 +281,7 @@ class Membership:
                 for job_id in jobs:
                     ended, why = job_id not in self._jobs, stop(job_id) if stop else None
                     if ended or self._context.ledger.jobs.leave(job_id, self.id, stop=why) is JobState.STOPPED:
-                        self.settle(job_id)
+                        self.acknowledge(job_id)
                 self._registration.retire()
         finally:
             self._registration.end()

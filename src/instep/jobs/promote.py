@@ -57,7 +57,7 @@ def promote(
     return Promotion(setup.ref, generation, before, checkpoint.instance, checkpoint.physical)
 
 
-def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
+def finish_interrupted(setup: EntitySetup, context: Context, *, by: str = "") -> None:
     """Finish promotions interrupted between the alias update and the ledger write; or, of an index shared by
     partitions, between the ledger write and the alias update.
     """

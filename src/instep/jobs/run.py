@@ -18,7 +18,7 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.prerequisites import Prerequisites
-from instep.jobs.promote import settle
+from instep.jobs.promote import finish_interrupted
 from instep.jobs.retry import RESUMES
 from instep.jobs.stopping import Stopping
 from instep.jobs.target_order import in_target_order, problem_of, reachable_targets_first
@@ -208,7 +208,7 @@ class _Run:
         plans = {}
         for setup in setups:
             try:
-                settle(setup, self._context)
+                finish_interrupted(setup, self._context)
                 setup.catch_up(self._context.ledger)
                 plans[setup.ref] = self._planner.plan(setup.ref, indexes=indexes)
             except InstepError as error:
@@ -304,7 +304,7 @@ class _Run:
         # A resumed or joined job keeps its old plan: later changes get a second job.
         again = worker.unplanned - self._unplanned
         self._unplanned |= again
-        done = {ref for ref in start.created - again if not self._goes_on(start.todo[ref])} | start.settled
+        done = {ref for ref in start.created - again if not self._goes_on(start.todo[ref])} | start.idle
         left = [ref for ref in todo if ref not in done]
         return self._plan_again({ref: todo[ref] for ref in left}, start.taken)
 

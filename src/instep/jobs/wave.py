@@ -124,7 +124,7 @@ class WaveRunner:
         finally:
             self._heartbeat.end(ids)
         with suppress(InstepError):  # The worker that finishes the part does it again.
-            self._setup.settle(self._part, self._ledger, self._job_id)
+            self._setup.acknowledge(self._part, self._ledger, self._job_id)
         seconds = self._clock.monotonic() - started
         self._pace = learned_pace(self._pace, self._done, seconds)
         if not self._odd:

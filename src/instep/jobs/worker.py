@@ -246,7 +246,7 @@ class Worker:
         ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.STOPPING:
             ledger.sweep()  # The job ends as soon as no slice is in work.
-            self.membership.settle(each.job_id)
+            self.membership.acknowledge(each.job_id)
             return False
         part_context = self.membership.context_of(each)
         if part_context is None or (each.processing and not each.pending):

@@ -30,12 +30,12 @@ def stop(
         if JobState.STOPPING not in JOB_TRANSITIONS[state] or (alone and _has_others(tx, job_id, alone)):
             return False
         tx.connection.execute(update(job_parts).where(*here).values(error=reason, finished_at=tx.now()))
-    settle(tx, job_id, state)
+    apply(tx, job_id, state)
     return True
 
 
-def settle(tx: Transaction, job_id: str, state: JobState) -> JobState:
-    """Settle a job with open parts: those that have stopped are free once nothing of them is in work, and a
+def apply(tx: Transaction, job_id: str, state: JobState) -> JobState:
+    """Apply stops to a job with open parts: those that have stopped are free once nothing of them is in work, and a
     job of which nothing else is left begins to stop. Returns its state.
     """
     still = select(job_parts.c.ref, job_parts.c.error).where(job_parts.c.job_id == job_id, job_parts.c.state.is_(None))

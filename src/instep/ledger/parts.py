@@ -415,7 +415,7 @@ def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
     rows = tx.connection.execute(of_it.order_by(job_parts.c.position)).all()
     state = end_of_job(None if row.state is None else JobState(row.state) for row in rows)
     if state is None:
-        return part_stops.settle(tx, job_id, before)
+        return part_stops.apply(tx, job_id, before)
     job_rows.end(tx, job_id, state, error=next((row.error for row in rows if row.error), None))
     return state
 

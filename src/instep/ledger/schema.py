@@ -96,7 +96,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         if revision == "head":
-            collations.settle(connection)
+            collations.convert(connection)
             verification.rebuild(connection)
 
 

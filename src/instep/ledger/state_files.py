@@ -91,7 +91,7 @@ class Staged:
         """The path under which it can be read before it has its name."""
         return Path(f"/dev/fd/{self.file.fileno()}")
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
 
@@ -117,7 +117,7 @@ class FolderFiles(StateFiles):
         try:
             with path.open("w+b") as file:
                 yield (made := Staged(file))
-                made.settle()
+                made.sync()
             if made.name is None:
                 path.unlink()
             else:

@@ -39,7 +39,7 @@ def sweep(tx: Transaction) -> Swept:
     taken = sum(worker_rows.evict(tx, worker_id) for worker_id in silent)
     registered = exists().where(workers.c.id == slices.c.worker_id)
     taken += slice_rows.end_badly(tx, slice_rows.lock_processing(tx, ~registered), worker_rows.DIED)
-    return Swept(tuple(silent), taken, _settle(tx, unsettled))
+    return Swept(tuple(silent), taken, _end_unsettled(tx, unsettled))
 
 
 def _pull_back_jobs(tx: Transaction) -> None:
@@ -73,7 +73,7 @@ def _silent_workers(tx: Transaction) -> list[str]:
     return list(tx.connection.scalars(silent.order_by(workers.c.id).with_for_update()))
 
 
-def _settle(tx: Transaction, unsettled: Iterable[Row[Any]]) -> dict[str, JobState]:
+def _end_unsettled(tx: Transaction, unsettled: Iterable[Row[Any]]) -> dict[str, JobState]:
     ended: dict[str, JobState] = {}
     for row in unsettled:
         if row.state == JobState.INITIALIZING:

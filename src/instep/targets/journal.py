@@ -58,7 +58,7 @@ class Log(ABC):
         """Whether it is in under this number: False when another one is."""
 
     @abstractmethod
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Make added entries survive a loss of power."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ def decided(log: Log, alias: str, physical: str | None, epoch: int, owned: Calla
             if owner_in(own) == owner:
                 return
         if log.add(_next(head), entry="promoted", epoch=epoch, physical=physical, **_said(owner)):
-            log.settle()
+            log.sync()
             return
 
 
@@ -160,7 +160,7 @@ def claimed(log: Log, owned: Callable[[], str], *, physical: str | None = None) 
         own = log.own(head)
         serves = head["physical"] if head else physical
         if log.add(_next(head), entry="claimed", epoch=own["epoch"] if own else 0, physical=serves, **_said(owner)):
-            log.settle()
+            log.sync()
             return
 
 
@@ -222,7 +222,7 @@ class Journal:
                 return
             entry = _BEGUN if head is None or head["entry"] == _BEGUN else "claimed"
             if self.log.add(_next(head), entry=entry, epoch=self._newest(head), **_said(owner)):
-                self.log.settle()
+                self.log.sync()
                 return
 
     def epoch(self, version: int) -> int:
@@ -309,7 +309,7 @@ class Journal:
         head = self.log.head()
         if head is not None:
             self.log.forget(self._newest(head), keep_seconds)
-            self.log.settle()
+            self.log.sync()
 
 
 def _slices(marks: Sequence[Mark]) -> list[str]:

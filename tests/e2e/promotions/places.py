@@ -93,7 +93,7 @@ KINDS = [
     Kind(
         "qdrant",
         "instep.targets.qdrant.target:QdrantTarget",
-        (f"{_EDGE}.upsert", f"{_EDGE}.settle", "pathlib:Path.symlink_to", "os:replace"),
+        (f"{_EDGE}.upsert", f"{_EDGE}.sync", "pathlib:Path.symlink_to", "os:replace"),
         Step((f"{_EDGE}.point",), "before"),
         drops=(f"{_EDGE}.delete", "pathlib:Path.rename", "shutil:rmtree", "os:rmdir"),
     ),

@@ -137,11 +137,11 @@ def stop(
         if JobState.STOPPING not in JOB_TRANSITIONS[job.state] or (alone and job.workers - set(alone)):
             return False
         row.error, row.finished_at = reason, tables.now()
-    settle(tables, job)
+    apply_stops(tables, job)
     return True
 
 
-def settle(tables: Tables, job: JobRow) -> None:
+def apply_stops(tables: Tables, job: JobRow) -> None:
     still = [each for each in job.parts.values() if each.state is None]
     to_stop = job.state is JobState.STOPPING or JobState.STOPPING in JOB_TRANSITIONS[job.state]
     if to_stop and all(each.error is not None for each in still):
@@ -197,7 +197,7 @@ def _demand_finish(
 def _end_of_job(tables: Tables, job: JobRow) -> None:
     end = end_of_job(each.state for each in job.parts.values())
     if end is None:
-        settle(tables, job)
+        apply_stops(tables, job)
     else:
         moves.end(tables, job, end, error=next((each.error for each in job.parts.values() if each.error), None))
 

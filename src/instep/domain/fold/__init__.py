@@ -91,7 +91,7 @@ def _apply(step: Step, recorded: e.Recorded) -> None:
     step.sequence, step.at = sequence, recorded.at
     rule(step, event)
     if step.touched or step.ended:
-        step.settle()
+        step.propagate()
     step.state.sequence = sequence
 
 

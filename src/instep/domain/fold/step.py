@@ -159,7 +159,7 @@ class Step:
 
     # Consequences.
 
-    def settle(self) -> None:
+    def propagate(self) -> None:
         """Wants follow what was touched, and what waits for wants that ended follows these, until all is quiet. It
         comes to an end: each want ends once, and only that changes instances here.
         """

@@ -99,7 +99,7 @@ class EntityQueue:
         """Give back the keys of a job that is not stored."""
         ledger.key_leases.release_held_by(self.name, job_id)
 
-    def settle(self, ledger: Ledger, part: JobPart, job_id: str) -> None:
+    def acknowledge(self, ledger: Ledger, part: JobPart, job_id: str) -> None:
         """Acknowledge durable keys, and return failed ones with their error; when no worker is in the job any more,
         return the rest too. Keys of a new index count when it is served.
         """

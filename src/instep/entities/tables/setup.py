@@ -77,14 +77,14 @@ class TableSetup(TableAdapters):
         if self.queue:
             self.queue.release(ledger, job_id)
 
-    def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
+    def acknowledge(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
         if self.queue:
-            self.queue.settle(ledger, part, job_id)
+            self.queue.acknowledge(ledger, part, job_id)
 
     def catch_up(self, ledger: Ledger) -> None:
         latest = ledger.jobs.latest(self.ref) if self.queue else None
         if latest and (status := latest.part(self.ref)).state is not None:
-            self.settle(status.part, ledger, latest.id)
+            self.acknowledge(status.part, ledger, latest.id)
 
     def create(self, physical: str) -> None:
         self.target.create(physical, self.specs)

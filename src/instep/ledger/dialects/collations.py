@@ -40,19 +40,19 @@ def nopad(connection: Connection) -> str:
     return "utf8mb4_nopad_bin" if getattr(connection.dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
 
 
-def settle(connection: Connection) -> None:
+def convert(connection: Connection) -> None:
     """Bring the ledger's tables to that, whichever migration made them. Again it changes nothing.
 
     A migration does so before its revision is written, and `schema.upgrade` after the last one.
     """
     match connection.dialect.name:
         case "postgresql":
-            _settle_postgres(connection)
+            _convert_postgres(connection)
         case "mysql" | "mariadb":
-            _settle_mysql(connection)
+            _convert_mysql(connection)
 
 
-def _settle_postgres(connection: Connection) -> None:
+def _convert_postgres(connection: Connection) -> None:
     changes: dict[str, list[str]] = defaultdict(list)
     for row in connection.execute(_ON_POSTGRES):
         kind = "text" if row.length is None else f"varchar({row.length})"
@@ -61,7 +61,7 @@ def _settle_postgres(connection: Connection) -> None:
         connection.execute(text(f'ALTER TABLE "{table}" {", ".join(changes[table])}'))
 
 
-def _settle_mysql(connection: Connection) -> None:
+def _convert_mysql(connection: Connection) -> None:
     """Every ALTER TABLE is a transaction of its own here. After an interruption it starts again, and finds the rest."""
     collation = nopad(connection)
     if tables := _ours(connection.scalars(_TABLES_ON_MYSQL, {"collation": collation}).all()):

@@ -35,7 +35,7 @@ from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, 
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.spark_job import run_spark_job
-from instep.pipeline.engine.tasks import ddl, settled
+from instep.pipeline.engine.tasks import ddl, frozen_afterwards
 from instep.sources.tables.row_documents import FramedTable, PortionedTable, RowDocuments
 from instep.sources.tables.spark_rows import rows_of
 from instep.sources.tables.table_source import Sessions
@@ -158,7 +158,7 @@ class SparkCorpus:
         session, parts = self.spark(), comparison.parts
 
         def task(rows: Batches) -> Batches:
-            return settled(packed(of_parts(comparison, rows)))
+            return frozen_afterwards(packed(of_parts(comparison, rows)))
 
         rows = self._listed(comparison)
         # Each part once, so that a task comes to it of which nothing is listed.
@@ -172,7 +172,7 @@ class SparkCorpus:
         if isinstance(table, FramedTable):
 
             def of_frame(rows: Batches) -> Batches:
-                return settled(packed(comparison.listed(rows_of(batch, columns) for batch in rows)))
+                return frozen_afterwards(packed(comparison.listed(rows_of(batch, columns) for batch in rows)))
 
             return sparkapi.map_in_arrow(table.frame(columns), of_frame, ddl(LISTED))
         assert isinstance(table, PortionedTable), "asked for"
@@ -180,7 +180,7 @@ class SparkCorpus:
 
         def of_portions(numbers: Batches) -> Batches:
             chosen = (portions[number] for batch in numbers for number in batch.column(0).to_numpy().tolist())
-            return settled(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
+            return frozen_afterwards(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
 
         numbers = self.spark().range(0, len(portions), 1, max(1, len(portions)))
         return sparkapi.map_in_arrow(numbers, of_portions, ddl(LISTED))
@@ -200,7 +200,7 @@ class SparkCorpus:
             chosen = (
                 cutting.cut(buckets[number]) for batch in numbers for number in batch.column(0).to_numpy().tolist()
             )
-            return settled(packed(chosen))
+            return frozen_afterwards(packed(chosen))
 
         numbers = self.spark().range(0, len(buckets), 1, len(buckets))
         return sparkapi.map_in_arrow(numbers, cut, ddl(CUT))

@@ -18,7 +18,7 @@ from instep.domain.waves import Wave, WaveSlice, assign_tasks
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine.engine import Batches, ChunkProgram, WaveProgram
-from instep.pipeline.engine.tasks import ddl, packed_changes, settled
+from instep.pipeline.engine.tasks import ddl, frozen_afterwards, packed_changes
 
 
 class Share(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
@@ -47,7 +47,7 @@ class WaveReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no t
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
         program = cast(WaveProgram, CloudPickleSerializer().loads(self._program))
-        return settled(packed(program.read(iter(pa.ipc.open_stream(partition.changes)))))
+        return frozen_afterwards(packed(program.read(iter(pa.ipc.open_stream(partition.changes)))))
 
 
 class WaveSource(DataSource):  # type: ignore[misc]  # PySpark brings no types for it

@@ -87,7 +87,7 @@ def read_task(program: RowProgram) -> Callable[[Batches], Batches]:
 
     def task(rows: Batches) -> Batches:
         mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
-        return settled(packed(mine.read_rows(rows)))
+        return frozen_afterwards(packed(mine.read_rows(rows)))
 
     return task
 
@@ -103,7 +103,7 @@ def once_task(work: Callable[[], None]) -> Callable[[Batches], Batches]:
             yield pa.RecordBatch.from_arrays([pa.array([time.process_time() - began])], schema=CPU_SCHEMA)
 
     def task(rows: Batches) -> Batches:
-        return settled(packed(does(rows)))
+        return frozen_afterwards(packed(does(rows)))
 
     return task
 
@@ -137,7 +137,7 @@ class _OfRows:
 
 def told(outcomes: Batches) -> Iterator[pa.RecordBatch]:
     """Outcomes as they go to the driver: `TASK_SCHEMA`, and errors in one line."""
-    return settled(packed(_with_cpu(outcomes)))
+    return frozen_afterwards(packed(_with_cpu(outcomes)))
 
 
 def _with_cpu(outcomes: Batches) -> Iterator[pa.RecordBatch]:
@@ -149,18 +149,18 @@ def _with_cpu(outcomes: Batches) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(seconds, pa.float64())], schema=TASK_SCHEMA)
 
 
-def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
+def frozen_afterwards(batches: Batches) -> Iterator[pa.RecordBatch]:
     """The batches; then, once per process, everything loaded by now is put out of the collector's sight.
 
     PySpark's daemon collects garbage after every task. With our libraries loaded that took 70 to
     280 ms, for tasks of 10 ms; frozen, it takes 1 ms.
     """
-    global _settled  # noqa: PLW0603 -- one flag per worker process, which runs one task at a time
+    global _frozen  # noqa: PLW0603 -- one flag per worker process, which runs one task at a time
     yield from batches
-    if not _settled:
-        _settled = True
+    if not _frozen:
+        _frozen = True
         gc.collect()
         gc.freeze()
 
 
-_settled = False
+_frozen = False

@@ -78,7 +78,7 @@ class Log(journal.Log):
         self.indexes.widen(STATE, LATER)
         return self.indexes.add(STATE, id, entry)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Nothing: OpenSearch confirms what is on the disk."""
 
     def entry(self, seq: int) -> Entry | None:

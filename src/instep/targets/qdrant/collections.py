@@ -193,7 +193,7 @@ class Collections(Protocol):
         `UserError` without one.
         """
 
-    def settle(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         """Make writes survive a loss of power."""
 
     def tidy(self, name: str) -> None:

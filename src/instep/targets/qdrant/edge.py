@@ -243,7 +243,7 @@ class EdgeCollections:
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def settle(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         with self.open(name) as shard:
             shard.flush()
 

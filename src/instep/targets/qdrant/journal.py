@@ -62,12 +62,12 @@ class Log(journal.Log):
             return self.add(seq, **said)
         return bool(self.collections.get(STATE, [id], fields=["token"])[id]["token"] == token)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Make entries survive a loss of power, when Instep asks for it, not at every entry. What a crash of the
         machine takes of a log are fences against writers that it has ended too, and outcomes of slices that are then
         run again.
         """
-        self.collections.settle(STATE)
+        self.collections.sync(STATE)
 
     def entry(self, seq: int) -> Entry | None:
         id = self._id(f"{seq:d}")

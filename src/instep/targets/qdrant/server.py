@@ -341,7 +341,7 @@ class ServerCollections:
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def settle(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         """Nothing: every write was waited for."""
 
     def tidy(self, name: str) -> None:

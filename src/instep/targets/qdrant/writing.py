@@ -105,7 +105,7 @@ class QdrantChunkWriter:
                 raise refused[0]
             written, removed = written + change.rows.num_rows, removed + self._clear(change)
         if written or removed:
-            self._collections.settle(self._physical)
+            self._collections.sync(self._physical)
         return json.dumps({"written": written, "removed": removed}).encode()
 
     def _clear(self, change: ChunkChanges) -> int:

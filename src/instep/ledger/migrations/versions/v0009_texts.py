@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from instep.ledger.dialects.collations import settle
+from instep.ledger.dialects.collations import convert
 
 revision = "0009"
 down_revision = "0008"
@@ -13,4 +13,4 @@ depends_on = None
 
 
 def upgrade() -> None:
-    settle(op.get_bind())
+    convert(op.get_bind())

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from instep.answers.wants import Want
     from instep.answers.why import Provenance
     from instep.app import Instep, load
-    from instep.cli.bar_progress import Bars
     from instep.domain.counts import Counts
     from instep.domain.refs import PartitionRef, Scope
     from instep.domain.settings import JobSettings
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from instep.project import Project
     from instep.queues.consumers import Ack
     from instep.targets.document_target import SearchMode
+    from instep.telemetry.bar_progress import Bars
     from instep.telemetry.progress import Progress
 
 _HOMES = {
@@ -58,7 +58,7 @@ _HOMES = {
     "instep.answers.wants": ("Want",),
     "instep.answers.why": ("Provenance",),
     "instep.app": ("Instep", "load"),
-    "instep.cli.bar_progress": ("Bars",),
+    "instep.telemetry.bar_progress": ("Bars",),
     "instep.domain.counts": ("Counts",),
     "instep.domain.refs": ("PartitionRef", "Scope"),
     "instep.domain.settings": ("JobSettings",),

@@ -12,7 +12,6 @@ import instep
 from instep.bus.bus import Bus
 from instep.bus.open import open_bus
 from instep.cli import main
-from instep.cli.texts import moment_text
 from instep.container import Container
 from instep.domain.events import WantCreated, WantFailed
 from instep.domain.jobs import JobState
@@ -20,6 +19,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Retries
 from instep.errors import Transient
 from instep.ledger.ledger import Ledger
+from instep.telemetry.texts import moment_text
 from tests.cli.ledgers import begin, complete, finish
 from tests.cli.saying import answer, said, widest
 from tests.doubles.clock import VirtualClock

@@ -20,16 +20,16 @@ import typer
 from rich.console import Console
 
 from instep.cli import app, main
-from instep.cli.bar_progress import Bars
 from instep.cli.exit_codes import ExitCode
 from instep.cli.log_progress import Lines
 from instep.cli.options import JsonOption
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import cell_text, seconds_text, visible
 from instep.domain.texts import cleaned
 from instep.entities.partitions import QueuesAlone
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.telemetry.bar_progress import Bars
+from instep.telemetry.texts import cell_text, seconds_text, visible
 
 Act = Callable[[], None]
 Install = Callable[[Act], None]

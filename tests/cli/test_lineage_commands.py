@@ -19,9 +19,9 @@ import pytest
 from instep.answers.instances import instance_answer
 from instep.answers.lineage import Edge, Lineage, Node
 from instep.cli import graphs, main
-from instep.cli.texts import visible
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.lineage import Link
+from instep.telemetry.texts import visible
 from tests.jobs.projects import Home, home
 
 Say = Callable[..., str]

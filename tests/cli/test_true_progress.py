@@ -6,11 +6,11 @@ import io
 
 from rich.console import Console
 
-from instep.cli.bar_progress import Bars
 from instep.cli.log_progress import Lines
-from instep.cli.texts import pace_text
 from instep.domain.speed import seconds_left
 from instep.domain.waves import Stage
+from instep.telemetry.bar_progress import Bars
+from instep.telemetry.texts import pace_text
 
 
 class Clock:

@@ -120,7 +120,7 @@ def test_counts_of_an_answer_read_like_those_of_a_result() -> None:
 
 
 def test_bars_in_a_notebook_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.cli.bar_progress.find_spec", lambda _: None)
+    monkeypatch.setattr("instep.telemetry.bar_progress.find_spec", lambda _: None)
     with pytest.raises(UserError, match="ipywidgets"):
         instep.Bars(Console(force_jupyter=True))
     with instep.Bars(Console(force_jupyter=False, quiet=True)) as progress:

@@ -10,8 +10,8 @@ import typer
 
 from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption, QuietOption, user_text
 from instep.cli.output import Output
-from instep.cli.texts import ref_text
 from instep.errors import UserError
+from instep.telemetry.texts import ref_text
 
 if TYPE_CHECKING:
     from instep.jobs.adoption import Adoption

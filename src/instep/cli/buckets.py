@@ -20,7 +20,7 @@ from instep.cli.options import (
 from instep.cli.output import Output
 from instep.cli.run import finish
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import bytes_text, ref_text, seconds_text, span_text
+from instep.telemetry.texts import bytes_text, ref_text, seconds_text, span_text
 
 if TYPE_CHECKING:
     from rich.text import Text

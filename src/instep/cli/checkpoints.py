@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.cli.options import EntityOption, JsonOption, NamespaceOption, ProjectOption
 from instep.cli.output import Output
-from instep.cli.texts import id_text, moment_text
+from instep.telemetry.texts import id_text, moment_text
 
 if TYPE_CHECKING:
     from instep.answers.checkpoints import Checkpoint

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from html import escape
 
 from instep.answers.lineage import Edge, Lineage, Node
-from instep.cli.texts import id_text, moment_text, visible
 from instep.domain.lineage import Link
+from instep.telemetry.texts import id_text, moment_text, visible
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 290, 64, 350, 88
 

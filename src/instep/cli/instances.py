@@ -19,9 +19,9 @@ from instep.cli.options import (
     user_text,
 )
 from instep.cli.output import Output
-from instep.cli.texts import id_text, moment_text, ref_text, when_text
 from instep.domain.fingerprint import changed_parts, digest
 from instep.errors import UserError
+from instep.telemetry.texts import id_text, moment_text, ref_text, when_text
 
 if TYPE_CHECKING:
     from instep.answers.instances import Change, Instance

@@ -10,10 +10,19 @@ import typer
 from instep.cli.options import EngineOption, JsonOption, ProjectOption, QuietOption, user_text
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, span_text, state_text
 from instep.cli.workers import late_text, place_text
 from instep.domain.jobs import SliceState
 from instep.domain.texts import amount
+from instep.telemetry.texts import (
+    ago_text,
+    id_text,
+    rate_text,
+    ref_text,
+    refs_text,
+    seconds_text,
+    span_text,
+    state_text,
+)
 
 if TYPE_CHECKING:
     from instep.answers.jobs import Job

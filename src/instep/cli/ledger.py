@@ -11,8 +11,8 @@ import typer
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, duration_value
 from instep.cli.output import Output
-from instep.cli.texts import visible
 from instep.domain.texts import amount
+from instep.telemetry.texts import visible
 
 if TYPE_CHECKING:
     from instep.ledger.verification import Verified

@@ -14,9 +14,9 @@ from instep.cli.options import (
     user_text,
 )
 from instep.cli.output import Output
-from instep.cli.texts import moment_text, ref_text
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
+from instep.telemetry.texts import moment_text, ref_text
 
 if TYPE_CHECKING:
     from instep.answers.wants import Letter

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, redacted
 from instep.domain.waves import Stage
 from instep.telemetry.context import current_context
 from instep.telemetry.progress import Silent
+from instep.telemetry.texts import pace_text, seconds_text, stage_text, stages_text, visible
 
 
 class LogProgress(Silent):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.cli.texts import cell_text, visible
+from instep.telemetry.texts import cell_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +96,7 @@ class Output:
         if self.as_json or self.quiet:
             yield Silent()
         elif sys.stderr.isatty():
-            from instep.cli.bar_progress import Bars
+            from instep.telemetry.bar_progress import Bars
 
             with Bars() as bars:
                 yield bars

@@ -9,7 +9,7 @@ import typer
 
 from instep.cli.options import JsonOption
 from instep.cli.output import Output
-from instep.cli.texts import bytes_text
+from instep.telemetry.texts import bytes_text
 
 
 def pack(

@@ -24,9 +24,9 @@ from instep.cli.options import (
     RetryFailuresOption,
 )
 from instep.cli.output import Output
-from instep.cli.texts import ref_text
 from instep.domain.refs import generation_text
 from instep.errors import UserError
+from instep.telemetry.texts import ref_text
 
 if TYPE_CHECKING:
     from instep.answers.plan import Plan

@@ -16,8 +16,8 @@ import typer
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
-from instep.cli.texts import bytes_text
 from instep.errors import UserError
+from instep.telemetry.texts import bytes_text
 
 if TYPE_CHECKING:
     from instep.answers.doctor import Finding

@@ -23,9 +23,9 @@ from instep.cli.queue_views import (
     verdict_lines,
 )
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import seconds_text
 from instep.domain.texts import amount
 from instep.errors import UserError
+from instep.telemetry.texts import seconds_text
 
 if TYPE_CHECKING:
     from instep.queues.backfill import Backfill

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.output import Output
-from instep.cli.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
 from instep.domain.texts import amount
+from instep.telemetry.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
 
 if TYPE_CHECKING:
     from instep.answers.queues import Held, QueueStatus

@@ -18,8 +18,8 @@ from instep.cli.options import (
 )
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import ref_text
 from instep.domain.texts import amount
+from instep.telemetry.texts import ref_text
 
 if TYPE_CHECKING:
     from instep.answers.reconciliations import Reconciliation

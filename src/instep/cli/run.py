@@ -27,9 +27,9 @@ from instep.cli.options import (
 from instep.cli.output import Output
 from instep.cli.plan import note_unplaced, read_plan
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import ref_text, seconds_text, state_text
 from instep.cli.workers import serve, watching
 from instep.errors import Interrupted, UserError
+from instep.telemetry.texts import ref_text, seconds_text, state_text
 
 if TYPE_CHECKING:
     from instep.jobs.run import EntityResult

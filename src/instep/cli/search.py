@@ -12,7 +12,7 @@ import typer
 from instep.cli.completion import entity_names
 from instep.cli.options import AsOption, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
-from instep.cli.texts import visible
+from instep.telemetry.texts import visible
 
 if TYPE_CHECKING:
     from instep.answers.search import FacetCount, Hit

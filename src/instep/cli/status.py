@@ -19,10 +19,10 @@ from instep.cli.options import (
     time_value,
 )
 from instep.cli.output import Output
-from instep.cli.texts import id_text, moment_text, ref_text
 from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.status import IndexState
 from instep.errors import UserError
+from instep.telemetry.texts import id_text, moment_text, ref_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from instep.cli.jobs import percent_text
-from instep.cli.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, state_text, visible
 from instep.cli.workers import place_text, task_text
 from instep.domain.jobs import JobState
 from instep.domain.texts import amount
+from instep.telemetry.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, state_text, visible
 
 if TYPE_CHECKING:
     from instep.answers.jobs import Job, Worker

@@ -18,8 +18,8 @@ from instep.cli.options import (
     user_text,
 )
 from instep.cli.output import Output
-from instep.cli.texts import ago_text, id_text, moment_text, ref_text, refs_text, when_text
 from instep.domain.refs import PartitionRef
+from instep.telemetry.texts import ago_text, id_text, moment_text, ref_text, refs_text, when_text
 
 if TYPE_CHECKING:
     from instep.answers.instances import Instance

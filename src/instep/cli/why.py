@@ -9,8 +9,8 @@ import typer
 
 from instep.cli.options import AsOption, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
-from instep.cli.texts import id_text, moment_text, state_text
 from instep.domain.texts import duration_text
+from instep.telemetry.texts import id_text, moment_text, state_text
 
 if TYPE_CHECKING:
     from instep.answers.instances import Instance

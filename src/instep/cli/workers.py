@@ -22,8 +22,8 @@ from instep.cli.options import (
 )
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.texts import ago_text, id_text, refs_text
 from instep.errors import UserError
+from instep.telemetry.texts import ago_text, id_text, refs_text
 
 if TYPE_CHECKING:
     from instep.answers.jobs import Worker

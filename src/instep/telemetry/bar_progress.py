@@ -22,10 +22,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from instep.cli.texts import pace_text, seconds_text, stage_text, stages_text, visible
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.waves import Stage
 from instep.errors import UserError
+from instep.telemetry.texts import pace_text, seconds_text, stage_text, stages_text, visible
 
 
 class _Mark(SpinnerColumn):

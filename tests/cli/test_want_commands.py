@@ -164,7 +164,7 @@ def test_wants_are_listed_newest_first_in_eighty_columns(
     assert [row[0] for row in rows] == [third[:8], second[:8], first[:8]]
     assert rows[0][1:4] == ["Idle", "Document", "2040-01-31"]
     assert rows[2][1:7] == ["Idle", "Document", "any", "3", "min", "ago"]
-    assert "What is Idle is built by the next `instep run` or worker." in text
+    assert "What can begin now is built by a worker, or by: instep run\n" in text
     assert [each["id"] for each in answer(capsys, "wants", "--limit", "1")] == [third]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_chunk_begins_where_its_text_stands(
     text = "\n\n".join(blocks)
     chunker = Chunker(size, data.draw(st.integers(0, size - 1)))
     (chunks,) = chunker.chunks([("markdown" if markdown else "text", text)])
-    starts = starts_of(text, chunks, list(map(chunker.apart, chunks)))
+    starts = starts_of(text, chunks, list(map(chunker.least_step, chunks)))
     end = 0
     for chunk, start in zip(chunks, starts, strict=True):
         assert start is not None
@@ -72,7 +73,7 @@ def test_a_chunk_that_is_not_in_the_text_has_no_place_nor_have_those_behind_it()
 def test_headings_of_markdown_are_those_that_are_open() -> None:
     text = "intro\n\n# Tides #\n\na\n\nNeap\n----\n\nb\n\n```\n# no heading\n```\n\n### Deep\n\nc\n\n## Spring\n\nd\n\n"
     text += "Top\n===\n\ne"
-    headings = markdown_headings(text)
+    headings = list(markdown_headings(text))
     assert [(each.level, each.text) for each in headings] == [
         (1, "Tides"),
         (2, "Neap"),
@@ -97,7 +98,7 @@ def test_headings_of_markdown_are_those_that_are_open() -> None:
     "text", ["- item\n---\n", "| a |\n---\n", "> said\n---\n", "    code\n---\n", "\n---\n", "####### x", "#x"]
 )
 def test_a_rule_is_no_heading(text: str) -> None:
-    assert markdown_headings(text) == []
+    assert list(markdown_headings(text)) == []
 
 
 def test_headings_of_html_are_found_and_change_nothing_of_its_text() -> None:
@@ -199,6 +200,21 @@ def test_chunks_are_found_by_page_and_by_heading(tmp_path: Path) -> None:
     made.run()
     (hit,) = made.search("water", where="section CONTAINS 'Spring'")
     assert hit.columns["section"] == ["Levels", "Spring"]
+
+
+def wrong_pages(data: bytes, uri: str) -> ParsedDocument:
+    return ParsedDocument(data.decode(), pages=json.loads(data))
+
+
+@pytest.mark.parametrize("pages", ['["x"]', "[3, 1]", "[-1]", "[true]", '"abc"', "5", "null"])
+def test_pages_that_cannot_be_are_a_failure_of_their_document(tmp_path: Path, pages: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "good.txt").write_text("[0, 2, 2, 99]")
+    (tmp_path / "docs" / "wrong.txt").write_text(pages)
+    made = project(tmp_path, parse={"type": "python", "function": f"{__name__}:wrong_pages"})
+    made.run()
+    assert [(each.uri, "`pages`" in each.reason) for each in made.failures()] == [("project:///docs/wrong.txt", True)]
+    assert [each.columns["page"] for each in made.search("99")] == [1]
 
 
 def test_a_function_that_parses_says_where_pages_begin(tmp_path: Path) -> None:

@@ -12,15 +12,7 @@ import instep
 from instep.domain.jobs import JobState
 from instep.errors import Interrupted, UserError
 from instep.telemetry.progress import Silent
-
-PROJECT = """\
-name: notes
-engine: inline
-targets: {lance: {type: lance, uri: index}}
-entities:
-  Note:
-    source: {type: files, path: docs}
-"""
+from tests.notebooks.notes import PROJECT
 
 
 @pytest.fixture

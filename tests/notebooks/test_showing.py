@@ -13,15 +13,7 @@ from instep.answers import jobs
 from instep.answers.answer import as_json
 from instep.domain.counts import Counts
 from instep.errors import UserError
-
-PROJECT = """\
-name: notes
-engine: inline
-targets: {lance: {type: lance, uri: index}}
-entities:
-  Note:
-    source: {type: files, path: docs}
-"""
+from tests.notebooks.notes import PROJECT
 
 
 @pytest.fixture(scope="module")

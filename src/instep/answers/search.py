@@ -143,7 +143,7 @@ def search(
             vector=vector,
             mode=possible,
             weights=setup.weights,
-            columns=_told(setup, served),
+            columns=_shown_columns(setup, served),
         )
         ask = partial(_chosen, asked, [] if chosen is None else [chosen])
         answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
@@ -323,7 +323,7 @@ def _made_of(setup: DocumentSetup, served: Look) -> Mapping[str, str]:
     return served.made_of
 
 
-def _told(setup: DocumentSetup, served: Look) -> list[DocumentColumn]:
+def _shown_columns(setup: DocumentSetup, served: Look) -> list[DocumentColumn]:
     """The declared columns that the index has, in the type they are declared in, and that anybody may see."""
     then = _made_of(setup, served)
 

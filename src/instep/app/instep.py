@@ -14,24 +14,23 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.answers.answer import Answers
 from instep.app.evaluation import Evaluation
-from instep.app.in_thread import in_thread, stopped_when_cancelled
+from instep.app.in_thread import stopped_when_cancelled
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
 from instep.app.namespaces import Namespaces
 from instep.app.open_project import OpenProject
 from instep.app.queues import Queues
+from instep.app.searches import Searches
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
+from instep.app.wants import Wants
 from instep.container import Container
-from instep.domain.refs import PartitionRef
-from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
-from instep.entities.partitions import wanted_refs
+from instep.entities.generations import built, checked_generation, generation_of
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, Interrupted, Transient, Unknown
 from instep.jobs.target_order import problem_of
@@ -45,16 +44,12 @@ if TYPE_CHECKING:
 
     from instep.answers.cluster import ClusterState
     from instep.answers.doctor import Finding
-    from instep.answers.hits import Hits
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
     from instep.answers.results import Runs
-    from instep.answers.search import FacetCount
     from instep.answers.status import Partition
-    from instep.answers.wants import Want
     from instep.entities.setup import EntitySetup
     from instep.jobs.promote import Promotion
-    from instep.targets.document_target import SearchMode
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Instep:
@@ -65,7 +60,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
+class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, Wants):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -293,201 +288,6 @@ class Instep(Evaluation, Namespaces, Instances, Jobs, Queues, Upkeep):
                 container.close_bus()  # Ends a question that would wait for half a minute when the bus is away.
                 for end in ends:
                     end()
-
-    def want(
-        self,
-        refs: Iterable[str],
-        *,
-        namespaces: Iterable[str] = (),
-        fresh_within: timedelta | None = None,
-        as_of: datetime | None = None,
-        generation: str | None = None,
-        by: str = "",
-    ) -> Want:
-        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
-        promoted generation or another. `namespaces`: the partitions in these, declared or not.
-
-        Returns at once: the next run, or a worker, builds what is not there.
-        """
-        from instep.jobs.namespaces import namespaces_of
-
-        wanted = wanted_refs(list(refs), namespaces_of(namespaces), self.project)
-        (made,) = self._make_wants([wanted], fresh_within, as_of, generation, by)
-        return made
-
-    def want_all(
-        self,
-        *,
-        namespaces: Iterable[str] = (),
-        fresh_within: timedelta | None = None,
-        as_of: datetime | None = None,
-        generation: str | None = None,
-        by: str = "",
-    ) -> list[Want]:
-        """Ask for all that is declared (in these namespaces alone, if any are named): one want for each entity, so that
-        none waits for another.
-        """
-        from instep.jobs.namespaces import namespaces_of
-
-        wanted = wanted_refs([], namespaces_of(namespaces), self.project)
-        by_entity: dict[str, list[PartitionRef]] = {}
-        for ref in wanted:
-            by_entity.setdefault(ref.entity, []).append(ref)
-        return self._make_wants(by_entity.values(), fresh_within, as_of, generation, by)
-
-    def _make_wants(
-        self,
-        wanted: Iterable[list[PartitionRef]],
-        fresh_within: timedelta | None,
-        as_of: datetime | None,
-        generation: str | None,
-        by: str,
-    ) -> list[Want]:
-        from instep.requests.wants import make_want
-
-        container = Container(self.project)
-        named = checked_generation(generation)
-        with closing(container.ledger()) as ledger:
-            return [
-                make_want(
-                    ledger,
-                    container.ids.new(),
-                    refs,
-                    generation=one_generation_of(ledger, refs, named),
-                    fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
-                    as_of=None if as_of is None else round(as_of.timestamp() * 1000),
-                    by=by,
-                )
-                for refs in wanted
-            ]
-
-    def wants(
-        self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
-    ) -> Answers[Want]:
-        """Open wants (with `ended`, all) on one partition or all, newest first. `after`: those that
-        are older than the want of this id.
-        """
-        from instep.requests.wants import want_views
-
-        only = None if ref is None else self._ref(ref)
-        with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return Answers(want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit))
-
-    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> Want:
-        """Cancel a want. The beginning of its id is enough (at least 4 characters)."""
-        from instep.requests.wants import cancel_want, find_want
-
-        container = Container(self.project)
-        with closing(container.ledger(read_only=True)) as ledger:
-            found = find_want(ledger, want_id)
-        with closing(container.ledger()) as ledger:
-            return cancel_want(ledger, found.id, by=by, why=why)
-
-    def search(
-        self,
-        query: str,
-        *,
-        mode: SearchMode | None = None,
-        limit: int = 10,
-        where: str | None = None,
-        offset: int = 0,
-        group: bool = False,
-        entities: Iterable[str] | None = None,
-        principals: Iterable[str] = (),
-        generation: str | None = None,
-        target: str | None = None,
-        progress: Progress | None = None,
-    ) -> Hits:
-        """Best hits first; what stands in double quotes is a phrase. `mode`: `text`, `vector` or `hybrid` (reciprocal
-        rank fusion of both); by default that of the entity: `hybrid`, or `text` with an embedder that knows no meaning.
-        `where`: a filter on columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits
-        are passed over. `group`: of each document only its best chunk. `generation`: another than the promoted one.
-        `target`: which one is asked of entities that have several; the first by default.
-        `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
-        public is found.
-        """
-        from instep.answers.hits import Hits
-        from instep.answers.readers import as_principals
-        from instep.answers.search import checked_mode, in_one_target, search
-
-        found = self._open.ask(
-            lambda opened, looks: search(
-                in_one_target(opened.documents(entities), target),
-                looks,
-                query,
-                mode=checked_mode(mode),
-                limit=limit,
-                principals=as_principals(principals),
-                where=where,
-                offset=offset,
-                group=group,
-                generation=checked_generation(generation),
-                progress=progress or Silent(),
-            )
-        )
-        return Hits(found)
-
-    #: `search`, to be awaited.
-    asearch = in_thread(search)
-
-    def facets(
-        self,
-        query: str,
-        columns: Iterable[str],
-        *,
-        mode: SearchMode | None = None,
-        limit: int = 10,
-        where: str | None = None,
-        entities: Iterable[str] | None = None,
-        principals: Iterable[str] = (),
-        generation: str | None = None,
-        target: str | None = None,
-    ) -> dict[str, list[FacetCount]]:
-        """The `limit` most frequent values of each of these columns, with the number of chunks that have them, among
-        those that a search would look through (docs/search.md). The rest as in `search`.
-        """
-        from instep.answers.readers import as_principals
-        from instep.answers.search import checked_mode, facets, in_one_target
-
-        return self._open.ask(
-            lambda opened, looks: facets(
-                in_one_target(opened.documents(entities), target),
-                looks,
-                query,
-                list(columns),
-                mode=checked_mode(mode),
-                limit=limit,
-                principals=as_principals(principals),
-                where=where,
-                generation=checked_generation(generation),
-            )
-        )
-
-    def values(
-        self,
-        column: str,
-        *,
-        begin: str = "",
-        limit: int = 10,
-        entities: Iterable[str] | None = None,
-        principals: Iterable[str] = (),
-    ) -> list[FacetCount]:
-        """The most frequent values of a column that begin like this, among what the principals may find: to complete a
-        filter that is being written.
-        """
-        from instep.answers.readers import as_principals
-        from instep.answers.search import in_one_target, values
-
-        return self._open.ask(
-            lambda opened, looks: values(
-                in_one_target(opened.documents(entities), None),
-                looks,
-                column,
-                begin=begin,
-                principals=as_principals(principals),
-                limit=limit,
-            )
-        )
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> Answers[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""

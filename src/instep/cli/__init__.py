@@ -115,7 +115,7 @@ def instep(
            `instep queue verify`: a queue differs
       3    `instep run`: finished, but some documents failed, a build is held
            back, or a target does not hold what is recorded;
-           `instep queue ack`: some lines were refused
+           `instep queue ack`, `fail`: some lines were refused
       64   wrong use of the command line
       75   another run holds the entity, or ledger, target or Spark are away: try later
       130  interrupted; run again to resume

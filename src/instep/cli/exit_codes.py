@@ -23,14 +23,15 @@ class ExitCode(IntEnum):
     OK = 0
     #: It did not work; the message says why.
     ERROR = 1
-    #: `instep plan`: a run would change something. `instep diff`: a target does not hold what it should.
+    #: `instep plan`: a run would change something. Of what only compares (`instep diff`, for example): there is a
+    #: difference.
     CHANGES = 2
     #: `instep run`: finished, and some documents failed (see `instep failures`), not all of a source could be seen,
     #: a build is held back, or a target does not hold what is recorded (see `instep diff`).
     FAILURES = 3
     #: Wrong use of the command line (EX_USAGE of sysexits.h).
     USAGE = 64
-    #: Another run holds the entity, or ledger or target are away (EX_TEMPFAIL).
+    #: Another run holds the entity, or ledger, target or Spark are away (EX_TEMPFAIL).
     BUSY = 75
     INTERRUPTED = 130
 

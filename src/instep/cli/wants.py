@@ -73,8 +73,10 @@ def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
         if each.error:
             again = f" (attempt {each.attempts} of {each.max_attempts})" if each.ended_at is None else ""
             out.line(f"{id_text(each.id)}: {each.error}{again}")
-    if any(each.startable for each in found):
-        out.line("What is Idle is built by the next `instep run` or worker.")
+    generations = sorted({each.generation for each in found if each.startable})
+    if generations:
+        runs = (f"instep run --generation {each}" if each else "instep run" for each in generations)
+        out.line(f"What can begin now is built by a worker, or by: {'; '.join(runs)}")
 
 
 def want(

@@ -123,7 +123,7 @@ def _end(
 
 
 def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:
-    """Acknowledge the work of the part. An error only becomes a note, as the part has ended: the next run catches up."""
+    """Acknowledge the part's work. An error only becomes a note, as the part has ended: the next run catches up."""
     try:
         setup.acknowledge(part, ledger, job_id)
     except InstepError as error:

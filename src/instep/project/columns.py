@@ -117,9 +117,9 @@ def check_columns(entity: WithColumns) -> None:
         seen[name.lower()] = name
         _origin(entity, name, column)
     lists = [
-        name
-        for name, column in entity.columns.items()
-        if column.type is DocumentColumnType.STRINGS and not (column.from_ or "").startswith("chunk:")
+        each.name
+        for each in declared_columns(entity)
+        if each.column.type is DocumentColumnType.STRINGS and each.origin is not Origin.CHUNK
     ]
     if entity.readers is not None and entity.readers not in lists:
         message = "is none of its columns that is a string[]"

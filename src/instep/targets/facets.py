@@ -10,7 +10,7 @@ from typing import Any, Final
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition, FilterValue
 from instep.domain.words import TextQuery
-from instep.targets.stored_values import element_of
+from instep.targets.stored_values import restored_element
 
 #: Values of one facet, at most.
 MAX_VALUES: Final = 100
@@ -39,6 +39,6 @@ class Counted:
             counts: Counter[Any] = Counter()
             for value, count in found[column.name]:
                 if value is not None:
-                    counts[element_of(column, value)] += count
+                    counts[restored_element(column, value)] += count
             facets[column.name] = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[: self.limit]
         return facets

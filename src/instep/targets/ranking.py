@@ -11,7 +11,7 @@ from instep.domain.filters import Condition
 from instep.domain.words import TextQuery
 from instep.errors import UserError
 from instep.targets.document_target import EQUAL, FusionWeights, Hit, ScoreKind, SearchMode
-from instep.targets.stored_values import value_of
+from instep.targets.stored_values import restored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +79,7 @@ class Search:
 
         def hit(score: float, row: Mapping[str, Any]) -> Hit:
             always: dict[str, Any] = {name: row.get(name) for name in HIT_COLUMNS}
-            columns = {each.name: value_of(each, row.get(each.name)) for each in self.columns}
+            columns = {each.name: restored(each, row.get(each.name)) for each in self.columns}
             return Hit(self.entity, float(score), **always, score_kind=kind, columns=columns)
 
         return _in_order(hit(*each) for each in rows)

@@ -27,16 +27,16 @@ _PLAIN: Final[Mapping[DocumentColumnType, Callable[[Any], FilterValue]]] = {
 }
 
 
-def value_of(column: DocumentColumn, stored: Any) -> Value:
+def restored(column: DocumentColumn, stored: Any) -> Value:
     """The value of a column; an empty list is none."""
     if stored is None:
         return None
     if column.type.listed:
-        return [element_of(column, each) for each in stored] or None  # type: ignore[return-value]  # all of one type
-    return element_of(column, stored)
+        return [restored_element(column, each) for each in stored] or None  # type: ignore[return-value]  # all of one type
+    return restored_element(column, stored)
 
 
-def element_of(column: DocumentColumn, stored: Any) -> FilterValue:
+def restored_element(column: DocumentColumn, stored: Any) -> FilterValue:
     """The value of a column, or one element of its list."""
     match column.type:
         case DocumentColumnType.DATE if not isinstance(stored, date):

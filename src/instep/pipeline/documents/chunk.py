@@ -86,7 +86,7 @@ class Chunker:
     def fingerprint(self) -> str:
         return _fingerprint(self.size, self.overlap)
 
-    def apart(self, chunk: str) -> int:
+    def least_step(self, chunk: str) -> int:
         """The least number of characters between the beginnings of a chunk and of the next."""
         return max(1, len(chunk) - self.overlap)
 

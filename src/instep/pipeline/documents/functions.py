@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from instep.domain.fingerprint import digest
@@ -194,6 +195,8 @@ class FunctionParser:
             found = ParsedDocument(made) if isinstance(made, str) else made
             if not isinstance(found, ParsedDocument) or not isinstance(found.text, str):
                 raise self.own.wrong(f"{type(made).__name__}, not text or a ParsedDocument")
+            if not _ascend(found.pages):
+                raise self.own.wrong("`pages` that are not places in the text, in their order")
         except FunctionFailed as error:
             raise ParseFailure("parse", str(error), quoting=True) from error
         text = _storable(found.text)
@@ -212,7 +215,7 @@ class FunctionChunker(Chunker):
         assert self.own is not None, "made with one"
         return digest(["function", self.own.code])
 
-    def apart(self, chunk: str) -> int:
+    def least_step(self, chunk: str) -> int:
         """Nothing is known of it but that the next chunk begins later."""
         return 1
 
@@ -230,6 +233,13 @@ class FunctionChunker(Chunker):
             return ParseFailure("chunk", str(error))
         except TypeError:
             return ParseFailure("chunk", f"{self.own.name} returned {type(made).__name__}, not a list of texts")
+
+
+def _ascend(places: object) -> bool:
+    """Whether these are numbers from 0 on, none less than the one before."""
+    if not isinstance(places, list | tuple) or not all(type(each) is int for each in places):
+        return False
+    return all(before <= at for before, at in pairwise((0, *places)))
 
 
 def _storable(text: str) -> str:

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
 from instep.pipeline.documents.character_sets import NotText, decoded
-from instep.pipeline.documents.places import Heading, heading_text, joined_pages
+from instep.pipeline.documents.places import Heading, heading_text, joined_pages, markdown_headings
 
 #: Raised whenever any document would be parsed differently.
-PARSER_VERSION = "parser-2"
+PARSER_VERSION = "parser-3"
 #: Titles are cut to this many characters.
 TITLE = 300
 
@@ -39,7 +39,6 @@ _CODE = frozenset(
 #: empty line is a rule, as in Pandoc.
 _YAML = re.compile(r"\A---[ \t]*\n(?![ \t]*\n)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*\S)")
 _RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
 #: Formats that need a library, by suffix, and what their files begin with: what begins otherwise is text.
 FORMATS = {
@@ -267,21 +266,8 @@ def _first_section(text: str) -> str:
 
 
 def heading(text: str) -> str:
-    """The first heading of Markdown: `# Heading`, or a line underlined with `===` or `---`; none of a fenced block."""
-    fence = before = ""
-    for line in text[:_HEAD].split("\n"):
-        mark = line.lstrip()[:3]
-        if mark in ("```", "~~~"):
-            fence = "" if fence == mark else fence or mark
-        elif not fence:
-            found = _ATX.match(line) if mark[:1] == "#" else None
-            if found:
-                return re.sub(r"[ \t]+#+$", "", found[1])
-            rule = line.strip()
-            if before and rule and rule in ("=" * len(rule), "-" * len(rule)):
-                return before
-        before = line.strip()
-    return ""
+    """The first heading of Markdown, if it is near the beginning."""
+    return next((each.text for each in markdown_headings(text[:_HEAD])), "")
 
 
 _BLOCKS = (

@@ -27,18 +27,18 @@ class Heading(NamedTuple):
     text: str
 
 
-def starts_of(text: str, chunks: Sequence[str], apart: Sequence[int]) -> list[int | None]:
-    """Find where chunks begin in their text. `apart`: at least so many characters lie between the beginnings of a chunk
+def starts_of(text: str, chunks: Sequence[str], steps: Sequence[int]) -> list[int | None]:
+    """Find where chunks begin in their text. `steps`: at least so many characters lie between the beginnings of a chunk
     and of the next. A chunk that is not in the text has no place, nor have those behind it.
     """
     found: list[int | None] = []
     start = 0
-    for chunk, width in zip(chunks, apart, strict=True):
+    for chunk, step in zip(chunks, steps, strict=True):
         at = text.find(chunk, start)
         if at < 0:
             break
         found.append(at)
-        start = at + width
+        start = at + step
     return found + [None] * (len(chunks) - len(found))
 
 
@@ -66,9 +66,8 @@ def heading_text(text: str) -> str:
     return " ".join(text.split())[:_LONGEST]
 
 
-def markdown_headings(text: str) -> list[Heading]:
+def markdown_headings(text: str) -> Iterator[Heading]:
     """The headings of Markdown, but those in fenced blocks."""
-    found: list[Heading] = []
     fence = ""
     for (before_at, before), (at, line) in pairwise([(0, ""), *_lines(text)]):
         mark = _FENCE.match(line)
@@ -78,10 +77,9 @@ def markdown_headings(text: str) -> list[Heading]:
         elif mark:
             fence = mark[1]
         elif (atx := _ATX.match(line)) and (said := heading_text(_CLOSING.sub("", atx[2]))):
-            found.append(Heading(at, len(atx[1]), said))
+            yield Heading(at, len(atx[1]), said)
         elif (rule := _RULE.match(line)) and _is_paragraph(before):
-            found.append(Heading(before_at, 1 if rule[1][0] == "=" else 2, heading_text(before)))
-    return found
+            yield Heading(before_at, 1 if rule[1][0] == "=" else 2, heading_text(before))
 
 
 def _is_paragraph(line: str) -> bool:

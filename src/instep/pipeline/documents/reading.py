@@ -208,8 +208,8 @@ class Reader:
             if not cut or document.parsed is None:
                 continue
             parsed = document.parsed
-            starts = starts_of(parsed.text, cut, list(map(self.chunker.apart, cut)))
-            headings = markdown_headings(parsed.text) if parsed.kind == "markdown" else parsed.headings
+            starts = starts_of(parsed.text, cut, list(map(self.chunker.least_step, cut)))
+            headings = list(markdown_headings(parsed.text)) if parsed.kind == "markdown" else parsed.headings
             pages = [page_at(parsed.pages, start) for start in starts]
             found += map(_Place, pages, headings_at(headings, starts))
         return found

@@ -138,14 +138,14 @@ MUTANTS = [
     ),
     Mutant(
         "what a want says of being fresh is not passed on",
-        "app/instep.py",
+        "app/wants.py",
         "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),",
         "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds()),",
         ("tests/cli/test_want_commands.py",),
     ),
     Mutant(
         "what has ended is among the wants that wait",
-        "app/instep.py",
+        "app/wants.py",
         "open_only=not ended, after=after, limit=limit)",
         "open_only=False, after=after, limit=limit)",
         ("tests/cli/test_want_commands.py",),

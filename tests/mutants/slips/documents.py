@@ -174,9 +174,9 @@ MUTANTS = [
     ),
     Mutant(
         "a heading in a fenced block is the title",
-        "pipeline/documents/parse.py",
-        "        elif not fence:\n",
-        "        else:\n",
+        "pipeline/documents/places.py",
+        "            fence = mark[1]\n",
+        '            fence = ""\n',
         _PARSE,
     ),
     Mutant(

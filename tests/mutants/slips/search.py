@@ -13,7 +13,7 @@ _LANCE = ("tests/targets/test_lance.py",)
 MUTANTS = [
     Mutant(
         "a search asked for one entity looks into all of them",
-        "app/instep.py",
+        "app/searches.py",
         "looks: search(\n                in_one_target(opened.documents(entities), target),",
         "looks: search(\n                in_one_target(opened.documents(None), target),",
         _SEARCH,

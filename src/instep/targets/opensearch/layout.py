@@ -15,7 +15,7 @@ _CANDIDATES, _MOST_CANDIDATES = 2, 10_000
 _LEAST_CANDIDATES = 200
 
 #: OpenSearch considers as many vectors of a segment as it is asked for: never fewer than so many.
-_LEAST_NEIGHBOURS = 200
+_LEAST_NEIGHBOURS = 100
 
 
 class Dialect(ABC):
@@ -56,8 +56,8 @@ class _OpenSearch(Dialect):
         return {"type": "knn_vector", self.dimensions: dimensions, "method": method}
 
     def nearest(self, vector: Sequence[float], count: int, chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        # Of few that are asked for it misses some: of 300 chunks 27 were not the first hit of their own vector at 10,
-        # and none at 200.
+        # Of few that are asked for it misses some: of 1,000 random vectors among 30,000 of 384 dimensions, 77 did not
+        # find themselves at 10, 7 at 50, and none at 100.
         wanted = {"vector": list(vector), "k": max(_LEAST_NEIGHBOURS, count)}
         if chosen:
             wanted["filter"] = {"bool": {"filter": list(chosen)}}

@@ -226,3 +226,39 @@ def test_a_real_worker_leaves_the_ledger_when_asked_to_stop(folder: Path, signum
         assert "stopped" in errors
         assert "Traceback" not in errors
         assert ledger.workers.all() == []
+
+
+def test_a_worker_builds_what_a_schedule_says_and_names_it_in_the_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus.write(tmp_path / "docs", range(3))
+    corpus.project(tmp_path, tmp_path / "docs", entity='schedule: {cron: "0 3 * * *", zone: Europe/Berlin}')
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["worker", "--until-idle"]) == 0
+    capsys.readouterr()
+    assert main(["wants", "--all", "--json"]) == 0
+    (want,) = json.loads(capsys.readouterr().out)
+    assert (want["state"], want["by"], want["refs"]) == ("Successful", "schedule", ["Document@global"])
+    assert main(["search", "Document 2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ('"61 * * * *"', "is not a cron expression: bad minute"),
+        ('{cron: "* * * * *", zone: Mars}', "is not a time zone such as UTC or Europe/Berlin"),
+        ("5", "must be a cron expression in quotes"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, said: str
+) -> None:
+    file = corpus.project(tmp_path, tmp_path, entity=f"schedule: {schedule}")
+    assert main(["plan", "--project", str(tmp_path)]) == 1
+    lines = file.read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.startswith("    schedule:"))
+    error = capsys.readouterr().err
+    assert said in error
+    assert f"instep.yaml:{number}" in error

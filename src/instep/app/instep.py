@@ -240,6 +240,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.jobs.serve import serve_each_entity
         from instep.project.models import retries_of
         from instep.requests.messages import Messages
+        from instep.requests.schedules import Schedules
         from instep.requests.wants import fail_undeclared
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
@@ -265,6 +266,13 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                 namespaces=self.project.scopes,
             )
             missing = MissingStatus({setup.ref.entity for setup in setups}, context)
+            schedules = Schedules(
+                {setup.ref: each for setup in setups if (each := self.project.schedule_of(setup.ref))},
+                ledger,
+                partial(retries_of, self.project),
+            )
+            if schedules.take():
+                ends.append(every(timing.poll / 1_000, schedules.take, "schedules"))
             if self.project.bus is not None:
                 if until_idle:
                     messages.take()

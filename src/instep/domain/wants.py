@@ -73,6 +73,9 @@ _SUCCESSFUL, _IDLE, _IN_WORK = WantState.SUCCESSFUL, WantState.IDLE, WantState.B
 _GIVEN_UP = frozenset({WantState.FAILED, WantState.UPSTREAM_FAILED})
 
 
+#: Who asks when an entity's `schedule` does.
+SCHEDULE: Final = "schedule"
+
 #: No pause is longer: a time plus this is one that every ledger can store.
 _YEAR: Final = 366 * 24 * 3_600_000
 

@@ -14,6 +14,7 @@ from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, together
+from instep.domain.wants import SCHEDULE
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
 from instep.entities.ownership import demand_ownership
@@ -213,13 +214,14 @@ def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
 
 def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
     """Whether a user asks to try it regardless of what is known: by an option, or by a want made since. The want of a
-    waiting job does not count: each run of a downstream entity would repeat a build that fails.
+    waiting job or of a schedule does not count: each run of a downstream entity, or each tick, would repeat a build
+    that fails.
     """
     if options.full_refresh or options.retry_failures or options.allow_empty:
         return True
     now = ledger.present()
     wants = waiting_wants(ledger, ref, generation)
-    people = [want for want in wants if want.derivative_of is None]
+    people = [want for want in wants if want.derivative_of is None and want.by != SCHEDULE]
     return any(want.can_begin(now) and not want.satisfied_by(current) for want in people)
 
 

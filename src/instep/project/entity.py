@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
 from instep.domain.promotion_rules import LOSS_WINDOW
-from instep.project.fields import Duration, Model, Real, Whole, problem
+from instep.domain.schedules import Schedule, ScheduleError
+from instep.project.fields import Duration, Model, Real, Text, Whole, problem
 from instep.project.sources import Source
 
 _TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
@@ -23,6 +26,48 @@ class Deletes(Model):
     """So many may be deleted whatever their share, unless they are all that there is."""
     window: Duration = LOSS_WINDOW
     """So long what was deleted unasked counts with what is to be deleted next."""
+
+
+class Ticks(Model):
+    """The times at which workers bring the entity up to date."""
+
+    cron: Text
+    """Minute, hour, day of the month, month and day of the week, as in a crontab."""
+    zone: Text = "UTC"
+    """The time zone of these, such as `Europe/Berlin`."""
+
+    @model_validator(mode="after")
+    def _ticks(self) -> Ticks:
+        for cron, zone, name in (("* * * * *", self.zone, "zone"), (self.cron, "UTC", "cron")):
+            try:
+                Schedule(cron, zone)
+            except ScheduleError as error:
+                raise problem("schedule", str(error), path=(name,)) from error
+        return self
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.cron, self.zone)
+
+
+def _short(value: Any) -> Any:
+    """`schedule: "0 3 * * *"` is `schedule: {cron: "0 3 * * *"}`."""
+    if not isinstance(value, str | Mapping | Ticks):
+        raise problem("schedule", 'must be a cron expression in quotes, such as "*/5 * * * *"')
+    return {"cron": value} if isinstance(value, str) else value
+
+
+_TICKS_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["cron"],
+            "properties": {"cron": {"type": "string", "minLength": 1}, "zone": {"type": "string", "minLength": 1}},
+        },
+    ]
+}
 
 
 class EntityBase(Model):
@@ -44,6 +89,9 @@ class EntityBase(Model):
     """Entities that this one is made from: it is built when they are there."""
     ttl: Duration | None = None
     """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
+    schedule: Annotated[Ticks, BeforeValidator(_short), WithJsonSchema(_TICKS_SCHEMA)] | None = None
+    """The times at which `instep worker` brings it up to date: a cron expression such as `*/5 * * * *`, in UTC or with
+    a `zone`."""
     deletes: Deletes = Deletes()
     """The number of documents or rows that one run may delete unasked."""
 

@@ -20,6 +20,7 @@ from instep.domain.clock import LONGEST_LEASE, SHORTEST_LEASE, TIMING
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import PartitionRef, Scope, is_entity_name, own_name
 from instep.domain.requests import Group, Kind
+from instep.domain.schedules import Schedule
 from instep.domain.texts import duration_text
 from instep.domain.wants import Retries
 from instep.project.addresses import is_relative, is_url, state_url
@@ -402,6 +403,11 @@ class Project(Model):
             path = self._absolute_path(fixed_part(path))
             found[path] = found.get(path, False) or each.written
         return found
+
+    def schedule_of(self, ref: PartitionRef) -> Schedule | None:
+        """The times at which workers bring the partition up to date, if its entity declares them."""
+        declared = self.entities[ref.entity].schedule
+        return None if declared is None else declared.schedule
 
     def queue_address(self, name: str) -> str:
         """The address of a queue: a URL, which may hold a password, or an absolute path."""

@@ -8,7 +8,7 @@ from typing import Any
 from instep.domain import seen
 from instep.domain.cuts import KeyRange, balanced_cuts
 from instep.domain.rows import Window
-from instep.entities.tables import changes, margins
+from instep.entities.tables import cutting, margins
 from instep.entities.tables.setup import TableSetup
 
 from .mutations import Apply, Mutation, Patch
@@ -45,7 +45,7 @@ def the_last_slice_of_a_window_ends_at_its_last_key(patch: Patch) -> None:
         last = found[-1]
         return [*found[:-1], last._replace(range=KeyRange(last.range.lower, bins[-1].key))]
 
-    patch.setattr(changes, "balanced_cuts", cuts)
+    patch.setattr(cutting, "balanced_cuts", cuts)
 
 
 @bug_of_windows

@@ -30,10 +30,10 @@ from .shop import Shop
 RUN = """
 import sys, time
 from pathlib import Path
-from instep.entities.tables import changes
+from instep.entities.tables import cutting
 from instep.entities.tables.setup import TableSetup
 TableSetup.most_claims = 2
-changes._SLICES_OF_A_WINDOW = 1
+cutting._SLICES_OF_A_WINDOW = 1
 from instep.targets.lance.tables import LanceTableTarget
 waves, commit = 0, LanceTableTarget.commit
 def held(*args, **kwargs):

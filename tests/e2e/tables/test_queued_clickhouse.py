@@ -13,7 +13,7 @@ from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.domain.pending_queue import LARGEST_KEY
 from instep.entities.plan_request import Kind, PlanOptions
-from instep.entities.tables import changes
+from instep.entities.tables import pending_keys
 from instep.entities.tables.setup import TableSetup
 from instep.jobs.run import EntityResult, run_entities
 from instep.queues.open import open_queue
@@ -81,7 +81,7 @@ def setup_of(container: Container) -> TableSetup:
 def given(container: Container, keys: Sequence[int]) -> list[int]:
     """The rows that ClickHouse gives for these keys, without Spark."""
     setup = setup_of(container)
-    selected = changes.selection(setup, keys)
+    selected = pending_keys.selection(setup, keys)
     batches = setup.source.picked(setup.rows, selected, lambda columns: [(columns["match_id"].column, "match_id")])  # type: ignore[attr-defined]  # the source is one of ClickHouse
     return sorted(int(key) for batch in batches for key in batch.column(0).to_pylist())
 

@@ -18,7 +18,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.entities.plan_request import Kind
-from instep.entities.tables import changes
+from instep.entities.tables import cutting
 from instep.jobs.namespaces import delete_namespace
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
@@ -202,7 +202,7 @@ def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: Quic
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_SLICES_OF_A_WINDOW", 2)
+    monkeypatch.setattr(cutting, "_SLICES_OF_A_WINDOW", 2)
 
 
 def many_change(shop: QuickShop) -> int:

@@ -116,7 +116,7 @@ MUTANTS = [
     Mutant(
         "rows without a watermark are not reported where all are read",
         "entities/tables/changes.py",
-        "            *([] if whole_files or not windows else _without_watermark(setup, selection)),\n",
+        "            *([] if whole_files or not windows else without_watermark(setup, selection)),\n",
         "",
         ("tests/e2e/tables/test_windows.py::test_rows_without_a_watermark_are_read_when_one_has_changed",),
     ),

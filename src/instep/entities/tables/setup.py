@@ -20,7 +20,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import Size
-from instep.entities.tables import changes, promotion_checks, provenance, reconciling
+from instep.entities.tables import changes, pending_keys, promotion_checks, provenance, reconciling
 from instep.entities.tables.adapters import ROWS, TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
@@ -69,9 +69,9 @@ class TableSetup(TableAdapters):
         return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        if self.queue is None or not changes.has_keys(slices):
+        if self.queue is None or not pending_keys.has_keys(slices):
             return slices
-        return changes.cut_keys(self, self.queue.take(ledger, job_id))
+        return pending_keys.cut_keys(self, self.queue.take(ledger, job_id))
 
     def release(self, ledger: Ledger, job_id: str) -> None:
         if self.queue:
@@ -109,7 +109,7 @@ class TableSetup(TableAdapters):
         keys = None
         if self.queue and first.keys:
             keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
-            selection = changes.selection(self, keys or first.keys[:1])
+            selection = pending_keys.selection(self, keys or first.keys[:1])
         tables = self.tables()
         columns, marks = needed_columns(self.columns(), tables, self.rows, first.cut_by), self.rows
         repair = reconciling.repair_of([rows for _, rows in slices]) if first.repair else None
@@ -192,7 +192,7 @@ class TableSetup(TableAdapters):
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return changes.notes(self.queue, part, ledger) if self.queue else []
+        return pending_keys.notes(self.queue, part, ledger) if self.queue else []
 
     def target_trial(self) -> Trial:
         return trial_of_tables(self.target)

@@ -150,7 +150,7 @@ def postgres_sides(rows: Rows, _: Path) -> Iterator[tuple[Ask, Ask]]:
         fill(target, rows)
         with psycopg.connect(uri, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
-            connection.execute("SET hnsw.ef_search = 150")
+            connection.execute("SET hnsw.ef_search = 200")
             connection.execute("SET hnsw.iterative_scan = 'relaxed_order'")
 
             def bare(query: np.ndarray[Any, Any], below: int) -> list[str]:

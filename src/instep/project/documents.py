@@ -9,7 +9,19 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.entity import EntityBase
-from instep.project.fields import Bytes, Columns, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
+from instep.project.fields import (
+    Bytes,
+    Columns,
+    Duration,
+    FunctionName,
+    Model,
+    Real,
+    Text,
+    Variant,
+    Whole,
+    problem,
+    typed,
+)
 from instep.project.search import Boosts, check_search, checked_language
 from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, PythonSource, SparkSource
 
@@ -235,6 +247,10 @@ class Limits(Model):
     """Longest line of a text document, such as `1MB`; a document with a longer one is a failure in any case."""
     max_chunks: Whole | None = Field(default=None, ge=1)
     """Most chunks of a document."""
+    parse_time: Duration = Field(default=120_000, json_schema_extra={"default": "2min"})
+    """Processor time for parsing a PDF or an office document, such as `30s`; one that takes longer is a failure."""
+    parse_memory: Bytes = 2_000_000_000
+    """Memory for the same, such as `1GB`."""
     on_oversize: Literal["warn", "fail", "skip"] = "fail"
     """The treatment of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
     four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""

@@ -23,14 +23,14 @@ from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
-from instep.pipeline.documents.parse import FileParser
+from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
-from instep.project.documents import KreuzbergParse
+from instep.project.documents import KreuzbergParse, PythonParse
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
@@ -38,8 +38,7 @@ from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget, FusionWeights
 
 if TYPE_CHECKING:
-    from instep.pipeline.documents.formats import FormatParser
-    from instep.pipeline.documents.functions import FunctionParser
+    pass
 
 
 def document_setup(
@@ -164,17 +163,20 @@ def chunker_of(entity: DocumentEntity) -> Chunker:
     return FunctionChunker(declared.size, declared.overlap, OwnFunction.of(declared.function, "chunk.function"))
 
 
-def parser_of(entity: DocumentEntity) -> FileParser | FormatParser | FunctionParser:
+def parser_of(entity: DocumentEntity) -> Parser:
     """The declared parser, or that of Instep."""
-    if entity.parse is None:
-        return FileParser(entity.encoding)
-    if isinstance(entity.parse, KreuzbergParse):
-        from instep.pipeline.documents.formats import FormatParser
+    from instep.pipeline.documents.formats import FormatParser
+    from instep.pipeline.documents.parser_process import IsolatedParser
 
-        return FormatParser.of(entity.encoding)
+    limits = entity.limits
+    files = FileParser(entity.encoding)
+    own = FormatParser.of(entity.encoding) if isinstance(entity.parse, KreuzbergParse) else files
+    isolated = IsolatedParser(own, limits.parse_time, limits.parse_memory)
+    if not isinstance(entity.parse, PythonParse):
+        return isolated
     from instep.pipeline.documents.functions import FunctionParser, OwnFunction
 
-    return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"), FileParser(entity.encoding))
+    return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"), isolated)
 
 
 def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | None:

@@ -46,8 +46,6 @@ MEDIA_TYPES: Final = {
 INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in MEDIA_TYPES if suffix != ".pdf")
 #: Raised whenever any document would be parsed differently.
 RULES: Final = "whole-pages-1"
-#: Seconds after which a document is given up.
-_SECONDS: Final = 120
 _PACKAGE: Final = "kreuzberg"
 
 
@@ -92,6 +90,8 @@ def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str, 
         found = kreuzberg.extract_bytes_sync(data, media_type, _configuration(media_type == MEDIA_TYPES[".pdf"]))
     except kreuzberg.MissingDependencyError as error:
         raise UserError(f"kreuzberg lacks what {media_type} needs: {error}") from error
+    except MemoryError:
+        raise
     except Exception as error:  # A broken file can raise about anything; it is the document's fault.
         raise ParseFailure("parse", f"cannot be read: {type(error).__name__}: {error}", quoting=True) from None
     text = found.content.encode("utf-8", "replace").decode().replace("\0", " ").strip()
@@ -123,7 +123,6 @@ def _configuration(paged: bool) -> Any:
     made = kreuzberg.ExtractionConfig(
         output_format="markdown",
         use_cache=False,
-        extraction_timeout_secs=_SECONDS,
         content_filter=every if paged else None,
         pages=kreuzberg.PageConfig(extract_pages=True) if paged else None,
     )

@@ -22,9 +22,9 @@ from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_li
 from instep.pipeline.documents.fingerprint import installed_versions, load_function, loaded_fingerprint
 from instep.pipeline.documents.parse import (
     FILE_PARSER,
-    FileParser,
     Parsed,
     ParseFailure,
+    Parser,
     check_lines,
     name_of,
     titled,
@@ -180,7 +180,7 @@ class FunctionParser:
     """Parses documents by a `ParseFunction`, and those that it leaves alone by `files`."""
 
     own: OwnFunction
-    files: FileParser = FILE_PARSER
+    files: Parser = FILE_PARSER
 
     @property
     def fingerprint(self) -> str:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
@@ -79,6 +79,17 @@ class ParseFailure(Exception):
         self.stage = stage
         self.reason = reason
         self.quoting = quoting
+
+
+class Parser(Protocol):
+    """Turns bytes into text."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when documents would be parsed differently."""
+
+    def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
+        """Raises `ParseFailure`."""
 
 
 def fingerprint() -> str:
@@ -350,6 +361,8 @@ def _pdf(data: bytes) -> tuple[str, str, list[int]]:
         # pypdf brings no library for what is rare; for AES it does not say how to get one.
         how = "; pip install 'pypdf[crypto]', then run with --retry-failures" if "AES" in str(error) else ""
         raise ParseFailure("parse", f"a package that this PDF needs is not installed: {error}{how}") from None
+    except MemoryError:
+        raise
     except (Exception, RecursionError) as error:
         # A broken file can raise about anything in a PDF library; it is the document's fault.
         raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}", quoting=True) from None

@@ -10,13 +10,11 @@ from instep.domain.document_columns import DeclaredColumn
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
-from instep.pipeline.documents.parse import FILE_PARSER, FileParser
+from instep.pipeline.documents.parse import FILE_PARSER, Parser
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.pipeline.documents.formats import FormatParser
-    from instep.pipeline.documents.functions import FunctionParser
     from instep.pipeline.documents.reading import Reader
     from instep.pipeline.documents.vectors import EmbeddingCache
     from instep.sources.document_source import DocumentSource
@@ -47,7 +45,7 @@ class DocumentProgram:
     readers: DeclaredColumn | None = None
     searched: Searched = SEARCHED_BY_DEFAULT
     cache: str | None = None
-    parser: FileParser | FunctionParser | FormatParser = FILE_PARSER
+    parser: Parser = FILE_PARSER
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
 

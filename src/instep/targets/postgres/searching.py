@@ -38,7 +38,7 @@ _MAX_WORDS: Final = 32
 _CANDIDATES: Final = 10_000
 
 #: How many neighbours an index by HNSW keeps in sight: at least, and at most (pgvector's own limit).
-_LEAST_IN_SIGHT: Final = 150
+_LEAST_IN_SIGHT: Final = 200
 _MOST_IN_SIGHT: Final = 1_000
 
 #: With vectors of half precision, so many times the limit are compared as they are.

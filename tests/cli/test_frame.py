@@ -370,7 +370,7 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
     assert places == sorted(places)
     every_day = shown[places[0] : places[1]].split("\n")[2:]
     assert [line.split()[0] for line in every_day if line] == [
-        "init", "check", "plan", "run", "status", "search", "evaluate", "diff", "failures",
+        "init", "check", "plan", "run", "status", "search", "diff", "failures",
     ]  # fmt: skip
     listed = {line.split()[0] for line in shown[places[0] :].splitlines() if line.startswith("  ")}
     names = {each.name for each in app.registered_commands}

@@ -14,6 +14,8 @@ STYLISED = re.compile(
     r"\b(stays|told) so\b|\b(heed|whence|thence|shall|whoever|somebody|thereof)\b",
     re.IGNORECASE,
 )
+#: Characters in a line of prose.
+LONGEST = 120
 #: A docstring that begins with one of these is a riddle until its end. `Whether` says what a predicate returns.
 RIDDLES = ("What", "Of", "How", "Which", "Who", "Whoever", "Whose", "Where", "When", "Why", "That")
 
@@ -37,4 +39,19 @@ def test_sentences_are_plain() -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if STYLISED.search(line)
     ]
+    assert found == []
+
+
+def test_lines_of_prose_are_not_too_long() -> None:
+    """Tables and blocks of code are as long as they have to be."""
+    found = []
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]):
+        text = re.sub(
+            r"^( *)```.*?^\1```", lambda block: "\n" * block[0].count("\n"), path.read_text(), flags=re.S | re.M
+        )
+        found += [
+            f"{path.relative_to(ROOT)}:{number}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if len(line) > LONGEST and not line.startswith(("|", "    "))
+        ]
     assert found == []

@@ -63,7 +63,8 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
     checkpoint = ledger.checkpoints.get(ref, generation)
     if checkpoint is not None:
         return checkpoint
-    others = ", ".join(repr(each.generation) for each in ledger.checkpoints.of_partition(ref))
+    there = [each.generation for each in ledger.checkpoints.of_partition(ref)]
+    others = ", ".join(repr(each) if each else "the one without a name" for each in there)
     if not others and not generation:
         raise UserError(
             f"nothing is built of {ref}, as far as this ledger knows", hint=build_hint(ledger, ref, generation)

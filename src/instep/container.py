@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, cast
 
 from instep.bus.status_reporter import StatusReporter
@@ -304,7 +305,13 @@ class Container:
         if "_lazy_spark" in self.__dict__:
             self._lazy_spark.close()
 
-    def check(self) -> list[Finding]:
+    @property
+    def starts_spark(self) -> bool:
+        """Whether the project's work needs Spark, whatever there is to do, or says how Spark is to be started."""
+        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
+        return needed or self._setting == "spark" or "spark" in self.project.model_fields_set
+
+    def check(self, *, spark: bool) -> list[Finding]:
         from instep.answers import doctor
         from instep.queues.open import queue_checks
 
@@ -313,15 +320,14 @@ class Container:
                 self.ledger(read_only=True).close()
             except InstepError:
                 self._owner = NO_OWNER  # The ledger's own finding says why.
-        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             doctor.check(
                 self.setups_of(all_refs(self.project)),
                 open_ledger=self._describe_ledger,
                 state=self._describe_state,
                 java=_describe_java,
-                spark=self._describe_spark,
-                java_needed=needed or self._setting == "spark",
+                spark=self._describe_spark if spark else self._describe_spark_unstarted,
+                java_needed=spark,
                 queues=queue_checks(self.project),
             )
         )
@@ -439,6 +445,11 @@ class Container:
         except InstepError as error:
             self._no_spark = error
             raise
+
+    def _describe_spark_unstarted(self) -> str:
+        settings = self._spark_settings()
+        when = "never: the project says `engine: inline`" if self._setting == "inline" else "when there is much to do"
+        return f"PySpark {version('pyspark')}; starts at {settings.shown} {when} (instep check --spark tries it)"
 
 
 def _describe_java() -> str:

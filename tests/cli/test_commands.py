@@ -141,12 +141,37 @@ def test_status_reports_when_the_alias_differs_from_the_record(
 def test_check_finds_everything_in_order(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))  # That it starts Spark is seen in `tests/docs`.
+    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))
     findings = {each["subject"]: each["health"] for each in json.loads(answer(capsys, "check", "--json"))}
     assert findings["source of Document"] == "ok"
     assert findings["target index"] == "ok"
     assert findings["ledger"] == "ok"
     assert not (folder / ".instep" / "ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "option", "health"),
+    [
+        ("", [], "ok"),
+        ("engine: inline", [], "ok"),
+        ("", ["--spark"], "problem"),
+        ("engine: spark", [], "problem"),
+        ("spark: {master: 'local[1]'}", [], "problem"),
+    ],
+)
+def test_check_starts_spark_where_it_is_needed_or_declared_or_asked_for(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    extra: str,
+    option: list[str],
+    health: str,
+) -> None:
+    """Without Java a start fails: so it is seen that there was one."""
+    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))
+    corpus.project(folder, folder / "docs", extra=extra)
+    found = json.loads(answer(capsys, "check", "--json", *option, code=0 if health == "ok" else 1))
+    assert {each["subject"]: each["health"] for each in found}["Spark"] == health
 
 
 def test_check_exits_with_1_and_names_missing_parts(

@@ -306,11 +306,18 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
             return Answers(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
 
-    def check(self) -> Answers[Finding]:
-        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
+    @property
+    def starts_spark(self) -> bool:
+        """Whether `check` starts Spark unasked: its work needs it, or the project says how it is to be started."""
+        return Container(self.project).starts_spark
+
+    def check(self, *, spark: bool = False) -> Answers[Finding]:
+        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform. Spark is started
+        when the project's work needs it, when the project says how, and when `spark` says so.
+        """
         container = Container(self.project, spark=self._spark)
         try:
-            return Answers(container.check())
+            return Answers(container.check(spark=spark or container.starts_spark))
         finally:
             container.close()
 

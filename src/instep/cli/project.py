@@ -127,13 +127,17 @@ def check(
         bool,
         typer.Option("--cluster", help="Ask each executor of Spark what it has and reaches.", show_default=False),
     ] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Start Spark, even if documents can do without.", show_default=False)
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Validate the project and what a run needs: Java, Spark, ledger, targets, sources, queues.
 
-    It starts Spark and runs a job on it (not for a project of queues alone). The first time it leaves an archive of
-    Spark's classes in the user's cache (150 MB), which makes later starts twice as fast. Exits with 1 when
-    something is missing, and with 75 when something is only out of reach for now.
+    It starts Spark and runs a job on it when tables, a transform or `engine: spark` need it, when the project has a
+    section `spark`, or with --spark. The first time that leaves an archive of Spark's classes in the user's cache (150
+    MB), which makes later starts twice as fast. Exits with 1 when something is missing, and with 75 when something is
+    only out of reach for now.
 
     With --cluster a task on each executor of Spark says which versions it has and how much memory, reads one document
     of each source, and adds a row to an index in each target that is made for that and dropped in the end.
@@ -141,6 +145,7 @@ def check(
     \b
     Examples:
       instep check
+      instep check --spark
       instep check --cluster
       instep check --project docs --json
     """
@@ -151,9 +156,9 @@ def check(
     if cluster:
         _check_cluster(opened, out)
         return
-    if opened.project.entities:
+    if spark or opened.starts_spark:
         out.note("Starting Spark to see that it works (up to a minute the first time, seconds later) …")
-    findings = opened.check()
+    findings = opened.check(spark=spark)
 
     out.result(findings, lambda: _show(findings, out))
     _exit(findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.document_state.columns import FEW
@@ -81,7 +82,7 @@ def document_setup(
         return kind(
             source=source,
             chunker=chunker_of(entity),
-            parser=parser_of(entity),
+            parser=parser_of(entity, project.state_dir),
             embedder=embedder_of(entity.embed),
             target=into,
             physical=part.physical,
@@ -163,15 +164,18 @@ def chunker_of(entity: DocumentEntity) -> Chunker:
     return FunctionChunker(declared.size, declared.overlap, OwnFunction.of(declared.function, "chunk.function"))
 
 
-def parser_of(entity: DocumentEntity) -> Parser:
-    """The declared parser, or that of Instep."""
+def parser_of(entity: DocumentEntity, state: Path | None = None) -> Parser:
+    """The declared parser, or that of Instep; below `state` it may keep the texts that it has made."""
     from instep.pipeline.documents.formats import FormatParser
+    from instep.pipeline.documents.parse_cache import ParseCache
     from instep.pipeline.documents.parser_process import IsolatedParser
 
     limits = entity.limits
     files = FileParser(entity.encoding)
     own = FormatParser.of(entity.encoding) if isinstance(entity.parse, KreuzbergParse) else files
-    isolated = IsolatedParser(own, limits.parse_time, limits.parse_memory)
+    # Texts that not all may read stay in the index alone.
+    kept = None if state is None or entity.readers else ParseCache(str(state / "parsed"))
+    isolated = IsolatedParser(own, limits.parse_time, limits.parse_memory, kept)
     if not isinstance(entity.parse, PythonParse):
         return isolated
     from instep.pipeline.documents.functions import FunctionParser, OwnFunction

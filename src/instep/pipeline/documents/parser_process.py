@@ -17,10 +17,12 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from instep.domain.identity import content_hash
 from instep.domain.texts import cleaned, duration_text
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.formats import MEDIA_TYPES, FormatParser
 from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, name_of, suffix_of
+from instep.pipeline.documents.parse_cache import ParseCache
 from instep.pipeline.documents.places import Heading
 
 #: The time limit is of the processor's time: other work on the machine does not count. So many times that may pass.
@@ -53,11 +55,14 @@ class _Said(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True)
 class IsolatedParser:
-    """Parses by `parser`: what needs a large library in another process, with limits of `time` (ms) and `memory`."""
+    """Parses by `parser`: what needs a large library in another process, with limits of `time` (ms) and `memory`. What
+    came out of that is kept in `kept`, if there is one.
+    """
 
     parser: FileParser | FormatParser
     time: int
     memory: int
+    kept: ParseCache | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -65,14 +70,28 @@ class IsolatedParser:
 
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
-        if not data or not self._isolates(name_of(uri)):
+        name = name_of(uri)
+        if not data or not self._isolates(name):
             return self.parser.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
-        said = _process_of(self).ask(_Asked(data, uri, max_line_bytes, max_bytes))
-        if said.user:
-            raise UserError(said.reason)
-        if said.stage:
-            raise ParseFailure(said.stage, said.reason, quoting=said.quoting)
+        # The title may be the name, and a longer line a failure.
+        key = content_hash(f"{content_hash(data)} {max_line_bytes} {max_bytes} {name}".encode("utf-8", "replace"))
+        said = self._known(key)
+        if said is None:
+            said = _process_of(self).ask(_Asked(data, uri, max_line_bytes, max_bytes))
+            if said.user:
+                raise UserError(said.reason)
+            if said.stage:
+                raise ParseFailure(said.stage, said.reason, quoting=said.quoting)
+            if self.kept is not None:
+                self.kept.put(self.fingerprint, key, msgspec.msgpack.encode(said))
         return Parsed(said.kind, said.title, said.text, pages=said.pages, headings=said.headings)
+
+    def _known(self, key: str) -> _Said | None:
+        found = None if self.kept is None else self.kept.get(self.fingerprint, key)
+        try:
+            return None if found is None else msgspec.msgpack.decode(found, type=_Said)
+        except msgspec.MsgspecError:
+            return None
 
     def _isolates(self, name: str) -> bool:
         suffix = suffix_of(name.lower().removesuffix(".gz"))

@@ -1,0 +1,69 @@
+"""Keep the texts of parsed PDFs and office documents, by content and parser: another chunk size parses none again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+#: Seconds after which a text that was not asked for is removed.
+KEEP: Final = 30 * 24 * 3600
+#: What was asked for in the last day is not marked again.
+_DAY: Final = 24 * 3600
+_ENDING: Final = ".z"
+
+
+@dataclass(frozen=True)
+class ParseCache:
+    """Files below `folder`, one for each text. Losing it costs time, never correctness: nothing here raises, and what
+    cannot be read is not there. Only the user who runs Instep may read them.
+    """
+
+    folder: str
+
+    def get(self, fingerprint: str, key: str) -> bytes | None:
+        """The text that the parser of this fingerprint has made of what the key stands for."""
+        path = self._path(fingerprint, key)
+        try:
+            found = zlib.decompress(path.read_bytes())
+            if time.time() - path.stat().st_mtime > _DAY:
+                os.utime(path)
+        except (OSError, zlib.error):
+            return None
+        return found
+
+    def put(self, fingerprint: str, key: str, text: bytes) -> None:
+        """Keep it. A place that cannot be written is no error."""
+        path = self._path(fingerprint, key)
+        partial = path.with_suffix(f".{os.getpid()}")
+        try:
+            _tidied(self.folder)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(zlib.compress(text, 1))
+            partial.replace(path)
+        except OSError as error:
+            _log.warning("a parsed text was not kept: %s", type(error).__name__)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def _path(self, fingerprint: str, key: str) -> Path:
+        return Path(self.folder, fingerprint, key[:2], key + _ENDING)
+
+
+@cache
+def _tidied(folder: str) -> None:
+    """Remove what was not asked for in a long time, once in each process."""
+    oldest = time.time() - KEEP
+    for path in Path(folder).glob("*/*/*"):
+        with suppress(OSError):  # Another process may do the same.
+            if path.stat().st_mtime < oldest:
+                path.unlink()

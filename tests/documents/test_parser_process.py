@@ -196,6 +196,11 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert parse(kept(tmp_path), GOOD).text
 
 
+def test_nothing_is_made_on_a_host_without_the_state_of_the_project(tmp_path: Path) -> None:
+    assert parse(kept(tmp_path / "elsewhere"), GOOD).text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_texts_that_were_not_asked_for_in_a_month_are_removed(tmp_path: Path) -> None:
     parse(kept(tmp_path), GOOD)
     (old,) = files_in(tmp_path)

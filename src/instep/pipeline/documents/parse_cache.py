@@ -23,8 +23,8 @@ _ENDING: Final = ".z"
 
 @dataclass(frozen=True)
 class ParseCache:
-    """Files below `folder`, one for each text. Losing it costs time, never correctness: nothing here raises, and what
-    cannot be read is not there. Only the user who runs Instep may read them.
+    """Files below `folder`, in the project's state, one for each text. Losing it costs time, never correctness: nothing
+    here raises, and what cannot be read is not there. Only the user who runs Instep may read them.
     """
 
     folder: str
@@ -42,6 +42,8 @@ class ParseCache:
 
     def put(self, fingerprint: str, key: str, text: bytes) -> None:
         """Keep it. A place that cannot be written is no error."""
+        if not Path(self.folder).parent.is_dir():
+            return  # An executor on a host without the project's state.
         path = self._path(fingerprint, key)
         partial = path.with_suffix(f".{os.getpid()}")
         try:

@@ -149,6 +149,15 @@ def test_check_finds_everything_in_order(
     assert not (folder / ".instep" / "ledger.db").exists()
 
 
+def test_plan_lists_the_files_that_no_include_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "docs" / "scan.tiff").write_bytes(b"x")
+    assert "scan.tiff" not in answer(capsys, "plan", code=2)
+    said = answer(capsys, "plan", "--skipped", code=2)
+    assert f"  skipped file://{folder}/docs/scan.tiff  (no `include` takes it)" in said
+    (plan,) = json.loads(answer(capsys, "plan", "--skipped", "--json", code=2))
+    assert plan["skipped"] == [f"file://{folder}/docs/scan.tiff"]
+
+
 @pytest.mark.parametrize(
     ("extra", "option", "health"),
     [

@@ -72,6 +72,14 @@ class TestListing:
         taken_back = FilesSource((str(root),), ("*.md",), ("drafts/*", "!keep.md", "x.md/"))
         assert names(taken_back, root) == ["a.md", "deep/er/b.md", "drafts/keep.md", "node_modules/c.md"]
 
+    def test_what_no_include_takes_is_told_without_what_exclude_leaves_out(self, tmp_path: Path) -> None:
+        for name in ("a.md", "b.txt", "deep/c.dat", "drafts/d.dat", "drafts/e.md"):
+            put(tmp_path / name, "x")
+        prefix = f"file://{tmp_path}/"
+        found = FilesSource((str(tmp_path),), ("**/*.md",), ("drafts/",)).untaken()
+        assert [each.removeprefix(prefix) for each in found] == ["b.txt", "deep/c.dat"]
+        assert FilesSource((str(tmp_path),)).untaken() == []
+
     def test_a_file_under_two_roots_is_listed_once(self, tmp_path: Path) -> None:
         put(tmp_path / "sub/a.md", "a")
         source = FilesSource((str(tmp_path), str(tmp_path / "sub"), str(tmp_path / "sub/a.md")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
@@ -31,9 +32,10 @@ class Change(Answer):
 
 
 class Plan(Answer):
-    """The work of a run on one partition. `documents` (of a table: `rows`) are numbers by outcome, `changes` all of
-    these with their reasons, if they are asked for. `digest` stands for everything that the plan is based on. `problem`
-    is why planning failed. `compared` says where a large source was compared with what is recorded, and why.
+    """The work of a run on one partition. `documents` (of a table: `rows`) are numbers by outcome. If they are asked
+    for, `changes` are all of these with their reasons, and `skipped` the files that no `include` takes. `digest` stands
+    for everything that the plan is based on. `problem` is why planning failed. `compared` says where a large source was
+    compared with what is recorded, and why.
     """
 
     ref: Ref
@@ -54,6 +56,7 @@ class Plan(Answer):
     digest: str
     problem: str | None
     changes: tuple[Change, ...] | None = OPTIONAL
+    skipped: tuple[str, ...] | None = OPTIONAL
     compared: str | None = OPTIONAL
     #: Documents or rows in all slices, if they were counted.
     units: int = HIDDEN
@@ -71,7 +74,7 @@ class Plan(Answer):
         return self.kind is not Kind.NOTHING
 
 
-def plan_answer(plan: EntityPlan, *, explain: bool) -> Plan:
+def plan_answer(plan: EntityPlan, *, explain: bool, skipped: Sequence[str] | None = None) -> Plan:
     found, counts = plan.found, dict(plan.found.counts)
     return Plan(
         ref=plan.ref,
@@ -94,6 +97,7 @@ def plan_answer(plan: EntityPlan, *, explain: bool) -> Plan:
         changes=tuple(Change(action=each.action, uri=each.what, why=each.why) for each in found.changes)
         if explain
         else None,
+        skipped=None if skipped is None else tuple(skipped),
         compared=found.compared,
         units=plan.units,
         refusal=str(found.blocked) if found.blocked else None,

@@ -81,10 +81,12 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         allow_empty: bool = False,
         generation: str | None = None,
         explain: bool = False,
+        skipped: bool = False,
         progress: Progress | None = None,
     ) -> Answers[Plan]:
-        """Plan a run: the work, and why; with `explain`, for every document. Writes nothing. If one of several entities
-        cannot be planned, that is its `problem`, and no error for the others.
+        """Plan a run: the work, and why; with `explain`, for every document; with `skipped`, the files that no
+        `include` takes, too. Writes nothing. If one of several entities cannot be planned, that is its `problem`, and
+        no error for the others.
         """
         from instep.answers.plan import plan_answer
 
@@ -107,7 +109,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     indexes=indexes,
                     contacts=contacts,
                 )
-                return plan_answer(found, explain=explain)
+                return plan_answer(found, explain=explain, skipped=setup.untaken() if skipped else None)
 
             if len(setups) == 1:
                 return Answers([planned(setups[0])])

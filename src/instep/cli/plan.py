@@ -41,6 +41,9 @@ def plan(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan, for `instep run FILE`.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="List every document, with the reason.")] = False,
+    skipped: Annotated[
+        bool, typer.Option("--skipped", help="List the files that no `include` takes.", show_default=False)
+    ] = False,
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
@@ -58,6 +61,7 @@ def plan(
     Examples:
       instep plan
       instep plan Document --explain
+      instep plan Document --skipped
       instep plan -o plan.json && instep run plan.json
     """
     from instep.app import load
@@ -72,7 +76,8 @@ def plan(
         "generation": generation,
     }
     with out.progress() as progress:
-        plans = opened.plan(entities, **options, explain=explain or save is not None, progress=progress)
+        explained = explain or save is not None
+        plans = opened.plan(entities, **options, explain=explained, skipped=skipped, progress=progress)
     if save:
         write_plan(save, opened.project, plans, options)
     shown = plans if explain else [each.model_copy(update={"changes": None}) for each in plans]
@@ -122,6 +127,8 @@ def _show(out: Output, plans: Sequence[Plan], *, explain: bool) -> None:
         if explain:
             for change in each.changes or ():
                 out.line(f"  {change.action:<7} {change.uri}  ({change.why})")
+        for uri in each.skipped or ():
+            out.line(f"  skipped {uri}  (no `include` takes it)")
     if not any(each.pending or each.problem or each.problems for each in plans):
         out.line("Nothing to do.")
 

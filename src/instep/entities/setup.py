@@ -183,6 +183,10 @@ class EntitySetup(ABC):
     def unit(self) -> str:
         """The unit that is read, written and counted: a `document`, or a `row`."""
 
+    def untaken(self) -> Sequence[str] | None:
+        """URIs of what is in the source and no `include` takes; None where there is none to take anything."""
+        return None
+
     @property
     def scanned(self) -> bool:
         """Whether the slices of a wave are read in one scan: then they are neither split nor claimed alone."""

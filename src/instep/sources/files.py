@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import IO, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -132,6 +132,13 @@ class FilesSource:
             if not relative.startswith(".."):
                 return self._left_out(relative) or _NOT_SEEN
         return "it is in none of the folders of the source"
+
+    def untaken(self) -> Sequence[str]:
+        """URIs of the files below its roots that no `include` takes and no `exclude` leaves out, sorted."""
+        if not self.include:
+            return []
+        taken = {each.uri for each in self.list().documents}
+        return [each.uri for each in replace(self, include=()).list().documents if each.uri not in taken]
 
     def _left_out(self, relative: str) -> str | None:
         steps = relative.split("/")

@@ -23,6 +23,7 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource, Unreadable, Vanished
+from instep.sources.files import FilesSource
 from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
 from instep.sources.tables.table_source import Sessions
 from instep.targets.trial import Trial, trial_of_documents
@@ -44,6 +45,9 @@ class DocumentSetup(DocumentAdapters):
     @property
     def unit(self) -> str:
         return "document"
+
+    def untaken(self) -> Sequence[str] | None:
+        return self.source.untaken() if isinstance(self.source, FilesSource) else None
 
     @property
     def slow(self) -> bool:

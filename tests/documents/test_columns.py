@@ -19,7 +19,7 @@ from instep.domain.column_values import MAX_BYTES, MAX_ELEMENTS, WrongValue, val
 from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.pipeline.documents import comparison
-from instep.sources.feed import fields_of
+from instep.sources.feed_lines import fields_of
 from instep.targets.document_target import declared_fields, row_schema
 from tests.documents.test_pipeline import Project
 

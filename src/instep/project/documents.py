@@ -23,7 +23,14 @@ from instep.project.fields import (
     typed,
 )
 from instep.project.search import Boosts, check_search, checked_language
-from instep.project.sources import ClickHouseSource, DeclaredDocuments, FilesSource, PythonSource, SparkSource
+from instep.project.sources import (
+    ClickHouseSource,
+    DeclaredDocuments,
+    FeedSource,
+    FilesSource,
+    PythonSource,
+    SparkSource,
+)
 
 MAX_BUCKETS = 1024
 MAX_DIMENSIONS = 65_536
@@ -319,8 +326,16 @@ class DocumentEntity(EntityBase):
 
     @model_validator(mode="after")
     def _rows_of_tables(self) -> Self:
-        if self.document is not None and not isinstance(self.source, SparkSource | ClickHouseSource):
+        rows = isinstance(self.source, FeedSource) and self.source.format == "debezium"
+        if self.document is not None and not (rows or isinstance(self.source, SparkSource | ClickHouseSource)):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
+        if not rows:
+            return self
+        if self.document is None:
+            raise problem("required", "is missing: say which columns are key and text", path=("document",))
+        for name in ("version", "deleted"):
+            if getattr(self.document, name) is not None:
+                raise problem("conflict", "is for tables: the events of a feed say it", path=("document", name))
         return self
 
     @model_validator(mode="after")

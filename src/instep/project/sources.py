@@ -76,6 +76,9 @@ class FeedSource(Variant):
     storage_options: dict[str, Secret[JsonValue]] = Field(default={})
     """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
 
+    format: Literal["json", "debezium"] = "json"
+    """What the lines are: `json` as Instep reads it, or events of `debezium`, whose columns `document` names."""
+
     _texts = field_validator("path")(no_empty_text)
 
     def storage(self) -> dict[str, JsonValue]:

@@ -1,169 +1,28 @@
 """Documents of a change feed: files of JSON lines that only grow, with upserts and tombstones.
 
 The last line of a document says what became of it; files are read in the order of their names. A document that no line
-is of is left as it is. So a feed is listed by reading it, without its texts, and nothing is remembered of it.
-
-Each line is one JSON object: `{"id": "4711", "version": 3, "title": "…", "text": "…"}` puts a document,
-`{"id": "4711", "op": "delete"}` is its tombstone. In place of `id` a line may name the document by a `uri`.
+is of is left as it is. So a feed is listed by reading it, without its texts, and nothing is remembered of it. What a
+line says is for its format to tell (`feed_lines`, `debezium`).
 """
 
 from __future__ import annotations
 
-import codecs
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
-
-import msgspec
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from instep.document_state.columns import FEW, ListedColumns, listed_batch, listed_schema
-from instep.domain.identity import IdentityError, canonical_uri, file_uri
+from instep.domain.identity import file_uri
 from instep.domain.manifest import SourceDocument
-from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
+from instep.sources.feed_lines import JsonLines, LineFormat, Malformed, Told, unmarked, whole
 from instep.sources.files import FilesSource
 from instep.sources.local_files import check_size, reason
 from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SCHEME: Final = "feed://"
-_SAFE: Final = ":"
-
-
-class Malformed(ValueError):
-    """A line that says nothing of any document that could be told. The message repeats none of it."""
-
-
-class Event(msgspec.Struct, frozen=True):
-    """The fields of a line that a listing needs. The text is passed over."""
-
-    id: str | int | None = None
-    uri: str | None = None
-    op: str = "upsert"
-    version: str | int | float | None = None
-
-    @property
-    def deletes(self) -> bool:
-        return self.op == "delete"
-
-    def names(self, entity: str) -> str:
-        """The URI of its document: what it says, in canonical form, or `feed://<entity>/<id>`. Raises `Malformed`."""
-        return _uri(self.id, self.uri, entity)
-
-    def version_in(self, line: bytes) -> str:
-        """The version that it names, or else a hash of all that the line says."""
-        return hashlib.sha256(line).hexdigest()[:32] if self.version is None else storable_version(str(self.version))
-
-
-class _Text(msgspec.Struct, frozen=True):
-    """The rest of a line that puts a document."""
-
-    text: str | None = None
-    title: str | None = None
-    op: str = "upsert"
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """A line that is wrong in other ways may still say which document it is of."""
-
-    id: Any = None
-    uri: Any = None
-
-
-_EVENT: Final = msgspec.json.Decoder(Event)
-_TEXT: Final = msgspec.json.Decoder(_Text)
-_KNOWN: Final = msgspec.json.Decoder(_Known)
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def unmarked(line: bytes) -> bytes:
-    """Without the byte order mark that a file may begin with, and so any line of files that were put together."""
-    return line.removeprefix(codecs.BOM_UTF8)
-
-
-def event_of(line: bytes) -> Event:
-    """Raises `Malformed`. A line that tells its document, but not what became of it, puts the document: reading its
-    text will say what is wrong with it.
-    """
-    try:
-        return _EVENT.decode(line)
-    except msgspec.ValidationError:
-        known = _known(line)
-        if not isinstance(known.id, str | int | None) or not isinstance(known.uri, str | None):
-            raise Malformed("`id` is text or a whole number, and `uri` is text") from None
-        return Event(known.id, known.uri)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not JSON: {_said(error)}") from None
-    except RecursionError:
-        raise Malformed("lists and objects are nested too deep") from None
-
-
-def text_of(line: bytes) -> tuple[str, str]:
-    """Text and title. Raises `ValueError` saying what is wrong, for a line whose document is known."""
-    try:
-        found = _TEXT.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(_said(error)) from None
-    if found.op != "upsert":
-        raise ValueError("`op` is neither upsert nor delete")
-    if found.text is None:
-        raise ValueError("`text` is missing")
-    return found.text, found.title or ""
-
-
-def fields_of(line: bytes, names: Sequence[str]) -> dict[str, Any]:
-    """Other fields of a line that puts a document, as far as it has them. A value that no type holds, such as 1e999,
-    comes as its text: what its column is to be then says that it is wrong.
-    """
-    said = _FIELDS.decode(line)
-    return {name: _value(said[name]) for name in names if name in said}
-
-
-def _value(said: msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(said)
-    except (msgspec.DecodeError, RecursionError):
-        return bytes(said).decode(errors="replace")
-
-
-def whole(line: bytes) -> bool:
-    """Whether it is JSON to its end: the beginning of an object never is."""
-    try:
-        msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
-def _known(line: bytes) -> _Known:
-    try:
-        return _KNOWN.decode(line)
-    except msgspec.ValidationError:
-        raise Malformed("not a JSON object") from None
-
-
-def _uri(name: str | int | None, uri: str | None, entity: str) -> str:
-    if name is not None and uri is not None:
-        raise Malformed("has both `id` and `uri`: one of them names the document, in all lines")
-    if uri is not None:
-        try:
-            return canonical_uri(uri)
-        except IdentityError as error:
-            raise Malformed(str(error)) from None
-    if name is None or isinstance(name, bool) or name == "":
-        raise Malformed("has neither `id` nor `uri`")
-    return f"{SCHEME}{entity}/{quote(str(name), safe=_SAFE)}"
-
-
-def _said(error: Exception) -> str:
-    """In our words where those of the decoder might repeat what the line says (they do not, of types and places)."""
-    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-
 
 #: Of more lines that are malformed only the number is said.
 _PROBLEMS = 20
@@ -209,12 +68,13 @@ class FeedSource:
     places: tuple[FilesSource, ...]
     max_line: int
     fields: tuple[str, ...] = ()
+    lines: LineFormat = field(default_factory=JsonLines)
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Lines that name no document are problems. Each might have been the last of any document: so those that are
         deleted in a line before it are not deleted until it is mended.
         """
-        state = _State(self.entity, progress)
+        state = _State(self.entity, self.lines, progress)
         for place, file in _files(self.places):
             try:
                 with place.open(file) as stream:
@@ -237,17 +97,17 @@ class FeedSource:
         check_size(place.length, max_bytes)
         line = unmarked(self._read(place))
         try:
-            event = event_of(line)
-            if event.deletes or event.names(self.entity) != document.uri:
-                raise Vanished  # The file was rewritten since: the next listing says what became of it.
+            told = self.lines.told(line, self.entity)
         except Malformed:
-            raise Vanished from None
+            told = None
+        if told is None or told.version is None or told.uri != document.uri:
+            raise Vanished  # The file was rewritten since: the next listing says what became of it.
         try:
-            text, title = text_of(line)
+            found = self.lines.content(line, self.fields)
         except ValueError as error:
             raise Unreadable(f"{place.shown}: {error}") from None
-        fields = fields_of(line, self.fields) if self.fields else None
-        return Content(text.encode(), place.length, event.version_in(line), title, text=True, fields=fields)
+        fields = found.fields if self.fields else None
+        return Content(found.text.encode(), place.length, told.version, found.title, text=True, fields=fields)
 
     def _read(self, place: _Place) -> bytes:
         for files in self.places:
@@ -276,8 +136,10 @@ def _order(place: FilesSource, uri: str) -> str:
 class _State:
     """The documents known after some lines."""
 
-    def __init__(self, entity: str, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, entity: str, lines: LineFormat, progress: Callable[[int], None] | None) -> None:
         self._entity = entity
+        self._lines = lines
+        self._exhaustive = False
         self._progress = progress
         #: Of each document its last line: what it puts, or (a number) which of all lines deletes it.
         self._last: dict[str, SourceDocument | int] = {}
@@ -291,18 +153,28 @@ class _State:
     def add(self, file: str, line: _Line) -> None:
         self._seen += 1
         try:
-            event = _event(line)
-            uri = event.names(self._entity)
+            told = self._told(line)
         except Malformed as error:
             self._report(f"{_Place(line.number, 0, 0, file).shown}: {error}")
             return
-        self._last.pop(uri, None)
-        self._last[uri] = self._seen if event.deletes else _put(uri, event, file, line)
+        if told is None:
+            return
+        if told.truncates:
+            self._exhaustive = True
+            self._last, self._columns = {}, []
+            return
+        self._last.pop(told.uri, None)
+        self._last[told.uri] = self._seen if told.version is None else _put(told, file, line)
         if len(self._last) >= FEW:
             self._columns.append(_in_columns(self._last))
             self._last = {}
         if self._progress and self._seen % _PROGRESS_EVERY == 0:
             self._progress(len(self._last) + sum(each.num_rows for each in self._columns))
+
+    def _told(self, line: _Line) -> Told | None:
+        if line.too_long:
+            raise Malformed("is longer than a document may be")
+        return self._lines.told(line.data, self._entity)
 
     def _report(self, problem: str) -> None:
         self._malformed += 1
@@ -321,7 +193,7 @@ class _State:
             self.problems.append(f"and {self._malformed - _PROBLEMS:,} more lines")
         if self._progress:
             self._progress(len(documents))
-        return Listing(documents, self.problems, deleted, exhaustive=False)
+        return Listing(documents, self.problems, deleted, exhaustive=self._exhaustive)
 
 
 def _in_columns(last: Mapping[str, SourceDocument | int]) -> pa.RecordBatch:
@@ -349,15 +221,9 @@ def _last_of(batches: Sequence[pa.RecordBatch], last_malformed: int) -> tuple[Li
     return put, rows["uri"].filter(pa.array(lines > last_malformed)).to_pylist()
 
 
-def _event(line: _Line) -> Event:
-    if line.too_long:
-        raise Malformed("is longer than a document may be")
-    return event_of(line.data)
-
-
-def _put(uri: str, event: Event, file: str, line: _Line) -> SourceDocument:
+def _put(told: Told, file: str, line: _Line) -> SourceDocument:
     place = _Place(line.number, line.offset, len(line.data), file)
-    return SourceDocument(uri, len(line.data), event.version_in(line.data), str(place))
+    return SourceDocument(told.uri, len(line.data), told.version or "", str(place))
 
 
 def _lines(stream: IO[bytes], most: int) -> Iterator[_Line]:
@@ -398,10 +264,11 @@ def feed_source(
     max_line: int,
     project: str | None = None,
     fields: Sequence[str] = (),
+    lines: LineFormat | None = None,
 ) -> FeedSource:
     """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs; relative ones in `project`."""
     places = tuple(FilesSource((root,), include, (), storage_options, project) for root, include in map(_place, paths))
-    return FeedSource(entity, places, max_line, tuple(fields))
+    return FeedSource(entity, places, max_line, tuple(fields), lines or JsonLines())
 
 
 def _place(path: str) -> tuple[str, tuple[str, ...]]:

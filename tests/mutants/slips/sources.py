@@ -95,7 +95,7 @@ MUTANTS = [
     Mutant(
         "a feed that does not name a document deletes it",
         "sources/feed.py",
-        "return Listing(documents, self.problems, deleted, exhaustive=False)",
+        "return Listing(documents, self.problems, deleted, exhaustive=self._exhaustive)",
         "return Listing(documents, self.problems, deleted)",
         _FEED,
     ),
@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "a line that another document has now is read for the old one",
         "sources/feed.py",
-        "if event.deletes or event.names(self.entity) != document.uri:",
-        "if event.deletes:",
+        "if told is None or told.version is None or told.uri != document.uri:",
+        "if told is None or told.version is None:",
         _FEED,
     ),
     Mutant(

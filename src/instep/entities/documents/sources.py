@@ -26,8 +26,10 @@ from instep.project.addresses import is_relative
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse
 from instep.sources import files
+from instep.sources.debezium import DebeziumLines
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
+from instep.sources.feed_lines import LineFormat
 from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
 
@@ -98,6 +100,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             max_line=most,
             project=str(project.root),
             fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
+            lines=_lines(entity.document),
         )
     if isinstance(declared, PythonSource):
         from instep.pipeline.documents.function_source import FunctionSource
@@ -108,6 +111,11 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document, [each for each in declared_columns(entity) if each.origin is Origin.SOURCE])
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+
+
+def _lines(declared: RowDocument | None) -> LineFormat | None:
+    """The format of a feed's lines, if it is not Instep's own."""
+    return None if declared is None else DebeziumLines(declared.key, declared.text, declared.title)
 
 
 def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
@@ -129,6 +137,8 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
         from instep.pipeline.documents.functions import OwnFunction
 
         return {"document": OwnFunction.of(entity.source.read, "source.read").code}
+    if entity.document is not None and isinstance(entity.source, FeedSource):
+        return {"document": digest([entity.document.text, entity.document.title])}
     if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):
         return {}
     return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}

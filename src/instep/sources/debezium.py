@@ -1,0 +1,200 @@
+"""Lines of Debezium: change events of a table's rows, with or without their schema (debezium.io, "data change events").
+
+| line | what it says |
+| --- | --- |
+| `op` `c`, `u`, `r` | the row is there as `after` has it (created, updated, read by a snapshot) |
+| `op` `d` | the row with the key in `before` is gone |
+| `op` `t` | the table was emptied |
+| `op` `m`, `null`, heartbeats, marks of transactions, changes of the schema | nothing of a row |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from instep.sources.feed_lines import SCHEME, LineContent, Malformed, Told
+
+#: Stands for a value that PostgreSQL did not send, since it is stored apart (TOAST) and was not changed.
+_NOT_SENT: Final = "__debezium_unavailable_value"
+_PUTS, _DELETES, _TRUNCATES, _MESSAGE = frozenset("cru"), "d", "t", "m"
+_NULL: Final = msgspec.Raw(b"null")
+_ABSENT: Final = msgspec.Raw(b"")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Event(msgspec.Struct):
+    """A line, or the payload of one that has its schema beside it."""
+
+    op: str | None = None
+    before: msgspec.Raw = _NULL
+    after: msgspec.Raw = _NULL
+    payload: msgspec.Raw = _ABSENT
+    schema: msgspec.Raw = _NULL
+    #: What events have that are of no row.
+    ddl: msgspec.Raw = _ABSENT
+    tableChanges: msgspec.Raw = _ABSENT  # noqa: N815 - Debezium's name
+    status: msgspec.Raw = _ABSENT
+    ts_ms: msgspec.Raw = _ABSENT
+
+    @property
+    def of_no_row(self) -> bool:
+        said = (self.ddl, self.tableChanges, self.status, self.ts_ms)
+        return self.op is None and any(bytes(each) for each in said)
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event | None)
+_ROW: Final = msgspec.json.Decoder(dict[str, Any] | None)
+
+
+@dataclass(frozen=True)
+class DebeziumLines:
+    """Implements `feed_lines.LineFormat`. `key`, `text` and `title` are columns of the rows."""
+
+    key: tuple[str, ...]
+    text: str
+    title: str | None = None
+
+    def told(self, line: bytes, entity: str) -> Told | None:
+        event, types = _event(line)
+        if event is None or event.op == _MESSAGE or event.of_no_row:
+            return None
+        if event.op == _TRUNCATES:
+            return Told("", None, truncates=True)
+        if event.op == _DELETES:
+            return Told(self._uri(_row(event.before, types), entity), None)
+        if event.op not in _PUTS:
+            raise Malformed("`op` is none of c, u, r, d, t and m")
+        uri = self._uri(_row(event.after, types), entity)
+        return Told(uri, hashlib.sha256(event.after).hexdigest()[:32])
+
+    def content(self, line: bytes, names: Sequence[str]) -> LineContent:
+        event, types = _event(line)
+        row = _row(event.after if event else _NULL, types)
+        text, title = self._text(row, self.text), self._text(row, self.title) if self.title else ""
+        for name in names:
+            if row.get(name) == _NOT_SENT:
+                raise _not_sent(name)
+        return LineContent(text, title, {name: row[name] for name in names if name in row})
+
+    def _uri(self, row: Mapping[str, Any], entity: str) -> str:
+        found = [row.get(name) for name in self.key]
+        for name, value in zip(self.key, found, strict=True):
+            if value is None or value == "" or isinstance(value, bool | float | list | dict):
+                raise Malformed(f"the row has no {name!r} that could name it")
+        return f"{SCHEME}{entity}/" + "/".join(quote(str(each), safe=":") for each in found)
+
+    def _text(self, row: Mapping[str, Any], name: str) -> str:
+        if name not in row:
+            raise ValueError(f"the row has no column {name!r}")
+        value = row[name]
+        if value == _NOT_SENT:
+            raise _not_sent(name)
+        if value is None or isinstance(value, str):
+            return value or ""
+        raise ValueError(f"column {name!r} is no text")
+
+
+def _not_sent(name: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} was not sent with this change: it is stored apart and unchanged (ALTER TABLE … REPLICA "
+        "IDENTITY FULL has it sent)"
+    )
+
+
+def _event(line: bytes) -> tuple[_Event | None, Mapping[str, _Type]]:
+    """The event, and how columns are to be read that are not what they look like. Raises `Malformed`."""
+    try:
+        found = _EVENT.decode(line)
+        if found is None or found.op is not None or not bytes(found.payload):
+            return found, {}
+        return _EVENT.decode(found.payload), _types(bytes(found.schema))
+    except msgspec.ValidationError:
+        raise Malformed("not an event of Debezium") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        said = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise Malformed(f"not JSON: {said}") from None
+    except RecursionError:
+        raise Malformed("lists and objects are nested too deep") from None
+
+
+def _row(said: msgspec.Raw, types: Mapping[str, _Type]) -> dict[str, Any]:
+    """The values of a row. Raises `Malformed`."""
+    row: dict[str, Any] | None
+    try:
+        row = _ROW.decode(said)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        row = None
+    if row is None:
+        raise Malformed("it has no row: `after` of a change, or `before` of a deletion")
+    for name, read in types.items():
+        if row.get(name) is not None and row[name] != _NOT_SENT:
+            try:
+                row[name] = read(row[name])
+            except (TypeError, ValueError, OverflowError, ArithmeticError, KeyError, binascii.Error):
+                raise Malformed(f"the value of {name!r} is not of the type that its schema says") from None
+    return row
+
+
+# Logical types: numbers and bytes that stand for something else, as far as the schema says so.
+
+_Type = Callable[[Any], Any]
+
+
+def _days(value: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+
+
+def _moment(value: int, *, per_second: int) -> str:
+    return (_EPOCH + timedelta(microseconds=value * 1_000_000 // per_second)).isoformat()
+
+
+def _decimal(value: str, *, scale: int) -> str:
+    unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+    return str(Decimal(unscaled).scaleb(-scale))
+
+
+def _decimal_with_scale(value: Mapping[str, Any]) -> str:
+    return _decimal(value["value"], scale=int(value["scale"]))
+
+
+def _type(field: Mapping[str, Any]) -> _Type | None:
+    name, parameters = field.get("name"), field.get("parameters") or {}
+    per_second = {
+        "io.debezium.time.Timestamp": 1_000,
+        "org.apache.kafka.connect.data.Timestamp": 1_000,
+        "io.debezium.time.MicroTimestamp": 1_000_000,
+        "io.debezium.time.NanoTimestamp": 1_000_000_000,
+    }
+    if name in ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"):
+        return _days
+    if name in per_second:
+        return lambda value: _moment(value, per_second=per_second[name])
+    if name == "org.apache.kafka.connect.data.Decimal":
+        return lambda value: _decimal(value, scale=int(parameters.get("scale", 0)))
+    return _decimal_with_scale if name == "io.debezium.data.VariableScaleDecimal" else None
+
+
+@cache
+def _types(schema: bytes) -> Mapping[str, _Type]:
+    """Of each column with a logical type, by its name. All lines of a table have the same schema, mostly."""
+    said: Any = msgspec.json.decode(schema)
+    fields = said.get("fields") if isinstance(said, dict) else None
+    found: dict[str, _Type] = {}
+    for side in fields or ():
+        if isinstance(side, dict) and side.get("field") in ("before", "after"):
+            for each in side.get("fields") or ():
+                read = _type(each) if isinstance(each, dict) else None
+                if read is not None:
+                    found[str(each.get("field"))] = read
+    return found

@@ -22,8 +22,8 @@ class Malformed(ValueError):
 
 
 class Told(NamedTuple):
-    """What a line says of its document: which version is put, or (None) that it is deleted. One that `truncates` is of
-    no document: it deletes all.
+    """The meaning of a line for its document: which version is put, or (None) that it is deleted. One that `truncates`
+    is of no document: it deletes all.
     """
 
     uri: str
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 
 class LineContent(NamedTuple):
-    """What a line puts: text, title, and those of the named fields that it has."""
+    """A document that a line puts: text, title, and those of the named fields that it has."""
 
     text: str
     title: str

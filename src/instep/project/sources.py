@@ -77,7 +77,7 @@ class FeedSource(Variant):
     """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
 
     format: Literal["json", "debezium"] = "json"
-    """What the lines are: `json` as Instep reads it, or events of `debezium`, whose columns `document` names."""
+    """The format of the lines: `json` as Instep reads it, or events of `debezium`, whose columns `document` names."""
 
     _texts = field_validator("path")(no_empty_text)
 

@@ -187,7 +187,7 @@ def _type(field: Mapping[str, Any]) -> _Type | None:
 
 @cache
 def _types(schema: bytes) -> Mapping[str, _Type]:
-    """Of each column with a logical type, by its name. All lines of a table have the same schema, mostly."""
+    """Readers of the columns with a logical type, by name. Mostly all lines of a table have the same schema."""
     said: Any = msgspec.json.decode(schema)
     fields = said.get("fields") if isinstance(said, dict) else None
     found: dict[str, _Type] = {}

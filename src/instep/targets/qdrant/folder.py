@@ -41,7 +41,7 @@ class Folder:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Folder]:
-        """Lock the folder against other processes. Not to be nested. Not to be nested."""
+        """Lock the folder against other processes. Not to be nested."""
         with self.turn:
             self.turn.wait_for(lambda: not self.waiting)
             self._enter()

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from instep.errors import InstepError
+from instep.errors import Transient, UserError
 from instep.pipeline.documents import parse_cache, parser_process
 from instep.pipeline.documents.formats import FormatParser
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure
@@ -129,8 +129,11 @@ def test_a_pdf_whose_parser_crashes_fails_and_the_next_one_is_parsed() -> None:
 
 def test_a_process_that_cannot_start_is_no_fault_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(InstepError, match="the process that parses documents ended: exit code 1"):
+    with pytest.raises(UserError, match="the process that parses documents ended: exit code 1"):
         parse(isolated(time_limit=MINUTES + 1), GOOD)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(Transient, match="the process that parses documents cannot start: No such file"):
+        parse(isolated(time_limit=MINUTES + 2), GOOD)
 
 
 def test_the_other_process_ends_when_this_one_is_killed(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import instep
 from instep.pipeline.documents.embed.static import StaticEmbedder
 from instep.pipeline.engine.class_cache import spark_home
+from tests.documents.test_parser_process import GOOD, slow
 
 from . import corpus, truth
 from .conftest import Location
@@ -128,6 +130,27 @@ def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Location) -
     (result,) = json.loads(done.stdout)
     assert result["engine"] == "spark"
     assert place.wrong() == ""
+
+
+def test_a_pdf_that_occupies_its_parser_fails_alone_in_a_task(tmp_path: Path) -> None:
+    """The process that parses is made by the task, and ends with it."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "slow.pdf").write_bytes(slow())
+    (tmp_path / "docs" / "good.pdf").write_bytes(GOOD)
+    (tmp_path / "instep.yaml").write_text(
+        "name: pdfs\nengine: spark\nspark: {master: 'local[1]'}\n"
+        "targets: {index: {type: lance, uri: .instep/index}}\n"
+        "entities: {Document: {source: {type: files, path: docs}, limits: {parse_time: 300ms}}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "instep", "run", "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    (result,) = json.loads(done.stdout)
+    assert (result["engine"], result["counts"]["written"], result["counts"]["failed"]) == ("spark", 1, 1)
+    (failed,) = instep.load(tmp_path).failures()
+    assert failed.reason == "takes longer than 300ms to parse (parse_time)"
+    assert len(list((tmp_path / ".instep" / "parsed").rglob("*.z"))) == 1, "the other one need not be parsed again"
 
 
 FUNCTIONS = """

@@ -19,7 +19,7 @@ import msgspec
 
 from instep.domain.identity import content_hash
 from instep.domain.texts import cleaned, duration_text
-from instep.errors import InstepError, UserError
+from instep.errors import Transient, UserError
 from instep.pipeline.documents.formats import MEDIA_TYPES, FormatParser
 from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, name_of, suffix_of
 from instep.pipeline.documents.parse_cache import ParseCache
@@ -108,14 +108,18 @@ class _Process:
         parser = isolated.parser
         formats, files = (True, parser.files) if isinstance(parser, FormatParser) else (False, parser)
         said = {"formats": formats, "encoding": files.encoding, "time": isolated.time, "memory": isolated.memory}
-        self._process = subprocess.Popen(  # noqa: S603 - this very module
-            [sys.executable, "-P", "-m", __name__, json.dumps(said)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is for this process: it says what is to be done.
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this very module
+                [sys.executable, "-P", "-m", __name__, json.dumps(said)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                start_new_session=True,  # Ctrl-C is for this process: it says what is to be done.
+            )
+        except OSError as error:  # No document is at fault.
+            self._errors.close()
+            raise Transient(f"the process that parses documents cannot start: {error.strerror}") from None
 
     @property
     def runs(self) -> bool:
@@ -139,7 +143,10 @@ class _Process:
         if code >= 0:
             self._errors.seek(0)
             last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-            raise InstepError(f"the process that parses documents ended: {cleaned(last) or f'exit code {code}'}")
+            raise UserError(
+                f"the process that parses documents ended: {cleaned(last) or f'exit code {code}'}",
+                hint=f"It is started with {sys.executable}: is Instep installed there with all that it needs?",
+            )
         if -code in _OUT_OF_TIME:
             reason = f"takes longer than {duration_text(self._isolated.time)} to parse (parse_time)"
         else:

@@ -117,11 +117,11 @@ def worker(
 ) -> None:
     """Work on wants, and help with the jobs of other servers.
 
-    It starts jobs for wants (`instep want`, and messages on NATS), each entity apart from the others, and takes
-    part in jobs that runs and other workers have planned. With --watch it follows the sources, too. It serves
-    until Ctrl-C or SIGTERM, which stop it cleanly (exit code 0): its slices go back, and other servers go on
-    with them. It recovers what dead workers left behind. Prints a line for each thing that happens; with --json
-    a line of JSON.
+    It starts jobs for wants (of `instep want`, messages on NATS, and the `schedule` of entities), each entity apart
+    from the others, and takes part in jobs that runs and other workers have planned. With --watch it follows the
+    sources, too. It serves until Ctrl-C or SIGTERM, which stop it cleanly (exit code 0): its slices go back, and
+    other servers go on with them. It recovers what dead workers left behind. Prints a line for each thing that
+    happens; with --json a line of JSON.
 
     \b
     Examples:

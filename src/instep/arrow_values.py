@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.domain.column_values import MAX_BYTES, MAX_ELEMENTS, MAX_INT, wrong
+from instep.domain.column_values import MAX_BYTES, MAX_ELEMENTS, MAX_INT, MIN_INT, wrong
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 
 _MOMENT: Final = pa.timestamp("us", "UTC")
@@ -78,11 +79,11 @@ def _told(column: DocumentColumn, values: Any, found: Any, bad: Any) -> Typed:
 
 
 def _shown(value: Any) -> Any:
-    """Python has no moment after the year 9999."""
+    """Python has no day or moment after the year 9999: those are shown as a number with its type."""
     try:
         return value.as_py()
     except (OverflowError, ValueError):
-        return str(value.type)
+        return f"{value.value} ({value.type})"
 
 
 def _reason(column: DocumentColumn, said: Any) -> str:
@@ -108,7 +109,11 @@ def _ints(values: Any) -> tuple[Any, Any]:
         bad = pc.greater(values, pa.scalar(MAX_INT, pa.uint64()))
         return pc.if_else(pc.fill_null(bad, False), pa.scalar(None, pa.uint64()), values).cast(pa.int64()), bad
     if pa.types.is_decimal(values.type):
-        bad = pc.greater_equal(pc.abs(values.cast(pa.float64())), pa.scalar(float(MAX_INT)))
+        wide: Any = values.cast(pa.decimal256(76, 0))
+        bad = pc.or_(
+            pc.less(wide, pa.scalar(Decimal(MIN_INT), wide.type)),
+            pc.greater(wide, pa.scalar(Decimal(MAX_INT), wide.type)),
+        )
         return pc.if_else(pc.fill_null(bad, False), pa.scalar(None, values.type), values).cast(pa.int64()), bad
     return values.cast(pa.int64()), None
 
@@ -197,7 +202,7 @@ def _list(column: DocumentColumn, values: Any) -> Typed:
     if _is_text(values.type):
         values, reasons = _of_json(column, values)
     of = DocumentColumn(column.name, _OF[column.type])
-    lists: Any = values.cast(pa.list_(values.type.value_type))
+    lists: Any = _with_lengths(values)
     flat: Any = pc.list_flatten(lists)
     parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     elements = Typed(flat.cast(kind.value_type), {}) if pa.types.is_null(flat.type) else typed(of, flat)
@@ -218,6 +223,17 @@ def _list(column: DocumentColumn, values: Any) -> Typed:
     return Typed(found, reasons)
 
 
+def _with_lengths(values: Any) -> Any:
+    """As a plain list. One of a fixed size keeps its elements where it is null, and a cast keeps them, too."""
+    kind: Any = pa.list_(values.type.value_type)
+    if not pa.types.is_fixed_size_list(values.type) or not values.null_count:
+        return values.cast(kind)
+    there = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), bool)
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(there * values.type.list_size, dtype=np.int32)])
+    lists_of: Any = pa.ListArray
+    return lists_of.from_arrays(pa.array(offsets), values.drop_null().flatten(), kind, mask=pa.array(~there))
+
+
 def _of_json(column: DocumentColumn, texts: Any) -> tuple[Any, dict[int, str]]:
     kind: Any = str if column.type is DocumentColumnType.STRINGS else int
     decoder = msgspec.json.Decoder(list[kind | None] | None)
@@ -229,7 +245,7 @@ def _of_json(column: DocumentColumn, texts: Any) -> tuple[Any, dict[int, str]]:
             values = None if text is None else decoder.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError):
             reasons[at] = str(wrong(column, text))
-        if kind is int and any(each is not None and abs(each) > MAX_INT for each in values or ()):
+        if kind is int and any(each is not None and not MIN_INT <= each <= MAX_INT for each in values or ()):
             reasons[at], values = str(wrong(column, text)), None
         found.append(values)
     return pa.array(found, _TYPES[column.type]), reasons

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Modules whose code a session has.
 _SENT: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+#: Bytes of a data file that travels with the code of its package, at most.
+MAX_DATA = 10_000_000
 #: The same code is the same archive, whenever it is made.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -135,9 +137,17 @@ def _needed(root: Path, start: Path) -> set[Path]:
         waiting += [each for each in packages if each.is_file()]
         for name in _imported(path, root):
             waiting += _files(root, name)
-    # A package goes as a whole: a part of it would hide the rest, which another transform may need.
+    # A package goes as a whole, with its data: a part of it would hide the rest, which another transform may need.
     whole = {root / each.relative_to(root).parts[0] for each in found}
-    return found.union(*(each.rglob("*.py") for each in whole if (each / "__init__.py").is_file()))
+    return found.union(*(_all_of(each) for each in whole if (each / "__init__.py").is_file()))
+
+
+def _all_of(package: Path) -> Iterator[Path]:
+    """Its modules and data files, but for what is compiled, hidden or too large to travel with each session."""
+    for path in package.rglob("*"):
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(package).parts)
+        if path.is_file() and not hidden and (path.suffix == ".py" or path.stat().st_size <= MAX_DATA):
+            yield path
 
 
 def _imported(path: Path, root: Path) -> Iterator[str]:

@@ -49,12 +49,18 @@ def test_a_transforms_module_is_sent_with_its_local_imports(tmp_path: Path, monk
         "bundle/deep/__init__.py": "",
         "bundle/deep/down.py": "x = 1\n",
         "bundle/beside.py": "",
+        "bundle/words.txt": "ebb\n",
+        "bundle/deep/model.bin": "m",
         "json.py": "",
         "lance.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    for name in ("bundle/.hidden", "bundle/__pycache__/inner.pyc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "bundle" / "huge.bin").write_bytes(b"0" * (own_code.MAX_DATA + 1))
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     sendable = __import__("sendable")
     sent: list[str] = []

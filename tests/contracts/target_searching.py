@@ -104,6 +104,25 @@ class SearchingContract(OnOneIndex):
         missed = [word for text, word in RARE if self.found(target, index, word) != [text]]
         assert not missed, f"{len(missed)} of {len(RARE)}"
 
+    @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
+    def test_pages_fit_together_where_many_hits_are_equal(self, target: DocumentTarget, index: str, mode: Any) -> None:
+        """Half of the rows are alike, as tickets are: each page is asked for with all before it."""
+        texts = {f"d{number}": ["printer on fire" if number % 2 else f"printer {number}"] for number in range(90)}
+        put(target, index, texts, epoch=1, attempt="1")
+        target.maintain(index, full=True)
+
+        def first(limit: int) -> list[str]:
+            query = "printer on fire"
+            hits = target.search(
+                index, entity="D", text=text_query(query), vector=vector_of(query), mode=mode, limit=limit
+            )
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+            return [hit.chunk_id for hit in hits]
+
+        paged = [chunk for end in range(10, 90, 10) for chunk in first(end)[end - 10 :]]
+        assert len(set(paged)) == 80, "no hit is on two pages"
+        assert paged == first(80)
+
     def test_a_chunk_is_the_first_hit_of_its_own_vector(self, target: DocumentTarget) -> None:
         dimensions, count = 32, 300
         target.create("Near__1", dimensions, BUCKETS)

@@ -136,6 +136,8 @@ def test_a_line_that_names_no_row_is_told_and_deletes_nothing(tmp_path: Path, li
         ({"body": NOT_SENT}, "column 'body' was not sent with this change"),
         ({"subject": NOT_SENT}, "column 'subject' was not sent with this change"),
         ({"team": NOT_SENT}, "column 'team' was not sent with this change"),
+        ({"team": [NOT_SENT]}, "column 'team' was not sent with this change"),
+        ({"team": base64.b64encode(NOT_SENT.encode()).decode()}, "column 'team' was not sent with this change"),
         ({"body": 5}, "column 'body' is no text"),
     ],
 )
@@ -146,6 +148,26 @@ def test_a_row_that_cannot_be_read_is_a_failure_of_its_document(
     (answer,) = contents(source).values()
     assert isinstance(answer, Unreadable)
     assert str(answer).startswith(f"1.jsonl:1: {said}")
+
+
+def test_an_odd_value_in_a_column_that_nobody_declared_hides_neither_row_nor_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL's `infinity` is beyond all moments."""
+    (tmp_path / "instep.yaml").write_text(PROJECT.replace("{team: string}", '{acl: "string[]"}\n    readers: acl'))
+    monkeypatch.chdir(tmp_path)
+    project = instep.load(tmp_path)
+    until = {"field": "until", "type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": [until]}]}
+
+    def found(*lines: Any) -> list[str]:
+        feed(tmp_path / "feed", *({"schema": schema, "payload": each} for each in lines))
+        assert project.run(engine="inline")[0].state in ("COMPLETED", None)
+        return [each.text for each in project.search("text", mode="text", principals=["alice"])]
+
+    first = event("c", after=row(1, acl=["alice"], until=5))
+    assert found(first) == ["text of 1"]
+    assert found(first, event("u", None, row(1, acl=[], until=9_223_372_036_825_200_000))) == []
 
 
 def test_a_text_that_is_null_is_empty(tmp_path: Path) -> None:
@@ -193,9 +215,21 @@ def test_logical_types_are_read_by_the_schema(tmp_path: Path) -> None:
         "zoned": "2026-11-27T10:00:00Z",
         "none": None,
     }
-    wrong = {"schema": schema, "payload": event("c", after=after | {"price": "no base64!"})}
-    (problem,) = feed(tmp_path / "w", wrong, fields=("price",)).list().problems
-    assert problem == "1.jsonl:1: the value of 'price' is not of the type that its schema says"
+    infinity = 9_223_372_036_825_200_000
+    odd = {"schema": schema, "payload": event("c", after=after | {"price": "no base64!", "micro": infinity})}
+    (answer,) = contents(feed(tmp_path / "w", odd, fields=("price", "micro"))).values()
+    assert answer.fields == {"price": "no base64!", "micro": str(infinity)}, "their columns tell that it is wrong"
+
+
+def test_numbers_and_lists_are_made_where_columns_are_to_have_them(tmp_path: Path) -> None:
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    fields = [{"field": "price", **decimal}, {"field": "told", **decimal}]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    after = row(1, price=number(1_250), told=number(1_250), tags='["a", "b"]', more='["a"]')
+    lines = DebeziumLines(("id",), "body", None, frozenset({"price"}), frozenset({"tags"}))
+    line = json.dumps({"schema": schema, "payload": event("c", after=after)}).encode()
+    found = lines.content(line, ("price", "told", "tags", "more"))
+    assert found.fields == {"price": 12.5, "told": "12.50", "tags": ["a", "b"], "more": '["a"]'}
 
 
 PROJECT = """\

@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -27,10 +28,13 @@ from instep.sources.feed_lines import SCHEME, LineContent, Malformed, Told
 
 #: Stands for a value that PostgreSQL did not send, since it is stored apart (TOAST) and was not changed.
 _NOT_SENT: Final = "__debezium_unavailable_value"
+_UNSENT: Final = (_NOT_SENT, base64.b64encode(_NOT_SENT.encode()).decode())
 _PUTS, _DELETES, _TRUNCATES, _MESSAGE = frozenset("cru"), "d", "t", "m"
 _NULL: Final = msgspec.Raw(b"null")
 _ABSENT: Final = msgspec.Raw(b"")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: What reading a value by its logical type raises, when it is not of that type.
+_WRONG: Final = (TypeError, ValueError, OverflowError, ArithmeticError, KeyError, binascii.Error)
 
 
 class _Event(msgspec.Struct):
@@ -59,11 +63,15 @@ _ROW: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 @dataclass(frozen=True)
 class DebeziumLines:
-    """Implements `feed_lines.LineFormat`. `key`, `text` and `title` are columns of the rows."""
+    """Implements `feed_lines.LineFormat`. `key`, `text` and `title` are columns of the rows. Of other columns that are
+    asked for, those in `numbers` are to be numbers, and those in `lists` lists.
+    """
 
     key: tuple[str, ...]
     text: str
     title: str | None = None
+    numbers: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
 
     def told(self, line: bytes, entity: str) -> Told | None:
         event, types = _event(line)
@@ -72,37 +80,80 @@ class DebeziumLines:
         if event.op == _TRUNCATES:
             return Told("", None, truncates=True)
         if event.op == _DELETES:
-            return Told(self._uri(_row(event.before, types), entity), None)
+            return Told(self._uri(_row(event.before), types, entity), None)
         if event.op not in _PUTS:
             raise Malformed("`op` is none of c, u, r, d, t and m")
-        uri = self._uri(_row(event.after, types), entity)
+        uri = self._uri(_row(event.after), types, entity)
         return Told(uri, hashlib.sha256(event.after).hexdigest()[:32])
 
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         event, types = _event(line)
-        row = _row(event.after if event else _NULL, types)
+        row = _row(event.after if event else _NULL)
         text, title = self._text(row, self.text), self._text(row, self.title) if self.title else ""
         for name in names:
-            if row.get(name) == _NOT_SENT:
+            if _is_unsent(row.get(name)):
                 raise _not_sent(name)
-        return LineContent(text, title, {name: row[name] for name in names if name in row})
+        return LineContent(text, title, {name: self._field(row, types, name) for name in names if name in row})
 
-    def _uri(self, row: Mapping[str, Any], entity: str) -> str:
-        found = [row.get(name) for name in self.key]
-        for name, value in zip(self.key, found, strict=True):
-            if value is None or value == "" or isinstance(value, bool | float | list | dict):
+    def _field(self, row: Mapping[str, Any], types: Mapping[str, _Type], name: str) -> Any:
+        """A value that no type holds comes as it is: what its column is to be then says that it is wrong."""
+        value = row[name]
+        if value is None or name not in types:
+            return _list_in(value) if name in self.lists else value
+        try:
+            value = types[name](value)
+        except _WRONG:
+            return str(value)
+        return _number_in(value) if name in self.numbers else value
+
+    def _uri(self, row: Mapping[str, Any], types: Mapping[str, _Type], entity: str) -> str:
+        found = []
+        for name in self.key:
+            value = row.get(name)
+            if value is not None and name in types:
+                try:
+                    value = types[name](value)
+                except _WRONG:
+                    raise Malformed(f"the value of {name!r} is not of the type that its schema says") from None
+            if value is None or value == "" or isinstance(value, bool | float | list | dict) or _is_unsent(value):
                 raise Malformed(f"the row has no {name!r} that could name it")
+            found.append(value)
         return f"{SCHEME}{entity}/" + "/".join(quote(str(each), safe=":") for each in found)
 
     def _text(self, row: Mapping[str, Any], name: str) -> str:
         if name not in row:
             raise ValueError(f"the row has no column {name!r}")
         value = row[name]
-        if value == _NOT_SENT:
+        if _is_unsent(value):
             raise _not_sent(name)
         if value is None or isinstance(value, str):
             return value or ""
         raise ValueError(f"column {name!r} is no text")
+
+
+def _is_unsent(value: Any) -> bool:
+    """Of a list it is the only element, and of bytes it is in base64."""
+    return value in _UNSENT or (isinstance(value, list) and bool(value) and value[0] in _UNSENT)
+
+
+def _list_in(value: Any) -> Any:
+    """The list of a column of JSON, which comes as text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(value)
+    return value
+
+
+def _number_in(text: str) -> int | float | str:
+    """The number that a decimal is."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _not_sent(name: str) -> ValueError:
@@ -128,8 +179,8 @@ def _event(line: bytes) -> tuple[_Event | None, Mapping[str, _Type]]:
         raise Malformed("lists and objects are nested too deep") from None
 
 
-def _row(said: msgspec.Raw, types: Mapping[str, _Type]) -> dict[str, Any]:
-    """The values of a row. Raises `Malformed`."""
+def _row(said: msgspec.Raw) -> dict[str, Any]:
+    """The values of a row as they are written. Raises `Malformed`."""
     row: dict[str, Any] | None
     try:
         row = _ROW.decode(said)
@@ -137,12 +188,6 @@ def _row(said: msgspec.Raw, types: Mapping[str, _Type]) -> dict[str, Any]:
         row = None
     if row is None:
         raise Malformed("it has no row: `after` of a change, or `before` of a deletion")
-    for name, read in types.items():
-        if row.get(name) is not None and row[name] != _NOT_SENT:
-            try:
-                row[name] = read(row[name])
-            except (TypeError, ValueError, OverflowError, ArithmeticError, KeyError, binascii.Error):
-                raise Malformed(f"the value of {name!r} is not of the type that its schema says") from None
     return row
 
 

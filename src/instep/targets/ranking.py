@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.domain.document_columns import DocumentColumn
@@ -24,9 +25,11 @@ MAX_LIMIT = 1_000
 #: Constant of reciprocal rank fusion (Cormack, Clarke, Büttcher 2009).
 _RRF_K = 60
 
-#: Each list brings this many times the limit into a hybrid answer, and at least `_RRF_LEAST`.
-_RRF_DEPTH = 4
-_RRF_LEAST = 50
+#: So many of each list make the first so many of a hybrid answer, whatever page of it is asked for.
+_RRF_DEPTH = 100
+
+#: Where the last hit of an answer has the score of the next one, so many times as many are asked for.
+_MORE = 4
 
 
 #: What of a row is in every hit, in its order.
@@ -58,20 +61,23 @@ class Search:
         by_vector: Callable[[Query, int], list[Hit]],
     ) -> list[Hit]:
         """The answer, of two lists of an index: so many rows by words, and so many near to a vector. Neither is asked
-        for where there is nothing to look for: a vector of zeros has no direction.
+        for where there is nothing to look for: a vector of zeros has no direction. A longer answer begins with the
+        shorter one, so that pages fit together.
         """
         limit = min(self.limit, MAX_LIMIT)
         if limit < 1:
             return []
         if self.mode != "text" and self.vector is None:
             raise UserError(f"a {self.mode} search needs a vector", hint="Search with --mode text, or set an embedder.")
-        many = min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH)) if self.mode == "hybrid" else limit
+        many = limit
+        if self.mode == "hybrid":
+            many = _RRF_DEPTH if limit <= _RRF_DEPTH else MAX_LIMIT
         lists = []
         if self.mode != "vector":
-            lists.append(by_text(self.text, many) if self.text.words else [])
+            lists.append(_best(partial(by_text, self.text), many) if self.text.words else [])
         if self.mode != "text":
             query = _checked(() if self.vector is None else self.vector, dimensions)
-            lists.append(by_vector(query, many) if query.any() else [])
+            lists.append(_best(partial(by_vector, query), many) if query.any() else [])
         return (_fused(lists, self.weights) if self.mode == "hybrid" else lists[0])[:limit]
 
     def ranked(self, rows: Iterable[tuple[float, Mapping[str, Any]]], kind: ScoreKind) -> list[Hit]:
@@ -97,14 +103,33 @@ def _checked(vector: Sequence[float], dimensions: int) -> Query:
     return query
 
 
+def _best(fetch: Callable[[int], list[Hit]], many: int) -> list[Hit]:
+    """The first so many. A store cuts among rows of one score in an order of its own: those are all asked for, up to
+    `MAX_LIMIT` hits, and cut in ours.
+    """
+    asked = min(many + 1, MAX_LIMIT)
+    found = fetch(asked)
+    while len(found) >= asked < MAX_LIMIT and found[-1].score == found[many - 1].score:
+        asked = min(asked * _MORE, MAX_LIMIT)
+        found = fetch(asked)
+    return found[:many]
+
+
 def _in_order(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
 
 def _fused(lists: Sequence[Sequence[Hit]], weights: FusionWeights) -> list[Hit]:
     """Reciprocal rank fusion: the score of a row is the sum over the lists of weight / (60 + rank). A list that counts
-    for nothing finds nothing.
+    for nothing finds nothing. What the beginnings of the lists make comes first, and what else is in them after it.
     """
+    first = _sums([hits[:_RRF_DEPTH] for hits in lists], weights)[:_RRF_DEPTH]
+    named = {hit.chunk_id for hit in first}
+    rest = [hit for hit in _sums(lists, weights) if hit.chunk_id not in named]
+    return first + [replace(hit, score=min(hit.score, first[-1].score)) for hit in rest]
+
+
+def _sums(lists: Sequence[Sequence[Hit]], weights: FusionWeights) -> list[Hit]:
     found: dict[str, Hit] = {}
     for weight, hits in zip(weights, lists, strict=True):
         for rank, hit in enumerate(hits if weight else (), start=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.domain.document_columns import DeclaredColumn, Origin
+from instep.domain.document_columns import DeclaredColumn, DocumentColumnType, Origin
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
@@ -100,7 +100,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             max_line=most,
             project=str(project.root),
             fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
-            lines=_lines(entity.document),
+            lines=_lines(entity),
         )
     if isinstance(declared, PythonSource):
         from instep.pipeline.documents.function_source import FunctionSource
@@ -113,9 +113,16 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
 
 
-def _lines(declared: RowDocument | None) -> LineFormat | None:
+def _lines(entity: DocumentEntity) -> LineFormat | None:
     """The format of a feed's lines, if it is not Instep's own."""
-    return None if declared is None else DebeziumLines(declared.key, declared.text, declared.title)
+    declared = entity.document
+    if declared is None:
+        return None
+    columns = [each for each in declared_columns(entity) if each.origin is Origin.SOURCE]
+    whole_or_not = (DocumentColumnType.INT, DocumentColumnType.FLOAT)
+    numbers = frozenset(each.of for each in columns if each.column.type in whole_or_not)
+    lists = frozenset(each.of for each in columns if each.column.type.listed)
+    return DebeziumLines(declared.key, declared.text, declared.title, numbers, lists)
 
 
 def source_text(entity: DocumentEntity, source: DocumentSource) -> str:

@@ -157,19 +157,18 @@ class _Group:
         places, effects = places[~failed], self.effects
         written, removed = effects.written[places], effects.removed[places]
         done.add(rows_written=written.sum(), rows_deleted=removed.sum(), embedded=effects.embedded[places].sum())
-        deleted = self.ends.deleted[places]
-        if deleted.any():
-            done.add(deleted=deleted.sum())
-            done.removed.extend(self.ends.ids.take(pa.array(places[deleted])).to_pylist())
-        changed = ((written > 0) | (removed > 0))[~deleted]
-        done.add(written=changed.sum(), skipped=(~changed).sum())
-        places = places[~deleted]
-        vanished = self.ends.vanished[places]
+        deleted, vanished = self.ends.deleted[places], self.ends.vanished[places]
         if vanished.any():
             ids = self.ends.ids.take(pa.array(places[vanished])).to_pylist()
             done.unseen.extend(Unseen(each, gethostname()) for each in ids)
-        if not vanished.all():
-            self._keep(done, places[~vanished])
+        if deleted.any():
+            done.add(deleted=(deleted & ~vanished).sum(), skipped=(deleted & vanished).sum())
+            done.removed.extend(self.ends.ids.take(pa.array(places[deleted])).to_pylist())
+        changed = ((written > 0) | (removed > 0))[~deleted]
+        done.add(written=changed.sum(), skipped=(~changed).sum())
+        there = ~(deleted | vanished)
+        if there.any():
+            self._keep(done, places[there])
 
     def _fail(self, done: SliceTally, places: Array) -> None:
         names = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,7 @@ class _EmptyTarget:
     """A target in which nothing is, and in which nothing stays."""
 
     take: Taken
+    kind: Literal["transactional"] = field(default="transactional", init=False)
 
     def writer(self, physical: str, base: int) -> _EmptyTarget:
         return self

@@ -66,7 +66,8 @@ class DocumentProgram:
         from instep.pipeline.documents.reading import Reader
 
         columns = ColumnReader(self.columns, self.readers is not None)
-        return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse)
+        as_recorded = self.target.kind == "transactional"
+        return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse, as_recorded)
 
     def own_functions(self) -> list[Any]:
         """Functions of the project that its tasks call."""

@@ -88,13 +88,17 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads, parses and cuts."""
+    """Reads, parses and cuts. A document whose content is as recorded is left alone only if it is `as_recorded` in the
+    index as well: into an idempotent target a try that was killed may have written another version, so there its rows
+    are compared.
+    """
 
     source: DocumentSource
     chunker: Chunker
     limits: Limits
     columns: ColumnReader = field(default_factory=lambda: ColumnReader(()))
     parse: Parse = FILE_PARSER.parse
+    as_recorded: bool = True
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
@@ -110,7 +114,7 @@ class Reader:
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
         """The same of changes whose documents were read elsewhere."""
         return self._cut(
-            self._read(_document(change), answer, change.previous_hash)
+            self._read(change, answer)
             for batch, answers in answered
             for change, answer in zip(_changes(batch), answers, strict=True)
         )
@@ -130,11 +134,14 @@ class Reader:
             if each.action == Action.DELETE:
                 yield _document(each)._replace(deleted=True)
             else:
-                yield self._read(_document(each), next(answers), each.previous_hash)
+                yield self._read(each, next(answers))
 
-    def _read(self, document: _Document, answer: Answer, previous_hash: str) -> _Document:
+    def _read(self, change: _Change, answer: Answer) -> _Document:
+        document = _document(change)
         if isinstance(answer, Vanished):
-            return document._replace(vanished=True)
+            # Of what is not recorded no later run would delete what a try that was killed has written.
+            new = change.action == Action.INSERT and not self.as_recorded
+            return document._replace(vanished=True, deleted=new)
         if isinstance(answer, TooLarge):
             return self._oversize(document, "read", self.limits.bytes_text(answer.size))
         if isinstance(answer, Unread):
@@ -142,7 +149,7 @@ class Reader:
             return _failed(document._replace(version=UNREAD), "read", str(answer))
         if isinstance(answer, Unreadable):
             return _failed(document, "read", str(answer))
-        return self._parsed(document, answer, previous_hash)
+        return self._parsed(document, answer, change.previous_hash)
 
     def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
         source = self.columns.of_source(document.uri, content)
@@ -156,7 +163,7 @@ class Reader:
             values=source.values,
             row=row,
         )
-        if found == previous_hash and source.wrong is None:
+        if self.as_recorded and found == previous_hash and source.wrong is None:
             return document._replace(unchanged=True)
         try:
             parsed = self._parse(content, document.uri)

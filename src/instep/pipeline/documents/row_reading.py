@@ -133,7 +133,8 @@ class RowReader:
         stored: Any = said["text"]
         data = stored.to_pylist()
         hashes = self._hashes(said, data)
-        unchanged: Any = pc.equal(hashes, changes["previous_hash"])
+        recorded: Any = changes["previous_hash"] if reader.as_recorded else pa.scalar("")
+        unchanged: Any = pc.equal(hashes, recorded)
         changed: Any = pc.invert(unchanged)
         fresh = np.flatnonzero(changed.to_numpy(zero_copy_only=False))
         counts = np.zeros(changes.num_rows, np.int64)

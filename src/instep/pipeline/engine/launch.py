@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 _REGISTER_SECONDS = 120.0
 _ADMIT_SECONDS = 300.0
 
-#: Names of settings that Spark itself does not show (`spark.redaction.regex`).
-_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+#: Settings whose values may be secrets: no command line, page or event log of Spark shows them. Spark's own rule leaves
+#: out keys of accounts and private keys.
+_WITHHELD = "secret|passw|token|credential|key"
+_REDACTION = "spark.redaction.regex"
+_MAY_BE_SECRET = re.compile(rf"{_WITHHELD}|^spark\.executorEnv\.", re.IGNORECASE)
 
 
 def new_session(settings: SparkSettings, *, archive_to: Path | None = None) -> SparkSession:
@@ -95,7 +98,9 @@ def _launched(
 
     # The JVM is started with them on its command line, which all users of the machine can read; secrets are told it
     # afterwards. (None of them is needed to start it.)
-    shown = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if not _SECRET.search(each[0])])
+    conf.setIfMissing(_REDACTION, f"(?i){_WITHHELD}")
+    told = [each for each in conf.getAll() if each[0] == _REDACTION or not _MAY_BE_SECRET.search(each[0])]
+    shown = SparkConf(loadDefaults=False).setAll(told)
 
     named = {"PYSPARK_PYTHON": python} if python else {}
     log = settings.log or Path(tempfile.gettempdir()) / f"instep-spark-{os.getpid()}.log"

@@ -132,7 +132,7 @@ class DebeziumLines:
 
 
 def _is_unsent(value: Any) -> bool:
-    """Of a list it is the only element, and of bytes it is in base64."""
+    """True: its only element of a list, and its base64 of bytes, stand for it as well."""
     return value in _UNSENT or (isinstance(value, list) and bool(value) and value[0] in _UNSENT)
 
 

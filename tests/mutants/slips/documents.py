@@ -35,9 +35,30 @@ MUTANTS = [
     Mutant(
         "a document with the same bytes is cut and compared again",
         "pipeline/documents/reading.py",
-        "        if found == previous_hash and source.wrong is None:\n",
+        "        if self.as_recorded and found == previous_hash and source.wrong is None:\n",
         "        if False:\n",
         ("tests/documents/test_reading.py",),
+    ),
+    Mutant(
+        "what a killed try has written is taken for what is recorded",
+        "pipeline/documents/pipeline.py",
+        'as_recorded = self.target.kind == "transactional"',
+        "as_recorded = True",
+        ("tests/e2e/test_killed_tries.py",),
+    ),
+    Mutant(
+        "a new document that a killed try has written stays though it is gone",
+        "pipeline/documents/reading.py",
+        "return document._replace(vanished=True, deleted=new)",
+        "return document._replace(vanished=True)",
+        ("tests/e2e/test_killed_tries.py",),
+    ),
+    Mutant(
+        "hits of one score are cut in the order of the store",
+        "targets/ranking.py",
+        "while len(found) >= asked < MAX_LIMIT and found[-1].score == found[many - 1].score:",
+        "while False:",
+        ("tests/targets/test_lance.py",),
     ),
     Mutant(
         "a document that fails keeps the readers it had",
@@ -133,8 +154,8 @@ MUTANTS = [
     Mutant(
         "a document that has vanished is recorded without chunks",
         "pipeline/documents/accounting.py",
-        "self._keep(done, places[~vanished])",
-        "self._keep(done, places)",
+        "there = ~(deleted | vanished)",
+        "there = ~deleted",
         _PIPELINE,
     ),
     Mutant(

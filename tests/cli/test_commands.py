@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from instep.cli import main
+from instep.errors import UserError
+from instep.pipeline.engine import doctor
 from tests.e2e import corpus
 
 
@@ -176,8 +178,11 @@ def test_check_starts_spark_where_it_is_needed_or_declared_or_asked_for(
     option: list[str],
     health: str,
 ) -> None:
-    """Without Java a start fails: so it is seen that there was one."""
-    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))
+
+    def start(_: object) -> str:
+        raise UserError("it was started")
+
+    monkeypatch.setattr(doctor, "examine", start)
     corpus.project(folder, folder / "docs", extra=extra)
     found = json.loads(answer(capsys, "check", "--json", *option, code=0 if health == "ok" else 1))
     assert {each["subject"]: each["health"] for each in found}["Spark"] == health

@@ -250,6 +250,7 @@ def test_a_worker_builds_what_a_schedule_says_and_names_it_in_the_wants(
         ('"61 * * * *"', "is not a cron expression: bad minute"),
         ('{cron: "* * * * *", zone: Mars}', "is not a time zone such as UTC or Europe/Berlin"),
         ("5", "must be a cron expression in quotes"),
+        ('{cron: "* * * * *", zon: UTC}', "unknown key (did you mean zone?); allowed: cron, zone"),
     ],
 )
 def test_a_wrong_schedule_is_refused_with_its_line(

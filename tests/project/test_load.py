@@ -255,6 +255,11 @@ def test_numbers_are_not_octal_or_sexagesimal_and_dates_are_text(load: Load) -> 
     assert project.spark.config == {"a": "010", "b": "1:30", "c": "2026-01-01", "d": "1_000", "e": "1000.0"}
 
 
+def test_an_unknown_key_where_a_text_may_stand_too_is_told_like_any_other(reject: Reject) -> None:
+    text = BASE + "    columns: {team: {type: string, frm: front_matter}}\n"
+    assert "columns.team.frm: unknown key (did you mean from?); allowed: type, from, on_wrong" in str(reject(text))
+
+
 def test_a_merge_key_shares_settings_between_entities(load: Load, reject: Reject) -> None:
     text = (
         BASE.replace("Document:", "Document: &shared") + "    buckets: 4\n  More:\n    <<: *shared\n    priority: 7\n"

@@ -151,9 +151,15 @@ def _resolved(node: dict[str, Any], schema: dict[str, Any], data: Any) -> dict[s
     elif "oneOf" in node:
         kind = TableEntity if kind_of(data) == TABLE else DocumentEntity
         node = {"$ref": f"#/$defs/{kind.__name__}"}
-    elif "anyOf" in node:
-        node = next(each for each in node["anyOf"] if "$ref" in each)
+    elif "anyOf" in node:  # Of a text and a mapping that it stands for, the mapping has keys.
+        node = next(each for each in _kinds(node) if "$ref" in each or each.get("type") == "object")
     return schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+
+
+def _kinds(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The kinds of values that a part of the schema allows."""
+    for each in node["anyOf"]:
+        yield from _kinds(each) if "anyOf" in each else (each,)
 
 
 def _own_words(detail: ErrorDetails, document: Document, path: Path) -> str:

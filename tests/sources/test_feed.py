@@ -94,6 +94,20 @@ def test_a_long_feed_is_listed_as_a_short_one_is(lines: list[dict[str, Any] | st
     assert isinstance(long.documents, ListedColumns) == several
 
 
+def test_a_line_with_half_of_a_character_is_a_failure_of_its_document_or_deletes_it(tmp_path: Path) -> None:
+    """It may be the one that takes a reader away."""
+    first = put(tmp_path / "1.jsonl", {"id": "a", "text": "x"}, {"id": "b", "text": "x"})
+    later = b'{"id": "a", "acl": [], "text": "half \\ud800"}\n{"id": "b", "op": "delete", "note": "\\ud800"}\n'
+    (tmp_path / "2.jsonl").write_bytes(later + b'{"id": "\\ud800", "text": "no name"}\n')
+    source = feed(first.parent)
+    (problem,) = source.list().problems
+    assert problem.startswith("2.jsonl:3: not JSON")
+    (document,) = source.list().documents
+    (answer,) = source.contents([document], max_bytes=1_000)
+    assert isinstance(answer, Unreadable)
+    assert str(answer).startswith("2.jsonl:1: ")
+
+
 def test_names_of_documents_in_a_feed(tmp_path: Path) -> None:
     signed = "HTTPS://ann:hunter2@Host/a.pdf?signature=hunter2"
     put(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from instep.domain.identity import IdentityError, canonical_uri
-from instep.domain.storable import storable_version
+from instep.domain.storable import is_storable, storable_version
 
 SCHEME: Final = "feed://"
 _SAFE: Final = ":"
@@ -122,9 +123,25 @@ def event_of(line: bytes) -> Event:
             raise Malformed("`id` is text or a whole number, and `uri` is text") from None
         return Event(known.id, known.uri)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if (found := _with_half_characters(line)) is not None:
+            return found
         raise Malformed(f"not JSON: {_said(error)}") from None
     except RecursionError:
         raise Malformed("lists and objects are nested too deep") from None
+
+
+def _with_half_characters(line: bytes) -> Event | None:
+    """The event of a line that has half of a character (`\\ud800`) somewhere: it may take a reader away."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    name, uri = said.get("id"), said.get("uri")
+    if not isinstance(name, str | int | None) or not isinstance(uri, str | None) or not is_storable(f"{name}{uri}"):
+        return None
+    return Event(name, uri, "delete" if said.get("op") == "delete" else "upsert")
 
 
 def text_of(line: bytes) -> tuple[str, str]:

@@ -83,6 +83,8 @@ def test_wants_of_a_partition_are_listed_newest_first(ledger: Ledger) -> None:
         make_want(ledger, name, refs)
     assert [each.id for each in want_views(ledger, ref=REF)] == ["w3", "w1"]
     assert [each.id for each in want_views(ledger, limit=2)] == ["w3", "w2"]
+    assert [each.id for each in want_views(ledger, after="w2")] == ["w1"]
+    assert "'gone': it is not there" in str(refusal(lambda: want_views(ledger, after="gone")))
 
 
 def test_a_canceled_want_stays_so_and_one_that_ended_otherwise_is_not_canceled(ledger: Ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,5 +95,9 @@ def submitted() -> bool:
 
 
 def without_token(address: str) -> str:
-    """A Connect address without its parameters: they may hold a token."""
-    return address.split(";", 1)[0]
+    """A Connect address without its parameters, and what else may hold a token where it does not belong: a user's name,
+    a query.
+    """
+    plain = re.split("[;?#]", address, maxsplit=1)[0]
+    scheme, mark, rest = plain.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

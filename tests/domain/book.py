@@ -174,7 +174,9 @@ def check(state: State, before: State, changes: tuple[Change, ...]) -> None:
             assert new.state in INSTANCE_TRANSITIONS[old.state]
     for id, want in before.wants.items():
         now = state.wants.get(id)
-        if now is None or want.state.ended:
+        if now is not None and want.given_up and now != want:
+            assert now.state is WantState.CANCELED
+        elif now is None or want.state.ended:
             assert now in (None, want)
         elif now.state is not want.state:
             assert now.state in WANT_TRANSITIONS[want.state]

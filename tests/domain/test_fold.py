@@ -8,7 +8,7 @@ from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.refs import PartitionRef, instance_id
-from instep.domain.wants import WantState
+from instep.domain.wants import Retries, WantState
 from tests.domain.book import FINGERPRINT, REF, TOP, UP, Book
 
 
@@ -252,6 +252,17 @@ def test_canceling_one_want_leaves_the_others_alone() -> None:
     assert (book.state_of("w1"), book.state_of("w2")) == (WantState.CANCELED, WantState.SUCCESSFUL)
     assert book.refused(e.WantCanceled(want="w1")) == "not-allowed"
     assert book.refused(e.WantCanceled(want="unknown")) == "unknown-want"
+
+
+def test_a_dead_letter_is_canceled_by_its_answer_once() -> None:
+    book = Book()
+    book.make()
+    book.do(e.WantCreated(want="w", refs=(REF,), retries=Retries(1)))
+    book.do(e.WantFailed(want="w", error="gone", final=True))
+    assert book.state.wants["w"].given_up
+    book.do(e.WantCanceled(want="w", why="it was dropped"))
+    assert (book.state_of("w"), book.state.wants["w"].error) == (WantState.CANCELED, "canceled: it was dropped")
+    assert book.refused(e.WantCanceled(want="w")) == "not-allowed"
 
 
 def test_nothing_waits_for_itself() -> None:

@@ -8,15 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from instep.domain.events import WantCanceled
+from instep.domain.events import WantCanceled, WantFailed
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.schedules import Schedule
 from instep.domain.wants import SCHEDULE, Retries, Want, WantState
 from instep.errors import Transient, Unknown
 from instep.ledger.ledger import Ledger
+from instep.requests.dead_letters import drop, letters, requeue
 from instep.requests.schedules import Schedules
 from instep.requests.wants import make_want
+from instep.system import RandomIds
 from tests.cli import ledgers
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
@@ -105,6 +107,22 @@ def test_a_canceled_tick_does_not_come_back_and_the_next_one_does(ledger: Ledger
     clock.sleep(300)
     Schedules({REF: EVERY_FIVE}, ledger).take()
     assert len(made(ledger, open_only=True)) == 1
+
+
+@pytest.mark.parametrize("answer", [drop, lambda ledger, refs: requeue(ledger, RandomIds(), refs, lambda _: Retries())])
+def test_a_dead_letter_of_a_schedule_that_was_answered_does_not_come_back(
+    ledger: Ledger, clock: VirtualClock, answer: Callable[[Ledger, list[PartitionRef]], object]
+) -> None:
+    Schedules({REF: EVERY_FIVE}, ledger).take()
+    (want,) = made(ledger)
+    ledger.events.append([WantFailed(want=want.id, error="no such table", final=True)])
+    assert [each.want for each in letters(ledger)] == [want.id]
+    answer(ledger, [REF])
+    for _ in range(2):
+        Schedules({REF: EVERY_FIVE}, ledger).take()
+    assert letters(ledger) == []
+    assert [each.id for each in made(ledger, open_only=True) if each.by == SCHEDULE] == []
+    assert [each.state for each in made(ledger) if each.id == want.id] == [WantState.CANCELED]
 
 
 def test_a_project_without_schedules_asks_for_nothing(ledger: Ledger) -> None:

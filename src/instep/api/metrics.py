@@ -169,7 +169,7 @@ def _of_ledger(sample: LedgerSample, declared: list[str]) -> Iterator[GaugeMetri
         [] if silent is None else [((), silent / 1000)],
     )
     dead = [((entity,), sample.letters.get(entity, 0)) for entity in declared]
-    yield _gauges("dead_letters", "Requests of other programs that were given up.", ["entity"], dead)
+    yield _gauges("dead_letters", "What messages and schedules asked for, and was given up.", ["entity"], dead)
     yield from _of_entities({name: figures.entities.get(name, EntityFigures()) for name in declared}, figures.now)
 
 

@@ -33,7 +33,9 @@ class Namespaces:
     # Dead letters.
 
     def letters(self, entities: Iterable[str] | None = None) -> list[Letter]:
-        """List the dead letters: what other programs asked for and was given up; of all entities by default."""
+        """List the dead letters: what messages and schedules asked for, and was given up.
+        `entities`: all by default.
+        """
         from instep.requests.dead_letters import letters
 
         asked = list(entities or ())

@@ -1,4 +1,4 @@
-"""`instep letters list|requeue|drop`: requests of other programs that were given up."""
+"""`instep letters list|requeue|drop`: requests of messages and schedules that were given up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(name="letters")
 
 @app.callback(invoke_without_command=True)
 def letters(context: typer.Context) -> None:
-    """Dead letters: requests of other programs that were given up."""
+    """Dead letters: requests of messages and schedules that were given up."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

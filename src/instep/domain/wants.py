@@ -30,7 +30,8 @@ class WantState(StrEnum):
 _ENDED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED, WantState.CANCELED})
 
 #: An open want may become whatever its instances are now: they can be replaced at any time. Only what waits for
-#: others can fail because of them; what fails was being built, or could not be planned.
+#: others can fail because of them; what fails was being built, or could not be planned. A dead letter, which has
+#: failed, is canceled when somebody answers it.
 WANT_TRANSITIONS: Mapping[WantState, frozenset[WantState]] = {
     WantState.IDLE: frozenset(
         {
@@ -61,8 +62,8 @@ WANT_TRANSITIONS: Mapping[WantState, frozenset[WantState]] = {
         }
     ),
     WantState.SUCCESSFUL: frozenset(),
-    WantState.FAILED: frozenset(),
-    WantState.UPSTREAM_FAILED: frozenset(),
+    WantState.FAILED: frozenset({WantState.CANCELED}),
+    WantState.UPSTREAM_FAILED: frozenset({WantState.CANCELED}),
     WantState.CANCELED: frozenset(),
 }
 

@@ -1,4 +1,6 @@
-"""Dead letters: what other programs asked for, and failed for good. They are wants; a requeued one is a new want."""
+"""Dead letters: what messages and schedules asked for, and failed for good. They are wants; a requeued one is a new
+want.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,12 @@ from collections.abc import Callable, Sequence
 
 from instep.answers.wants import Letter
 from instep.domain.clock import Ids
-from instep.domain.events import Collected, Event, WantCreated
+from instep.domain.events import Event, WantCanceled
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Retries, Want
-from instep.entities.generations import generation_of
 from instep.errors import Conflict
 from instep.ledger.ledger import Ledger
-from instep.telemetry.context import current_context
+from instep.requests.wants import want_of_program
 
 
 def letters(ledger: Ledger) -> list[Letter]:
@@ -42,15 +43,7 @@ def requeue(
     """Want these letters again, with all attempts. Returns those that no other process has answered before."""
 
     def again(ref: PartitionRef, letter: Want) -> Event:
-        return WantCreated(
-            want=ids.new(),
-            refs=(str(ref),),
-            generation=generation_of(ledger, ref, None),
-            as_of=letter.needed,
-            by=by,
-            traceparent=current_context().traceparent,
-            retries=retries(ref),
-        )
+        return want_of_program(ledger, ids.new(), ref, as_of=letter.needed, by=by, retries=retries(ref))
 
     return [ref for ref in refs if _answer(ledger, ref, again)]
 
@@ -66,8 +59,10 @@ def _answer(ledger: Ledger, ref: PartitionRef, again: Callable[[PartitionRef, Wa
     if not found:
         return False
     wanted = [again(ref, found[0])] if again is not None else []
+    why = "it was dropped" if again is None else "it is asked for again"
     try:
-        ledger.events.append([*wanted, Collected(wants=tuple(each.id for each in found))])
+        # Canceled, not forgotten: a message that comes again, or a schedule, knows by the want that it was answered.
+        ledger.events.append([*wanted, *(WantCanceled(want=each.id, why=why) for each in found)])
     except Conflict:
         return False
     return True

@@ -8,16 +8,16 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from instep.bus.bus import Bus, Inbox, Message
-from instep.domain.events import WantCanceled, WantCreated, WantFailed
+from instep.domain.events import WantCanceled, WantFailed
 from instep.domain.refs import PartitionRef, Scope, nested
 from instep.domain.requests import Kind, Request, RequestError, decode
 from instep.domain.texts import clause, cleaned
 from instep.domain.wants import Retries
-from instep.entities.generations import generation_of
 from instep.errors import Conflict, InstepError
 from instep.ledger.ledger import Ledger
+from instep.requests.wants import want_of_program
 from instep.telemetry import traces
-from instep.telemetry.context import current_context, in_trace
+from instep.telemetry.context import in_trace
 from instep.telemetry.progress import Progress
 
 #: The clock of who publishes may be ahead of the ledger's by so much, in milliseconds.
@@ -117,15 +117,7 @@ class Messages:
         id = str(uuid5(NAMESPACE_URL, f"instep:{message.id} {ref.entity}"))
         if self._ledger.wants.get(id) is None:
             with in_trace(message.trace), traces.span("request", want=id, refs=str(ref), by=_BY):
-                made = WantCreated(
-                    want=id,
-                    refs=(str(ref),),
-                    generation=generation_of(self._ledger, ref, None),
-                    as_of=as_of,
-                    by=_BY,
-                    traceparent=current_context().traceparent,
-                    retries=self._retries(ref),
-                )
+                made = want_of_program(self._ledger, id, ref, as_of=as_of, by=_BY, retries=self._retries(ref))
             failed = [WantFailed(want=id, error=refused, final=True)] if refused else []
             try:
                 self._ledger.events.append([made, *failed])

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from uuid import NAMESPACE_URL, uuid5
 
-from instep.domain.events import WantCreated
 from instep.domain.refs import PartitionRef
 from instep.domain.schedules import Schedule
 from instep.domain.wants import SCHEDULE, Retries
-from instep.entities.generations import generation_of
 from instep.errors import Conflict, Transient, Unknown
 from instep.ledger.ledger import Ledger
+from instep.requests.wants import want_of_program
 from instep.telemetry import traces
-from instep.telemetry.context import current_context
 
 
 class Schedules:
@@ -53,15 +51,7 @@ class Schedules:
         if any(each.by == SCHEDULE for each in self._ledger.wants.newest(ref=ref, open_only=True)):
             return False
         with traces.span("request", want=id, refs=str(ref), by=SCHEDULE):
-            made = WantCreated(
-                want=id,
-                refs=(str(ref),),
-                generation=generation_of(self._ledger, ref, None),
-                as_of=tick,
-                by=SCHEDULE,
-                traceparent=current_context().traceparent,
-                retries=self._retries(ref),
-            )
+            made = want_of_program(self._ledger, id, ref, as_of=tick, by=SCHEDULE, retries=self._retries(ref))
         try:
             self._ledger.events.append([made])
         except Conflict:

@@ -12,7 +12,8 @@ from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.domain.settings import NO_SETTINGS, JobSettings
-from instep.domain.wants import WantState
+from instep.domain.wants import Retries, WantState
+from instep.entities.generations import generation_of
 from instep.errors import Conflict, Missing, UserError
 from instep.ledger.ledger import Ledger
 from instep.telemetry import traces
@@ -56,6 +57,21 @@ def make_want(
         except Conflict as error:
             raise UserError(str(error)) from error
     return _view(ledger, want_id)
+
+
+def want_of_program(
+    ledger: Ledger, want_id: str, ref: PartitionRef, *, as_of: int | None, by: str, retries: Retries
+) -> WantCreated:
+    """Make the event of a want that no person asks for: of what is served of one partition, tried several times."""
+    return WantCreated(
+        want=want_id,
+        refs=(str(ref),),
+        generation=generation_of(ledger, ref, None),
+        as_of=as_of,
+        by=by,
+        traceparent=current_context().traceparent,
+        retries=retries,
+    )
 
 
 def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") -> Want:

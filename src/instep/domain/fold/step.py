@@ -148,6 +148,10 @@ class Step:
                 del self.open[key]
         self._close(want)
 
+    def answer(self, letter: Want) -> None:
+        """A dead letter that was canceled: it had ended before."""
+        self._change(letter)
+
     def _close(self, want: Want) -> None:
         self._change(want)
         if want.blocks:

@@ -68,10 +68,17 @@ def _open(step: Step, id: str) -> Want:
 
 
 def _canceled(step: Step, event: e.WantCanceled) -> None:
-    want = _open(step, event.want)
+    want = step.wants.get(event.want)
+    answered = want is not None and want.given_up
+    if want is None or not answered:
+        want = _open(step, event.want)
     by = f" by {event.by}" if event.by else ""
     why = f": {event.why}" if event.why else ""
-    step.end(replace(want, state=_CANCELED, ended_at=step.at, error=f"canceled{by}{why}", upstream=()))
+    canceled = replace(want, state=_CANCELED, ended_at=step.at, error=f"canceled{by}{why}", upstream=())
+    if answered:
+        step.answer(canceled)
+    else:
+        step.end(canceled)
 
 
 def _missed(step: Step, event: e.DependencyMissed) -> None:

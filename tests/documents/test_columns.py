@@ -105,6 +105,15 @@ def test_a_change_of_columns_alone_embeds_nothing_and_keeps_the_vectors(project:
     assert {each["team"] for name, each in project.values().items() if name == "a.md"} == {"net"}
 
 
+@pytest.mark.parametrize("nothing", ["null", "~", "''", "Null"])
+def test_a_list_with_a_null_in_front_matter_is_wrong_as_in_a_feed(project: WithColumns, nothing: str) -> None:
+    """As readers it would let in the others, or somebody who is called null."""
+    project.put("2023/a.md", f"---\ntags: [{nothing}, alice]\n---\n" + BODY)
+    assert project.sync().failed == 1
+    with pytest.raises(WrongValue, match="a null in a list of string"):
+        value_of(DocumentColumn("tags", _T.STRINGS), [None, "alice"])
+
+
 def test_a_wrong_value_fails_its_document_alone_by_column_and_value(project: WithColumns) -> None:
     project.put("2023/a.md", "---\ndue: tomorrow\n---\n" + BODY)
     project.put("2023/b.md", "---\nscore: high\n---\n" + BODY)

@@ -260,6 +260,14 @@ def test_an_unknown_key_where_a_text_may_stand_too_is_told_like_any_other(reject
     assert "columns.team.frm: unknown key (did you mean from?); allowed: type, from, on_wrong" in str(reject(text))
 
 
+@pytest.mark.parametrize("name", ["ctid", "xmax", "TableOID", "in", "Like", "null", "between", "iso"])
+def test_a_column_is_not_called_what_a_target_cannot_call_one(load: Load, reject: Reject, name: str) -> None:
+    said = reject(BASE + f"    columns: {{'{name}': string, other: int}}\n")
+    assert f"columns.{name}: is a word of filters, or PostgreSQL's own" in str(said)
+    assert said.problems[0].line == 7
+    load(BASE + f"    columns: {{{name}_of: string}}\n")
+
+
 def test_a_merge_key_shares_settings_between_entities(load: Load, reject: Reject) -> None:
     text = (
         BASE.replace("Document:", "Document: &shared") + "    buckets: 4\n  More:\n    <<: *shared\n    priority: 7\n"

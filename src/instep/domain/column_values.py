@@ -54,7 +54,7 @@ def value_of(column: DocumentColumn, said: Any, *, text: bool = False) -> Any:
     of = DocumentColumn(column.name, _ELEMENTS[column.type])
     found: list[Any] = []
     for each in said:
-        if each is None:
+        if each is None or (text and isinstance(each, str) and each in _NOTHING):
             raise WrongValue(f"column {column.name}: a null in a list of {of.type}")
         found.append(_single(of, each, text=text))
     return found or None

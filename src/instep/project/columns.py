@@ -33,6 +33,15 @@ RESERVED: Final = frozenset(
         *("failure_stage", "failure_reason", "locator", "entity", "score", "instance", "version", "ref"),
     }
 )
+#: What PostgreSQL calls columns of its own (https://www.postgresql.org/docs/current/ddl-system-columns.html), and words
+#: of filters, which Milvus takes for a column's name nowhere. Refused for every target: an index may move to another.
+_WORDS: Final = frozenset(
+    {
+        *("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"),
+        *("and", "or", "not", "in", "like", "is", "null", "true", "false", "between", "contains", "exists"),
+        *("interval", "iso"),
+    }
+)
 
 
 class Column(Model):
@@ -112,6 +121,11 @@ def check_columns(entity: WithColumns) -> None:
             raise problem("column_name", message, path=path)
         if name.lower() in RESERVED or name.lower().startswith("instep_"):
             raise problem("reserved", "is a name of Instep's own: call the column something else", path=path)
+        if name.lower() in _WORDS:
+            message = (
+                "is a word of filters, or PostgreSQL's own: call the column something else, and say `from:`"
+            )
+            raise problem("reserved", message, path=path)
         if name.lower() in seen:
             raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)
         seen[name.lower()] = name

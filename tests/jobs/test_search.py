@@ -327,6 +327,41 @@ def test_facets_count_chunks_by_the_values_of_a_column(tickets: instep.Instep) -
     assert list(tickets.facets("printer", ["year", "team", "year"])) == ["year", "team"]
 
 
+def test_facets_of_several_entities_add_up_rare_values_and_keep_types_apart(tmp_path: Path) -> None:
+    for name, marked in (("left", "true"), ("right", "1")):
+        (tmp_path / name).mkdir()
+        for n in range(150):
+            # Values 0 to 99 stand twice on the left and once on the right, the others once and twice.
+            times = 1 + ((n < 100) == (name == "left"))
+            for time in range(times):
+                front = f"---\nnumber: n{n:03}\nmarked: {marked}\nacl: [public]\n---\n"
+                (tmp_path / name / f"{n}-{time}.md").write_text(f"{front}The printer.\n")
+
+    def entity(path: str, marked: str) -> dict[str, Any]:
+        columns = {"number": "string", "marked": marked, "acl": "string[]"}
+        source = {"type": "files", "path": path}
+        return {"source": source, "target": "main", "columns": columns, "readers": "acl"}
+
+    declaration = {
+        "name": "p",
+        "root": tmp_path,
+        "engine": "inline",
+        "targets": {"main": {"type": "lance", "uri": "index"}},
+        "entities": {"Left": entity("left", "bool"), "Right": entity("right", "int")},
+    }
+    project = instep.Instep(Project.model_validate(declaration))
+    project.run()
+    found = project.facets("printer", ["number", "marked"], limit=100)
+    assert {each.count for each in found["number"]} == {3}
+    assert [(each.value, type(each.value), each.count) for each in found["marked"]] == [
+        (True, bool, 250),
+        (1, int, 200),
+    ]
+    with pytest.raises(UserError, match="no facet by 'colour'") as caught:
+        project.facets("printer", ["colour"])
+    assert "acl" not in str(caught.value)
+
+
 def test_facets_that_cannot_be_counted_are_refused(tickets: instep.Instep) -> None:
     for column, why in (("tean", "there is no column 'tean'"), ("modified", "there is no column 'modified'")):
         with pytest.raises(UserError, match=why) as caught:

@@ -37,6 +37,8 @@ MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 MAX_LIMIT = 1000
 #: Facets of one search, at most.
 MAX_FACETS = 5
+#: Of several entities so many values of each are added up, the most frequent ones.
+_VALUES_OF_EACH = 1_000
 #: So many times the documents are asked for in chunks, and again as many if those are too few.
 _CHUNKS = 4
 #: Searches for documents, of `MAX_LIMIT` chunks at most.
@@ -184,7 +186,8 @@ def facets(
         hint = f"Allowed: {MAX_FACETS} columns, with 1 to {MAX_VALUES} values each."
         raise UserError(f"{len(wanted)} facets with {limit} values each are not counted", hint=hint)
     _demand_facets(setups, wanted)
-    found: dict[str, Counter[FilterValue]] = {name: Counter() for name in wanted}
+    # By type too: entities may call values of different types alike, and True is 1.
+    found: dict[str, Counter[tuple[type, FilterValue]]] = {name: Counter() for name in wanted}
     for setup, served, chosen in _served(setups, looks, where, principals, generation):
         if own := [each for each in setup.columns if each.name in found]:
             _demand_in_index(setup, served, [each.name for each in own])
@@ -196,14 +199,13 @@ def facets(
                 text = text_query(query, language)
                 if not text.words:
                     continue
-            most = limit if len(setups) == 1 else MAX_VALUES
+            most = limit if len(setups) == 1 else _VALUES_OF_EACH
             for name, counts in setup.target.facets(served.physical, Counted(own, text, chosen, most)).items():
-                found[name].update(dict(counts))
-    # Entities may call values of different types alike: then they are in the order of their texts.
+                found[name].update({(type(value), value): count for value, count in counts})
     return {
         name: [
             FacetCount(value=value, count=count)
-            for value, count in sorted(counts.items(), key=lambda each: (-each[1], str(each[0])))[:limit]
+            for (_, value), count in sorted(counts.items(), key=lambda each: (-each[1], str(each[0][1])))[:limit]
         ]
         for name, counts in found.items()
     }
@@ -231,10 +233,10 @@ def values(
 
 
 def _demand_facets(setups: Sequence[DocumentSetup], names: Sequence[str]) -> None:
-    for each in (setup.readers for setup in setups if setup.readers is not None):
-        if each.name in names:
-            raise UserError(f"values of {each.name!r} are not told: it says who may read documents")
-    declared = {each.name: each for setup in setups for each in setup.columns}
+    secret = {setup.readers.name for setup in setups if setup.readers is not None}
+    for name in sorted(secret.intersection(names)):
+        raise UserError(f"values of {name!r} are not told: it says who may read documents")
+    declared = {each.name: each for setup in setups for each in setup.columns if each.name not in secret}
     possible = sorted(name for name, each in declared.items() if each.type in COUNTED)
     for name in names:
         if name not in possible:

@@ -31,7 +31,7 @@ _ENDED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_F
 
 #: An open want may become whatever its instances are now: they can be replaced at any time. Only what waits for
 #: others can fail because of them; what fails was being built, or could not be planned. A dead letter, which has
-#: failed, is canceled when somebody answers it.
+#: failed, is canceled when it is requeued or dropped.
 WANT_TRANSITIONS: Mapping[WantState, frozenset[WantState]] = {
     WantState.IDLE: frozenset(
         {

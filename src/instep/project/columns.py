@@ -122,9 +122,7 @@ def check_columns(entity: WithColumns) -> None:
         if name.lower() in RESERVED or name.lower().startswith("instep_"):
             raise problem("reserved", "is a name of Instep's own: call the column something else", path=path)
         if name.lower() in _WORDS:
-            message = (
-                "is a word of filters, or PostgreSQL's own: call the column something else, and say `from:`"
-            )
+            message = "is a word of filters, or PostgreSQL's own: call the column something else, and say `from:`"
             raise problem("reserved", message, path=path)
         if name.lower() in seen:
             raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import names_in
 from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.wiring import document_setup
@@ -180,7 +181,7 @@ class Container:
         """The partitions asked for (all, if none is named), by priority, then as declared. An entity stands for all its
         partitions, and `MergeRequest@42/9970` for one of them.
         """
-        named = list(entities or ())
+        named = names_in(entities)
         return self.setups_of(
             apart(declared_refs(named, self.project), self.project) if named else demanded_refs(self.project)
         )

@@ -39,6 +39,9 @@ def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep:
     assert [each["title"] for each in found(entity="Page", mode="text")] == ["Document 3"], "only one has the word"
     assert len(found(entity="Page", mode="vector", k=100)) > 5, "each has some direction"
     assert len(found(k=3, mode="hybrid")) == 3
+    assert len(found(k=1000, mode="vector")) == len(instep.search("word3x7", limit=1000, mode="vector")) > 10
+    for many, code in (({"k": 1001}, 422), ({"k": 1000, "offset": 1}, 409)):
+        assert client.get("/api/search", params={"q": "word3x7", **many}).status_code == code
 
 
 def test_facets_stand_beside_the_hits(client: httpx.Client, instep: Instep) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import instep
 from instep.answers import looks
+from instep.answers.readers import as_principals
 from instep.answers.search import Hit
 from instep.domain.filters import FilterError
 from instep.errors import Transient, UserError
@@ -308,6 +309,15 @@ def test_hits_are_passed_over(tickets: instep.Instep) -> None:
     for offset in (-1, 996):
         with pytest.raises(UserError, match="out of range"):
             tickets.search("printer", limit=5, offset=offset)
+
+
+def test_a_text_alone_is_one_name_not_its_letters(tickets: instep.Instep) -> None:
+    one, several = "Ticket", ["Ticket"]
+    assert tickets.search("printer", entities=one) == tickets.search("printer", entities=several)
+    assert tickets.facets("printer", "team", entities=one) == tickets.facets("printer", ["team"], entities=several)
+    assert [each.ref for each in tickets.status(one)] == [each.ref for each in tickets.status(several)]
+    assert tickets.want(one).refs == tickets.want(several).refs
+    assert as_principals("group:ops") == ("group:ops",)
 
 
 def test_facets_count_chunks_by_the_values_of_a_column(tickets: instep.Instep) -> None:

@@ -123,11 +123,11 @@ def search(
     """
     query = _typed(query)
     if not 1 <= limit <= MAX_LIMIT:
-        raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
+        raise UserError(f"a limit of {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
     if not 0 <= offset <= MAX_LIMIT - limit:
         raise UserError(
-            f"--offset {offset} is out of range",
-            hint=f"Allowed: 0 to {MAX_LIMIT} together with --limit, which is {limit}.",
+            f"an offset of {offset} is out of range",
+            hint=f"Allowed: 0 to {MAX_LIMIT} together with the limit, which is {limit}.",
         )
     answers: list[list[document_target.Hit]] = []
     entities: dict[str, _Searched] = {}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from instep.answers.search import MAX_FACETS, FacetCount, Hit
+from instep.answers.search import MAX_FACETS, MAX_LIMIT, FacetCount, Hit
 from instep.answers.why import Provenance
 from instep.api.dependencies import AskingPrincipals, ProjectInstep
 from instep.api.paging import Page
@@ -45,8 +45,10 @@ def search(  # noqa: PLR0917 - parameters of a query
             description="By words, by vectors, or by both, fused by rank; by default the `search_mode` of each entity."
         ),
     ] = None,
-    k: Annotated[int, Query(ge=1, le=100, description="Hits at most.")] = 10,
-    offset: Annotated[int, Query(ge=0, le=900, description="Hits to pass over.")] = 0,
+    k: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Hits at most.")] = 10,
+    offset: Annotated[
+        int, Query(ge=0, lt=MAX_LIMIT, description="Hits to pass over: together with `k` at most 1,000.")
+    ] = 0,
     where: Annotated[
         str | None,
         Query(

@@ -17,7 +17,9 @@ from instep.api.requests import WHOLE, Body
 router = APIRouter(prefix="/wants", tags=["wants"])
 
 
-_Milliseconds = Annotated[int, Field(ge=0, le=10**13), WHOLE]
+_Duration = Annotated[int, Field(ge=0, le=10**13), WHOLE]
+#: Up to the end of the year 9999.
+_Moment = Annotated[int, Field(ge=0, lt=253_402_300_800_000), WHOLE]
 
 
 class NewWant(Body):
@@ -27,8 +29,8 @@ class NewWant(Body):
 
     refs: list[str] = Field(min_length=1, max_length=1_000)
     generation: str | None = None
-    fresh_within: _Milliseconds | None = None
-    as_of: _Milliseconds | None = None
+    fresh_within: _Duration | None = None
+    as_of: _Moment | None = None
 
 
 @router.get("", responses=responses(404, 409))

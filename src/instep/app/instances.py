@@ -12,6 +12,7 @@ from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
+from instep.domain.texts import names_in
 from instep.entities.generations import checked_generation, generation_of
 from instep.entities.partitions import declared_ref, declared_refs
 from instep.errors import UserError
@@ -145,7 +146,7 @@ class Instances:
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             now = ledger.now()
             time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
-            return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
+            return moments(ledger, self.project.entities, at=time, entities=names_in(entities))
 
     def gc(self, *, keep: timedelta | None = None, dry_run: bool = False) -> Garbage:
         """Forget jobs and wants that have ended, and instances that were abandoned, more than `keep` ago: by default,

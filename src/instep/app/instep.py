@@ -30,6 +30,7 @@ from instep.app.searches import Searches
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
 from instep.app.wants import Wants
 from instep.container import Container
+from instep.domain.texts import names_in
 from instep.entities.generations import built, checked_generation, generation_of
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, Interrupted, Transient, Unknown
@@ -152,7 +153,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.jobs.run import run_entities
         from instep.jobs.stopping import Stopping, stoppable
 
-        names, watch, name = list(entities or ()), progress or Silent(), checked_generation(generation)
+        names, watch, name = names_in(entities), progress or Silent(), checked_generation(generation)
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         container = Container(self.project, spark=self._spark, engine=engine)
         served = counted(metrics, partial(watch.say, "metrics"))
@@ -246,7 +247,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.requests.wants import fail_undeclared
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
-        names, watching = list(entities or ()), progress or Silent()
+        names, watching = names_in(entities), progress or Silent()
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
             setups, context = container.setups(names), container.context(ledger, watching, counters)

@@ -10,6 +10,7 @@ from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings
+from instep.domain.texts import names_in
 from instep.entities.partitions import all_refs, apart, declared_refs
 from instep.project import Project
 
@@ -168,7 +169,7 @@ class Jobs:
         from instep.entities.generations import checked_generation
         from instep.requests.job_requests import ask
 
-        named = list(entities or ())
+        named = names_in(entities)
         refs = apart(declared_refs(named, self.project), self.project) if named else all_refs(self.project)
         container = Container(self.project)
         with closing(container.ledger()) as ledger:

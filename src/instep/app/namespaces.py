@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from instep.container import Container
 from instep.domain.refs import GLOBAL, PartitionRef, RefError
-from instep.domain.texts import unknown_name
+from instep.domain.texts import names_in, unknown_name
 from instep.errors import UserError
 from instep.project import Project
 from instep.telemetry.progress import Progress, Silent
@@ -38,7 +38,7 @@ class Namespaces:
         """
         from instep.requests.dead_letters import letters
 
-        asked = list(entities or ())
+        asked = names_in(entities)
         names = {each for name in asked for each in self.project.named(name) or (name,)}
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             return [each for each in letters(ledger) if not names or each.ref.entity in names]
@@ -76,7 +76,7 @@ class Namespaces:
 
     def _letters(self, refs: Iterable[str] | None) -> list[PartitionRef]:
         there = [each.ref for each in self.letters()]
-        named = there if refs is None else list(dict.fromkeys(map(_letter, refs)))
+        named = there if refs is None else list(dict.fromkeys(map(_letter, names_in(refs))))
         missing = [str(ref) for ref in named if ref not in there]
         if missing:
             raise UserError(f"there is no dead letter of {', '.join(missing)}", hint="See `instep letters list`.")
@@ -148,7 +148,7 @@ class Namespaces:
 
     def _names(self, entities: Iterable[str] | None) -> list[str]:
         """As they are declared; all of them, if none is named."""
-        asked, named = set(entities or ()), set[str]()
+        asked, named = set(names_in(entities)), set[str]()
         for name in asked:
             found = self.project.named(name)
             if not found:

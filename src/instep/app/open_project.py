@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from instep.answers.looks import Looks, Seen
 from instep.container import Container
+from instep.domain.texts import names_in
 from instep.errors import UserError
 from instep.ledger.open import file_of
 
@@ -42,7 +43,7 @@ class Opened:
     setups: dict[tuple[str, ...], list[DocumentSetup]] = field(default_factory=dict)
 
     def documents(self, entities: Iterable[str] | None) -> list[DocumentSetup]:
-        named = tuple(entities or ())
+        named = tuple(names_in(entities))
         if named not in self.setups:
             self.setups[named] = self.container.documents(named)
         return self.setups[named]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.app.in_thread import in_thread
 from instep.app.open_project import OpenProject
+from instep.domain.texts import names_in
 from instep.entities.generations import checked_generation
 from instep.telemetry.progress import Progress, Silent
 
@@ -92,7 +93,7 @@ class Searches:
                 in_one_target(opened.documents(entities), target),
                 looks,
                 query,
-                list(columns),
+                names_in(columns),
                 mode=checked_mode(mode),
                 limit=limit,
                 principals=as_principals(principals),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import names_in
 from instep.entities.generations import checked_generation, one_generation_of
 from instep.entities.partitions import declared_ref, wanted_refs
 from instep.project import Project
@@ -40,7 +41,7 @@ class Wants:
         """
         from instep.jobs.namespaces import namespaces_of
 
-        wanted = wanted_refs(list(refs), namespaces_of(namespaces), self.project)
+        wanted = wanted_refs(names_in(refs), namespaces_of(namespaces), self.project)
         (made,) = self._make_wants([wanted], fresh_within, as_of, generation, by)
         return made
 

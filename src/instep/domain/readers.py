@@ -12,6 +12,7 @@ from typing import Any, Final
 from instep.domain.column_values import WrongValue, value_of
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.domain.filters import Condition, Contains
+from instep.domain.texts import names_in
 
 #: The reader that everybody is.
 PUBLIC: Final = "public"
@@ -27,7 +28,7 @@ class PrincipalError(ValueError):
 
 def checked_principals(principals: Iterable[str]) -> tuple[str, ...]:
     """Each once. Raises `PrincipalError`."""
-    found = tuple(dict.fromkeys(principals))
+    found = tuple(dict.fromkeys(names_in(principals)))
     if len(found) > MOST:
         raise PrincipalError(f"{len(found):,} principals, more than {MOST}")
     for each in found:

@@ -12,6 +12,11 @@ def amount(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
+def names_in(names: Iterable[str] | None) -> list[str]:
+    """Make a list of names. A text alone is one name, not its letters."""
+    return [names] if isinstance(names, str) else list(names or ())
+
+
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _PART = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|min|s|m|h|d|w)"
 _PARTS = re.compile(_PART)

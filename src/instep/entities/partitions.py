@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, nested
-from instep.domain.texts import unknown_name
+from instep.domain.texts import names_in, unknown_name
 from instep.errors import Missing, UserError
 from instep.project import Project
 
@@ -24,7 +24,7 @@ def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
     """The references of these names, each once, in the order given. An entity with namespaces means its partitions in
     all that are declared; one with several targets means its partitions in all of them.
     """
-    return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
+    return list(dict.fromkeys(ref for text in names_in(texts) for ref in _named(text, project)))
 
 
 def apart(refs: Sequence[PartitionRef], project: Project) -> Sequence[PartitionRef]:

@@ -10,6 +10,7 @@ from instep.bus.bus import Bus
 from instep.domain.events import WantCanceled
 from instep.domain.refs import PartitionRef, RefError, Scope, nested
 from instep.domain.status import StatusKey, StatusKeyTextError
+from instep.domain.texts import names_in
 from instep.domain.wants import Want
 from instep.errors import Conflict, UserError
 from instep.jobs.heartbeat import Heartbeat
@@ -33,7 +34,7 @@ def namespace_of(text: str) -> Scope:
 
 def namespaces_of(texts: Iterable[str]) -> list[Scope]:
     """Parse paths, each once, in the order given. Raises `UserError` if one contains another: rows would be shared."""
-    scopes = list(dict.fromkeys(map(namespace_of, texts)))
+    scopes = list(dict.fromkeys(map(namespace_of, names_in(texts))))
     if found := nested(scopes):
         outer, inner = found
         raise UserError(f"namespace {inner} lies in namespace {outer}", hint="Name either, not both.")

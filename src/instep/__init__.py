@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from instep.domain.counts import Counts
     from instep.domain.refs import PartitionRef, Scope
     from instep.domain.settings import JobSettings
-    from instep.errors import Away, InstepError, Interrupted, Missing, Transient, UserError
+    from instep.errors import Away, InstepError, Interrupted, Missing, Transient, UpstreamMissing, UserError
     from instep.jobs.promote import Promotion
     from instep.jobs.run import EntityResult
     from instep.ledger.key_leases import KeyFailure
@@ -62,7 +62,7 @@ _HOMES = {
     "instep.domain.counts": ("Counts",),
     "instep.domain.refs": ("PartitionRef", "Scope"),
     "instep.domain.settings": ("JobSettings",),
-    "instep.errors": ("Away", "InstepError", "Interrupted", "Missing", "Transient", "UserError"),
+    "instep.errors": ("Away", "InstepError", "Interrupted", "Missing", "Transient", "UpstreamMissing", "UserError"),
     "instep.jobs.promote": ("Promotion",),
     "instep.jobs.run": ("EntityResult",),
     "instep.ledger.key_leases": ("KeyFailure",),
@@ -120,6 +120,7 @@ __all__ = [
     "Scope",
     "SearchMode",
     "Transient",
+    "UpstreamMissing",
     "UserError",
     "Want",
     "Worker",

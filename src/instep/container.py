@@ -19,7 +19,7 @@ from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.wiring import document_setup
 from instep.entities.ownership import owner_in
-from instep.entities.partitions import all_refs, all_upstream_refs, apart, declared_refs, demanded_refs
+from instep.entities.partitions import all_refs, all_upstream_refs, apart, declared_refs, demand_declared, demanded_refs
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
@@ -168,6 +168,7 @@ class Container:
             counters=counters or Uncounted(),
             contacts=self.contacts(ledger),
             group=partial(group_of, self.project),
+            named=lambda name: declared_refs([name], self.project),
             driver_cpu=self._driver_cpu,
             retention=self.project.retention,
         )
@@ -253,6 +254,11 @@ class Container:
         """The setups of direct and indirect dependencies of these entities, without themselves."""
         asked = declared_refs(entities or (), self.project)
         return self.setups_of(all_upstream_refs(self.project, asked))
+
+    def with_upstream(self, ref: PartitionRef) -> list[EntitySetup]:
+        """The setups of a partition and its upstream. Raises `UserError` if the project cannot have it."""
+        demand_declared(ref, self.project)
+        return self.setups_of([ref, *all_upstream_refs(self.project, [ref])])
 
     def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
         """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""

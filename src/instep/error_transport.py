@@ -80,6 +80,7 @@ _MARK = re.compile(r"<instep:([A-Za-z0-9+/=]+)>")
 _TRACE_LINE = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): ?(.*)$")
 _KINDS: dict[str, type[errors.InstepError]] = {
     "Away": errors.Away,
+    "UpstreamMissing": errors.UpstreamMissing,
     "UserError": errors.UserError,
     "Transient": errors.Transient,
     "Fenced": errors.Fenced,
@@ -210,7 +211,8 @@ def pack(error: BaseException) -> str:
     kind = next((kind.__name__ for kind in type(error).__mro__ if _KINDS.get(kind.__name__) is kind), None)
     value: dict[str, object] = {"kind": kind, "type": type(error).__name__, "host": gethostname()}
     if isinstance(error, errors.UserError):
-        value |= {"text": error.what[:_MESSAGE_LIMIT], "where": error.where, "hint": error.hint}
+        made_with = error.name if isinstance(error, errors.UpstreamMissing) else error.what
+        value |= {"text": made_with[:_MESSAGE_LIMIT], "where": error.where, "hint": error.hint}
     else:
         value |= {"text": str(error)[:_MESSAGE_LIMIT]}
     return f"<instep:{base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()}>"

@@ -1,7 +1,7 @@
 """Errors, grouped by what the caller should do about them.
 
 * `UserError`: the user can mend it. Shown without a traceback. `Away` may mend itself; `Missing` names what is not
-  there.
+  there, `UpstreamMissing` what has to be built first.
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
 * `Conflict`: another process changed the same thing; read again and retry.
@@ -51,6 +51,21 @@ class Away(UserError):
 
 class Missing(UserError):
     """A job, a partition or something else that is not there."""
+
+
+class UpstreamMissing(UserError):
+    """A function of the project needs a partition (`Author`, `MergeRequest@42/9970`) that is not there: what it works
+    on waits until that is built.
+    """
+
+    def __init__(self, name: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(
+            f"{name} is needed, and not there", where=where, hint=hint or f"Build it first: instep run {name}"
+        )
+        self.name = name
+
+    def __reduce__(self) -> tuple[type[UpstreamMissing], tuple[str]]:
+        return type(self), (self.name,)
 
 
 class Transient(InstepError):

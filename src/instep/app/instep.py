@@ -167,6 +167,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     wait_seconds=wait,
                     expected=expected,
                     upstream=container.upstream(names),
+                    find=container.with_upstream,
                 )
             except Stopping:
                 raise Interrupted("the run was stopped", hint="Run again to resume.") from None

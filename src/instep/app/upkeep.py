@@ -214,5 +214,6 @@ def _run(
             options,
             wait_seconds=wait,
             upstream=container.upstream(setup.ref.entity for setup in setups),
+            find=container.with_upstream,
         )
     )

@@ -108,6 +108,8 @@ class EntitySetup(ABC):
     ttl: int | None
     revision: Callable[[], str]
     depends_on: tuple[PartitionRef, ...] = ()
+    #: Whether it is built anew when an instance that it was made from was replaced.
+    rebuild_with_upstream: bool = False
     in_process: bool = False
     needed: float = NEEDED
     #: Absolute paths of the source on this machine.

@@ -14,7 +14,7 @@ from instep.jobs.membership import Membership
 from instep.jobs.retry import MEND, RESUMES, Circuits, Outage
 from instep.jobs.want_scheduler import fail_wants_of
 from instep.planning.context import Context
-from instep.planning.upstream import PartKey, Setups, all_upstream
+from instep.planning.upstream import PartKey, Setups
 
 
 class PartStops:
@@ -76,9 +76,12 @@ class PartStops:
         """
         _, ref = key
         self.problems[ref] = error
-        for each in [each for each in sorted(self._membership.parts) if ref in all_upstream(self._setups, [each[1]])]:
+        for each in [each for each in sorted(self._membership.parts) if ref in self._above(each)]:
             self._give_up_one(each, ref)
         self._stop(key)
+
+    def _above(self, key: PartKey) -> set[PartitionRef]:
+        return self._membership.waiting.upstream(self._setups, [key[1]])
 
     def _give_up_one(self, key: PartKey, upstream: PartitionRef) -> None:
         error = self.problems[upstream]
@@ -90,7 +93,7 @@ class PartStops:
         found = False
         for each in parts:
             if each.key in self._membership.waiting and (
-                failed := sorted(all_upstream(self._setups, [each.part.ref]) & self.problems.keys())
+                failed := sorted(self._above(each.key) & self.problems.keys())
             ):
                 self._give_up_one(each.key, failed[0])
                 found = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from instep.domain.jobs import JobState, error_of, state_of
 from instep.domain.refs import PartitionRef
@@ -18,12 +19,18 @@ if TYPE_CHECKING:
     from instep.jobs.worker import Worker
 
 
+#: Adds a partition, with its upstream, to the setups of a run. Raises `UserError` for one that is not declared.
+Find: TypeAlias = Callable[[PartitionRef], None]
+
+
 class Prerequisites:
     """Upstream jobs that a run started, joined or resumed because its own parts wait for them. `taken` maps partitions
-    to plan and job id. The run's options do not apply to these.
+    to plan and job id. The run's options do not apply to these. `find`: for what turned out to be needed while a part
+    was in work.
     """
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, find: Find) -> None:
+        self._find = find
         self._planner = replace(planner, options=PlanOptions(), expected={})
         self._context = planner.context
         self.taken: dict[PartitionRef, tuple[EntityPlan, str]] = {}
@@ -75,16 +82,13 @@ class Prerequisites:
             if not want.satisfied_by(ledger.instances.canonical(ref, want.generation))
         }
         for ref in found:
+            if ref not in setups:
+                self._find(ref)
             self._demand(ref)
         busy = in_hand(ledger.open_parts.on(found), setups) if found else set()
         return {ref: generation for ref, generation in found.items() if ref not in busy}
 
     def _demand(self, ref: PartitionRef) -> None:
-        if ref not in self._planner.setups:
-            raise UserError(
-                f"a job waits for {ref}, which it does not depend on any more",
-                hint=f"Cancel what it waits for: `instep wants {ref}`, then `instep cancel`.",
-            )
         _, job_id = self.taken.get(ref, (None, ""))
         job = self._context.ledger.jobs.get(job_id)
         if job and state_of(job, job.part(ref)) is JobState.STOPPED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,7 +17,7 @@ from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Stopped
-from instep.jobs.prerequisites import Prerequisites
+from instep.jobs.prerequisites import Find, Prerequisites
 from instep.jobs.promote import finish_interrupted
 from instep.jobs.retry import RESUMES
 from instep.jobs.stopping import Stopping
@@ -127,25 +127,33 @@ def run_entities(
     wait_seconds: float,
     expected: Mapping[str, str] | None = None,
     upstream: Sequence[EntitySetup] = (),
+    find: Callable[[PartitionRef], Iterable[EntitySetup]] | None = None,
 ) -> list[EntityResult]:
     """Plan, and do the planned work. A run that finds nothing to do takes no lease and writes nothing.
 
     A job of other workers is joined. Work that only they can do is waited for, at most `wait_seconds` without progress
     (`Busy`). `expected` maps references to digests of a saved plan: refused when anything has changed since. Of
-    `upstream`, the entities' own upstream, only missing parts are built; their results come first.
+    `upstream`, the entities' own upstream, only missing parts are built; their results come first. So is what turns out
+    to be needed while a part is in work: `find` makes the setups of a partition and its upstream.
     """
+    known = {setup.ref: setup for setup in (*setups, *upstream)}
+
+    def add(ref: PartitionRef) -> None:
+        if find is None:
+            raise UserError(f"a job waits for {ref}, which is none of these entities")
+        known.update({each.ref: each for each in find(ref) if each.ref not in known})
+
     with traces.span("request", refs=", ".join(str(setup.ref) for setup in setups[:20])):
-        planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
-        return _run_all(setups, planner, wait_seconds)
+        return _run_all(setups, Planner(known, context, options, expected or {}), wait_seconds, add)
 
 
-def _run_all(setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float) -> list[EntityResult]:
+def _run_all(setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, find: Find) -> list[EntityResult]:
     found = in_target_order(setups)
     alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
     turns = list(reachable_targets_first(found))
     for number, turn in enumerate(turns, 1):
-        for result in _in_turn(turn, planner, wait_seconds, alone=alone, last=number == len(turns)):
+        for result in _in_turn(turn, planner, wait_seconds, find, alone=alone, last=number == len(turns)):
             ref = result.plan.ref
             before = done.get(ref)  # Built already, as upstream of an earlier one.
             if before is None or result.state is not None or result.problem:
@@ -158,6 +166,7 @@ def _in_turn(
     setups: Sequence[EntitySetup],
     planner: Planner,
     wait_seconds: float,
+    find: Find,
     *,
     alone: bool,
     last: bool,
@@ -165,7 +174,7 @@ def _in_turn(
     """Run entities of one target, the `last` one or not. With several partitions, an error of one is its result and
     stops no other.
     """
-    run = _Run(planner, wait_seconds)
+    run = _Run(planner, wait_seconds, find)
     plans = run.plan_all(setups, alone=alone)
     todo = {plan.ref: plan for plan in plans.values() if plan.pending}
     try:
@@ -187,13 +196,13 @@ def _in_turn(
 
 
 class _Run:
-    def __init__(self, planner: Planner, wait_seconds: float) -> None:
+    def __init__(self, planner: Planner, wait_seconds: float, find: Find) -> None:
         self._planner = planner
         self._context = planner.context
         self._started = self._context.clock.monotonic()
         self._cpu_before = self._context.driver_cpu() or 0.0
         self._wait = wait_seconds
-        self._prerequisites = Prerequisites(planner)
+        self._prerequisites = Prerequisites(planner, find)
         self._left: dict[PartitionRef, int] = {}
         #: The last job that each partition was worked on in.
         self._taken: dict[PartitionRef, str] = {}

@@ -22,7 +22,7 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.entities.ownership import newer_elsewhere
 from instep.entities.setup import EntitySetup
 from instep.error_transport import explaining
-from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UpstreamMissing, UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.retry import MEND, Circuit, Outage, backoff
 from instep.jobs.slice_claims import SliceClaims, facts, without_giants
@@ -147,6 +147,9 @@ class WaveRunner:
             return
         try:
             self._run_with_retries(claims, progress)
+        except UpstreamMissing as error:
+            self._claims.give_back(claims, cleaned(str(error)))
+            raise
         except (Fenced, Transient, Unknown, UserError):
             raise
         except Exception as error:

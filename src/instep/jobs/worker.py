@@ -10,7 +10,7 @@ from functools import partial
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause, cleaned
-from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UpstreamMissing, UserError
 from instep.jobs.finish import abandon, fail_without_upstream, finish, here
 from instep.jobs.garbage_collection import forget_some
 from instep.jobs.heartbeat import Kind
@@ -26,7 +26,7 @@ from instep.jobs.wave import OUTAGE_SECONDS, WaveRunner
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
-from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
+from instep.planning.upstream import PartKey, Setups, Waiting, wait_for
 from instep.telemetry.context import context_fields, in_trace
 
 #: The longest pause of an idle worker, in polls.
@@ -88,7 +88,7 @@ class Worker:
         while True:
             if self._context.stops():
                 raise Stopping
-            upstream = all_upstream(self._setups, self.waiting.refs)
+            upstream = self.waiting.upstream(self._setups, self.waiting.refs)
             found = self._stops.going_on(self._look(refs | upstream), wanted)
             parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]
             if not parts:
@@ -281,6 +281,10 @@ class Worker:
                 return False
             try:
                 return self._runner(each, part_context).run(each, partial(self._progress, each.key))
+            except UpstreamMissing as error:
+                wait_for(ledger, self._context.ids, each.job_id, part_context.part, self._context.named(error.name))
+                part_context.ready = False  # The next look says what it waits for.
+                return True
             except PlanLost as error:
                 self._abandon(each, part_context, error)
                 return True

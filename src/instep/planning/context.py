@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from instep.bus.status_reporter import StatusReporter
@@ -40,6 +40,8 @@ class Context:
     contacts: Contacts = field(default_factory=Unasked)
     #: The group whose limit holds for what workers start or go on with there by themselves.
     group: Callable[[PartitionRef], Group | None] = lambda _: None
+    #: The partitions that a name means. Raises `UserError` for one that the project does not declare.
+    named: Callable[[str], Sequence[PartitionRef]] = lambda name: [PartitionRef.parse(name)]
     #: The workers that this process has registered, in whichever thread.
     own_workers: set[str] = field(default_factory=set)
     #: Seconds of CPU that the driver has used by now; None where tasks do not run elsewhere.

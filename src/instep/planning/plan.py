@@ -25,7 +25,7 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.contacts import Contacts, Unasked
-from instep.planning.upstream import missing_upstream
+from instep.planning.upstream import missing_upstream, replaced_inputs
 
 _UNASKED: Final = Unasked()
 
@@ -103,6 +103,8 @@ def plan_entity(
     kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
+    if kind is Kind.REFRESH and current and (newer := replaced_inputs(setup, ledger, current)):
+        kind, why = Kind.REBUILD, [f"{each} is not the one that it was made from" for each in newer]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
     settings = cache(partial(wanted_settings, ledger, setup.ref, generation))
     found = setup.find(

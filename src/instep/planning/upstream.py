@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from instep.domain.jobs import JobPart, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
 from instep.entities.setup import EntitySetup
-from instep.errors import Conflict
+from instep.errors import Conflict, UserError
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 
@@ -60,27 +60,51 @@ def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapp
     return Upstream(tuple(inputs), missing)
 
 
+def wait_for(ledger: Ledger, ids: Ids, job_id: str, part: JobPart, refs: Sequence[PartitionRef]) -> None:
+    """Have a part in work wait for partitions that it turned out to need. Raises `UserError` if they are there, or wait
+    for it themselves.
+    """
+    names = ", ".join(map(str, refs))
+    missing: dict[tuple[str, int | None], tuple[str, ...]] = {}
+    for ref in refs:
+        generation, current = _read(ledger, ref)
+        if current is None or not current.usable:
+            missing[generation, None] = (*missing.get((generation, None), ()), str(ref))
+    if not missing:
+        raise UserError(f"{part.ref} asks for {names}, which is there", hint="Ask only for what is not there yet.")
+    instance = ledger.instances.get(part.instance)
+    if instance is not None and instance.waits:
+        return  # Another worker of the job was told the same.
+    try:
+        ledger.events.append(Upstream((), missing).missed(job_id, part.instance, ids))
+    except Conflict as error:
+        known = ledger.instances.get(part.instance)
+        if known is not None and known.worked_on_by == job_id and not known.waits:
+            raise UserError(f"{part.ref} asks for {names}: {error}") from error
+        raise
+
+
 def missing_upstream(setup: EntitySetup, ledger: Ledger) -> tuple[PartitionRef, ...]:
     """The partitions that a job on this entity would wait for now."""
     found = ((ref, _read(ledger, ref)[1]) for ref in setup.depends_on)
     return tuple(ref for ref, current in found if current is None or not current.usable)
 
 
+def replaced_inputs(setup: EntitySetup, ledger: Ledger, instance: Instance) -> list[str]:
+    """The upstream that is there in other instances than this one was made from, if that is a reason to build it
+    anew.
+    """
+    if not setup.rebuild_with_upstream:
+        return []
+    known = set(instance.inputs)
+    found = [(ref, _read(ledger, ref)[1]) for ref in setup.depends_on]
+    return [str(ref) for ref, current in found if current and current.usable and current.uuid not in known]
+
+
 def _read(ledger: Ledger, ref: PartitionRef) -> tuple[str, Instance | None]:
     """The generation that is read by default, and its canonical instance."""
     generation = ledger.partitions.promoted(ref) or ""
     return generation, ledger.instances.canonical(ref, generation)
-
-
-def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
-    """All direct and indirect upstream of these that is among the setups."""
-    found: set[PartitionRef] = set()
-    pending = [ref for ref in refs if ref in setups]
-    while pending:
-        new = [ref for ref in setups[pending.pop()].depends_on if ref in setups and ref not in found]
-        found.update(new)
-        pending += new
-    return found
 
 
 def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
@@ -123,6 +147,7 @@ class Waiting:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wants: dict[PartKey, tuple[str, ...]] = {}
+        self._asked: dict[PartKey, tuple[PartitionRef, ...]] = {}
 
     def __contains__(self, key: PartKey) -> bool:
         return key in self._wants
@@ -131,8 +156,22 @@ class Waiting:
     def refs(self) -> set[PartitionRef]:
         return {ref for _, ref in self._wants}
 
+    def upstream(self, setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
+        """All direct and indirect upstream of these that is among the setups, with what they turned out to need."""
+        asked = {ref: above for (_, ref), above in self._asked.items()}
+        found: set[PartitionRef] = set()
+        pending = [ref for ref in refs if ref in setups]
+        while pending:
+            ref = pending.pop()
+            above = (*setups[ref].depends_on, *asked.get(ref, ()))
+            new = [each for each in above if each in setups and each not in found]
+            found.update(new)
+            pending += new
+        return found
+
     def forget(self, key: PartKey) -> None:
         self._wants.pop(key, None)
+        self._asked.pop(key, None)
 
     def wants(self) -> list[Want]:
         """The derivative wants that are waited for, in their current state."""
@@ -152,6 +191,7 @@ class Waiting:
         if instance.waits and self._wants.get(key) != instance.waits:
             self._wants[key] = instance.waits
             names = dict.fromkeys(each for want in self.wants() if want.id in instance.waits for each in want.refs)
+            self._asked[key] = tuple(map(PartitionRef.parse, names))
             self._context.progress.say(ref.label, f"waits for {', '.join(names)}")
         elif not instance.waits and key in self._wants:
             self.forget(key)

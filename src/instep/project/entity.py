@@ -87,6 +87,8 @@ class EntityBase(Model):
     """Entities of higher priority go first."""
     depends_on: tuple[str, ...] = ()
     """Entities that this one is made from: it is built when they are there."""
+    rebuild_with_upstream: bool = False
+    """It is built anew when one of these was. Else it stays as it is."""
     ttl: Duration | None = None
     """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
     schedule: Annotated[Ticks, BeforeValidator(_short), WithJsonSchema(_TICKS_SCHEMA)] | None = None

@@ -149,6 +149,7 @@ def document_setup(
         limits=limits,
         rehearsal=_rehearsal(entity.transform, spark, columns) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
+        rebuild_with_upstream=entity.rebuild_with_upstream,
         in_process=in_process(project.targets[project.target_of(name)]),
         needed=project.promotion_ratio,
     )

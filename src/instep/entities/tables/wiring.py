@@ -128,6 +128,7 @@ class TableEntities:
             ttl=entity.ttl,
             revision=lambda: revision_of(self.project.root),
             depends_on=upstream_refs(self.project, PartitionRef(name, scope)),
+            rebuild_with_upstream=entity.rebuild_with_upstream,
             spark=self.spark,
             rows=row_columns(entity),
             slicing=Slicing(

@@ -352,7 +352,11 @@ def test_readers_that_the_index_does_not_have_yet_let_nobody_in(tmp_path: Path) 
     declared.write_text(PROJECT.replace("    readers: acl\n", "").replace('      acl: "string[]"\n', ""))
     load(tmp_path).run()
     declared.write_text(PROJECT)
-    for ask in (lambda: load(tmp_path).search("zebra"), lambda: load(tmp_path).why("Note", "docs/open.md")):
+    for ask in (
+        lambda: load(tmp_path).search("zebra"),
+        lambda: load(tmp_path).why("Note", "docs/open.md"),
+        lambda: load(tmp_path).why("Note", "docs/not-there.md"),
+    ):
         with pytest.raises(UserError, match="built without the readers"):
             ask()
     load(tmp_path).run()
@@ -414,6 +418,7 @@ def test_what_is_declared_of_readers_is_checked(tmp_path: Path) -> None:
     for before, after, said in (
         ("readers: acl", "readers: due", "is none of its columns that is a string"),
         ("readers: acl", "readers: ac", "did you mean acl"),
+        ("readers: acl", "readers: acl\n    search: {boosts: {acl: 1}}", "boosts.acl: says who may read documents"),
         (f"token: {OPS}", "token: short", "at least 16 characters"),
         ('["group:ops"]', "[]", "must not be empty"),
     ):

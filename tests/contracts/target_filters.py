@@ -138,6 +138,22 @@ class FiltersContract(OnOneIndex):
         some = [row for row in far if row["c_bool"] is True]
         assert self.asked(target, "c_bool = true", "vector", 3) == [row["document_id"] for row in some[:-4:-1]]
 
+    def test_one_of_many_rows_with_one_vector_is_found_by_a_filter(self, target: DocumentTarget) -> None:
+        """As boilerplate has it: a graph of vectors may reach some of these never."""
+        target.create(self.physical, DIMENSIONS, BUCKETS)
+        base = target.fence(self.physical, 1)
+        names = [f"d{number}" for number in range(1_200)]
+        rows = rows_of({name: [f"boilerplate {at % 3}"] for at, name in enumerate(names)})
+        staged = target.writer(self.physical, base).stage(iter([ChunkChanges(rows, NOTHING)]))
+        target.commit(self.physical, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
+        target.maintain(self.physical, full=True)
+        uris = dict(zip(names, rows["source_uri"].to_pylist(), strict=True))
+        for name in names[::40]:
+            assert self.asked(target, f"source_uri = '{uris[name]}'", "vector", 10) == [name]
+        some = names[::29]
+        among = f"source_uri IN ({', '.join(repr(uris[name]) for name in some)})"
+        assert sorted(self.asked(target, among, "vector", 100)) == sorted(some)
+
     def test_columns_that_are_not_declared_are_filtered_by(
         self, target: DocumentTarget, filtered: list[dict[str, Any]]
     ) -> None:

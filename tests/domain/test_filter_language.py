@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
-from instep.domain.filter_language import MAX_LENGTH, parsed
+from instep.domain.filter_language import MAX_LENGTH, MAX_ORDERED, parsed
 from instep.domain.filters import (
     All,
     Condition,
@@ -151,6 +151,9 @@ def test_columns_may_be_called_like_words_of_sql() -> None:
         (f"year IN ({', '.join(['1'] * 1001)})", 3010, "more than 1,000 values"),
         ("a" * 20_001, MAX_LENGTH + 1, "longer"),
         ("team = '\ud800'", 9, "half of a character"),
+        (f"team > '{'x' * (MAX_ORDERED + 1)}'", 8, "by = and IN alone"),
+        (f"team NOT BETWEEN 'a' AND '{'é' * (MAX_ORDERED // 2 + 1)}'", 26, "by = and IN alone"),
+        (f"NOT team LIKE '{'x' * (MAX_ORDERED + 1)}%'", 15, "by = and IN alone"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused_at_its_place(text: str, position: int, says: str) -> None:

@@ -68,12 +68,21 @@ def build_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: st
     return None
 
 
-def shows(setup: EntitySetup, ledger: Ledger, found: object, principals: Sequence[str], generation: str | None) -> bool:
+def demand_told(
+    setup: EntitySetup, ledger: Ledger, physical: str, principals: Sequence[str], generation: str | None
+) -> None:
+    """Check that rows of an index may be told of at all. Raises `UserError` if it was built without the readers that
+    are declared: before it is known whether a row is there.
+    """
+    if isinstance(setup, DocumentSetup) and setup.readers is not None:
+        build = build_of(setup, ledger, physical, generation)
+        readable_in(setup, build.made_of if build else None, principals)
+
+
+def shows(setup: EntitySetup, found: object, principals: Sequence[str]) -> bool:
     """Whether these principals may be told of a row: no otherwise than of one that does not exist."""
     if not isinstance(setup, DocumentSetup) or not isinstance(found, DocumentProvenance) or setup.readers is None:
         return True
-    build = build_of(setup, ledger, found.physical, generation)
-    readable_in(setup, build.made_of if build else None, principals)
     rows = setup.target.written(found.physical, [found.row.document_id], [setup.readers]).to_pylist()
     mine = [each[setup.readers.name] or () for each in rows if each["chunk_id"] == found.row.chunk_id]
     return bool(mine) and all(may_read(readers, principals) for readers in mine)

@@ -9,7 +9,7 @@ from instep.answers.answer import Answer
 from instep.answers.instances import Instance, Window, instance_answer
 from instep.answers.jobs import Counts
 from instep.answers.lineage import Node
-from instep.answers.readers import shows
+from instep.answers.readers import demand_told, shows
 from instep.domain.jobs import Job, JobPart, JobState
 from instep.domain.texts import unknown_name
 from instep.domain.wants import Want, WantState
@@ -125,18 +125,25 @@ def why(
     ]
     if not found:
         raise _unknown(setups, target)
-    built, away = False, None
+    built = False
+    away: Transient | None = None
+    untold: UserError | None = None
     for setup in found:
         try:
             for physical in _read(setup, ledger, generation):
                 built = True
+                try:
+                    demand_told(setup, ledger, physical, principals, generation)
+                except UserError as error:
+                    untold = error  # Another entity may have the row.
+                    continue
                 row = setup.trace(ledger, physical, id)
-                if row is not None and shows(setup, ledger, row, principals, generation):
+                if row is not None and shows(setup, row, principals):
                     return row
         except Transient as error:
             away = error  # Another target may have the same row.
-    if away is not None:
-        raise away
+    if refused := away or untold:
+        raise refused
     if not built:
         moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
         raise UserError(moved or f"nothing of {target or 'the project'} is served yet", hint="Run: instep run")

@@ -45,6 +45,8 @@ MAX_LENGTH: Final = 20_000
 MAX_DEPTH: Final = 8
 MAX_LEAVES: Final = 100
 MAX_VALUES: Final = 1_000
+#: Bytes of a text that others are compared with by order, or that they begin with: Lucene's automata take 1,000.
+MAX_ORDERED: Final = 900
 
 _TOO_DEEP: Final = f"parentheses and NOT are nested more than {MAX_DEPTH} deep"
 
@@ -258,10 +260,10 @@ class _Reader:
             case exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
                 column = self._compared(node, "<")
                 orders = {exp.LT: Order.LESS, exp.LTE: Order.AT_MOST, exp.GT: Order.MORE, exp.GTE: Order.AT_LEAST}
-                found = Ordered(column, orders[type(node)], self._value(column, node.expression))
+                found = Ordered(column, orders[type(node)], self._ordered(column, node.expression))
             case exp.Between() if node.args.get("symmetric") is None:
                 column = self._compared(node, "<")
-                low, high = (self._value(column, node.args[each]) for each in ("low", "high"))
+                low, high = (self._ordered(column, node.args[each]) for each in ("low", "high"))
                 found = every([Ordered(column, Order.AT_LEAST, low), Ordered(column, Order.AT_MOST, high)])
             case exp.In() if node.expressions:
                 column = self._compared(node, "IN")
@@ -342,8 +344,22 @@ class _Reader:
                 hint=r"Allowed: LIKE 'beginning%'. A %, _ or \ of the text itself is written \%, \_ or \\.",
             )
         text = "".join(each[-1] for each in body)
+        if body != pieces:
+            self._demand_short(text, pattern)
         negated = bool(node.args.get("negate"))
         return Prefix(column, text, negated) if body != pieces else OneOf(column, (text,), negated)
+
+    def _ordered(self, column: DocumentColumn, node: exp.Expr) -> FilterValue:
+        """A value that others are compared with by order."""
+        value = self._value(column, node)
+        if isinstance(value, str):
+            self._demand_short(value, node)
+        return value
+
+    def _demand_short(self, text: str, node: exp.Expr) -> None:
+        if len(text.encode()) > MAX_ORDERED:
+            what = f"a text of more than {MAX_ORDERED} bytes is compared by = and IN alone"
+            raise self._wrong(node, what, hint="Compare with a shorter one.")
 
     def _value(self, column: DocumentColumn, node: exp.Expr) -> FilterValue:
         from sqlglot import exp

@@ -40,15 +40,23 @@ class WithSearch(Protocol):
     def columns(self) -> Mapping[str, Column]: ...
     @property
     def search(self) -> DeclaredSearch: ...
+    @property
+    def readers(self) -> str | None: ...
 
 
 def check_search(entity: WithSearch) -> None:
-    """Check that all that is searched has texts. Raises a validation error."""
+    """Check that all that is searched has texts, and is no secret: words of readers would find documents by who else
+    may read them. Raises a validation error.
+    """
     texts = {DocumentColumnType.STRING, DocumentColumnType.STRINGS}
     allowed = [*_DEFAULT, *(name for name, column in entity.columns.items() if column.type in texts)]
+    if entity.readers in allowed:
+        allowed.remove(entity.readers)
     for name in entity.search.boosts:
         if name not in allowed:
             message = "is neither title nor text, nor a declared column of strings"
+            if name == entity.readers:
+                message = "says who may read documents: it is not searched"
             raise problem("boosts", message, path=("search", "boosts", name), allowed=allowed)
     if not searched_of(entity).weights:
         raise problem("boosts", "leave nothing to be searched", path=("search", "boosts"))

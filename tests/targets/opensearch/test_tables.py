@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from instep.targets.journal import now
-from instep.targets.opensearch import tables
+from instep.targets.opensearch import row_lines, tables
 from instep.targets.opensearch.layout import coded
 from instep.targets.opensearch.row_writing import OpenSearchRowWriter
 from instep.targets.opensearch.tables import OpenSearchTables
@@ -80,6 +80,21 @@ def test_numbers_that_json_does_not_have_are_named(target: OpenSearchTables) -> 
     rows = batch(ODD, [{"select": "a", "a b\"c'd\\e": at, "float64": value} for at, value in enumerate(NUMBERS)])
     (unfit,) = target.unfit(ODD, rows)
     assert (unfit.column, list(unfit.rows)) == ("float64", [False, True, True, False])
+
+
+def test_texts_that_are_no_objects_are_named_however_deep(target: OpenSearchTables) -> None:
+    """By a mapping of a column that is an object: deeper than Python reads is no JSON either."""
+    texts = [
+        '{"a": 1}',
+        "[" * 3_000 + "]" * 3_000,
+        '{"a":' + "[" * 3_000 + "]" * 3_000 + "}",
+        "[1]",
+        None,
+        '{"a": NaN}',
+    ]
+    rows = batch(NODES, [{"id": at, "path": "1/", "title": text, "_version": 1} for at, text in enumerate(texts)])
+    broken = list(row_lines.unfit(NODES, rows, {"title": {"type": "object"}}))
+    assert [(each.column, list(each.rows)) for each in broken] == [("title", [False, True, True, True, False, True])]
 
 
 NUMBERS = (1.5, float("nan"), float("-inf"), None)

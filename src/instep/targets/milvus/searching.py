@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.words import TextQuery
@@ -33,10 +36,12 @@ if TYPE_CHECKING:
 _DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 
 
-#: Milvus Lite goes through its graph of vectors past rows that a filter leaves out, and gives up early. So it is to
-#: look at so many; and where these do not have as many hits as are wanted, at all. A server sees by itself when few are
-#: left.
-_REACHES = (2_000, 200_000)
+#: Milvus Lite goes through its graph of vectors past rows that a filter leaves out, and gives up early; of many equal
+#: vectors it reaches some never. So it is told to look at many. Where these do not have as many hits as are wanted, and
+#: no more than `_COMPARED` rows are left, each of them is compared; else it is to look at all. A server sees by itself
+#: when few are left.
+_REACH, _ALL = 2_000, 200_000
+_COMPARED = 5_000
 
 #: Rows whose values are read for facets.
 _FACET_ROWS = 200_000
@@ -53,10 +58,11 @@ def search(place: Location, physical: str, asked: Search, dimensions: int) -> li
         return asked.ranked(((sign * each["distance"], each["entity"]) for each in found), "bm25")
 
     def by_vector(query: Query, limit: int) -> list[Hit]:
-        for reach in _REACHES if chosen and place.is_lite else (None,):
-            found = _nearest(place, physical, "vector", query, asked.fields, limit=limit, chosen=chosen, reach=reach)
-            if len(found) >= limit:
-                break
+        nearest = partial(_nearest, place, physical, "vector", query, asked.fields, limit=limit, chosen=chosen)
+        found = nearest(reach=_REACH if chosen and place.is_lite else None)
+        if len(found) < limit and place.is_lite:
+            compared = _compared(place, physical, query, asked.fields, limit=limit, chosen=chosen)
+            found = nearest(reach=_ALL) if compared is None else compared
         return asked.ranked(((each["distance"], each["entity"]) for each in found), "cosine")
 
     return asked.hits(dimensions, by_text, by_vector)
@@ -117,6 +123,27 @@ def _nearest(
         search_params={} if reach is None else {"params": {"ef": reach}},
     )
     return found[0]
+
+
+def _compared(
+    place: Location, physical: str, query: Query, fields: Sequence[str], *, limit: int, chosen: str
+) -> list[dict[str, Any]] | None:
+    """The nearest of all rows that a filter leaves, each compared; None if these are many."""
+    left = place.call(
+        "query",
+        location.collection(physical),
+        filter=chosen,
+        output_fields=[*fields, "vector"],
+        limit=_COMPARED + 1,
+        consistency_level="Strong",
+    )
+    if len(left) > _COMPARED:
+        return None
+    vectors = np.array([each["vector"] for each in left], np.float32).reshape(len(left), query.size)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    cosines = np.divide(vectors @ query, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    best = np.argsort(-cosines, kind="stable")[:limit]
+    return [{"distance": float(cosines[at]), "entity": left[at]} for at in best.tolist() if lengths[at] > 0]
 
 
 def row(place: Location, physical: str, id: str) -> StoredRow | None:

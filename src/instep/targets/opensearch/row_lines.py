@@ -111,10 +111,14 @@ def _is_object(text: str | None) -> bool:
     if text is None:
         return True
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _object(members: Mapping[str, Texts | str]) -> Texts:

@@ -114,6 +114,16 @@ def test_a_list_with_a_null_in_front_matter_is_wrong_as_in_a_feed(project: WithC
         value_of(DocumentColumn("tags", _T.STRINGS), [None, "alice"])
 
 
+@pytest.mark.parametrize("kind", ["tags", "team"])
+def test_a_value_without_end_by_aliases_fails_its_document_at_once(project: WithColumns, kind: str) -> None:
+    """Ten times itself, fifteen times over: of what is written out a thousand million million."""
+    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 16))
+    project.put("2023/a.md", f"---\na0: &a0 [x, x]\n{levels}{kind}: *a15\n---\n" + BODY)
+    project.put("2023/b.md", BODY)
+    done = project.sync()
+    assert (done.failed, done.written) == (1, 1)
+
+
 def test_a_wrong_value_fails_its_document_alone_by_column_and_value(project: WithColumns) -> None:
     project.put("2023/a.md", "---\ndue: tomorrow\n---\n" + BODY)
     project.put("2023/b.md", "---\nscore: high\n---\n" + BODY)

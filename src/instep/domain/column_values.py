@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -24,6 +25,8 @@ MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 
 _SHOWN: Final = 60
+_BRIEF: Final = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxlist, _BRIEF.maxtuple, _BRIEF.maxstring, _BRIEF.maxother = 2, 8, 8, _SHOWN, _SHOWN
 #: Plain words of YAML that say nothing.
 _NOTHING: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _WHOLE: Final = re.compile(r"[-+]?[0-9]{1,30}")
@@ -164,5 +167,14 @@ def wrong(column: DocumentColumn, said: Any) -> WrongValue:
 
 
 def _shown(said: Any) -> str:
+    if isinstance(said, str):
+        said = said[: _SHOWN + 1]
+    elif isinstance(said, list | tuple | dict):
+        # As much as is shown: what YAML has by aliases may be without end when it is written out.
+        return _cut(_BRIEF.repr(said))
     shown = ascii(said) if isinstance(said, str) and not said.isprintable() else repr(said)
+    return _cut(shown)
+
+
+def _cut(shown: str) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

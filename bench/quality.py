@@ -81,6 +81,7 @@ def main() -> None:
     asked.add_argument("collection", type=Path, help="folder of the collection")
     asked.add_argument("--chunk", type=int, default=800, help="characters in a chunk")
     asked.add_argument("--vector-weight", type=float, help="weight of static vectors in hybrid searches")
+    asked.add_argument("--context", action="store_true", help="embed and search title and headings with each chunk")
     given = asked.parse_args()
     found: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +91,8 @@ def main() -> None:
         print("| embedder | mode |", " | ".join(METRICS), "|\n|---|---|" + "---:|" * len(METRICS))
         for name, embed in EMBEDDERS.items():
             weight = given.vector_weight if name == "static" else None
-            opened = instep.Instep(_project(root, name, embed, given.chunk, weight))
+            chunk = {"size": given.chunk, "context": "headings" if given.context else None}
+            opened = instep.Instep(_project(root, name, embed, chunk, weight))
             opened.run()
             for each in opened.evaluate(root / "judged.jsonl"):
                 found[name, each.mode] = each.scores["ndcg@10"]
@@ -103,11 +105,11 @@ def main() -> None:
         print(f"nDCG@10 of static hybrid is {times:.2f} times {' '.join(side)} (goal: at least {least}): {verdict}")
 
 
-def _project(root: Path, name: str, embed: dict[str, Any], chunk: int, weight: float | None) -> Project:
+def _project(root: Path, name: str, embed: dict[str, Any], chunk: dict[str, Any], weight: float | None) -> Project:
     entity = {
         "source": {"type": "files", "path": "docs"},
         "embed": embed,
-        "chunk": {"size": chunk},
+        "chunk": chunk,
         "search": {"weights": {"vector": weight}},
     }
     declared = {"name": name, "root": root, "ledger": f"sqlite:///{name}.db", "state": f".{name}", "engine": "inline"}

@@ -407,8 +407,10 @@ def test_readers_are_obeyed_between_the_move_of_the_alias_and_its_record(
     assert found == [[SECRET], [], SECRET] * 2
 
 
-@pytest.mark.parametrize("principals", [[""], ["a\0"], ["x" * 2_001], [f"p{n}" for n in range(MOST + 1)]])
-def test_principals_that_cannot_be_are_refused(principals: list[str]) -> None:
+@pytest.mark.parametrize(
+    "principals", [[""], [None], [42], b"al", ["a\0"], ["x" * 2_001], [f"p{n}" for n in range(MOST + 1)]]
+)
+def test_principals_that_cannot_be_are_refused(principals: Any) -> None:
     with pytest.raises(PrincipalError):
         checked_principals(principals)
 

@@ -32,6 +32,8 @@ def checked_principals(principals: Iterable[str]) -> tuple[str, ...]:
     if len(found) > MOST:
         raise PrincipalError(f"{len(found):,} principals, more than {MOST}")
     for each in found:
+        if not isinstance(each, str):
+            raise PrincipalError(f"a principal is a text, such as alice, and not {type(each).__name__}")
         if not each.strip():
             raise PrincipalError("a principal must not be empty")
         try:

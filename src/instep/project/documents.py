@@ -231,6 +231,9 @@ class Chunk(Model):
     """Most characters in a chunk."""
     overlap: Whole = Field(default=0, ge=0)
     """Characters that a chunk repeats of the one before; less than `size`."""
+    context: Literal["headings"] | None = None
+    """`headings`: the title and the headings that a chunk stands under are embedded and searched with it, and not
+    shown."""
 
     @model_validator(mode="after")
     def _function_of_python(self) -> Self:

@@ -175,15 +175,15 @@ def _otherwise_made(
     import pyarrow as pa
 
     from instep.pipeline.documents.columns import chunk_hashes
-    from instep.pipeline.documents.rows import change_batch
+    from instep.pipeline.documents.rows import change_batch, embedded_texts
 
     changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)
     entries = {entry.document_id: entry for _, entry in sampled}
     chunks: dict[str, list[dict[str, Any]]] = {id: [] for id in entries}
     for batch in program.read(iter([change_batch(WaveSlice("sample", 1, 0, 1, changes))])):
         hashed = chunk_hashes(pa.Table.from_batches([batch]), cast("DocumentProgram", program).columns)
-        for row, found in zip(batch.to_pylist(), hashed, strict=True):
-            row["chunk_hash"] = found
+        for row, found, text in zip(batch.to_pylist(), hashed, embedded_texts(batch).to_pylist(), strict=True):
+            row |= {"chunk_hash": found, "embedded": text}
             if row["end_of_document"]:
                 if row["document_hash"] != entries[row["document_id"]].document_hash or row["failure_stage"]:
                     del chunks[row["document_id"]]
@@ -228,7 +228,7 @@ def _otherwise_searched(setup: DocumentAdapters, physical: str, rows: Sequence[d
 
 def _otherwise_embedded(setup: DocumentAdapters, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
     """Check the embedder: the nearest neighbour of a text's vector is the text itself, if the embedder is the same."""
-    vectors = setup.embedder().embed([row["text"] for row in rows])
+    vectors = setup.embedder().embed([row["embedded"] for row in rows])
     missed = 0
     for row, vector in zip(rows, vectors.tolist(), strict=True):
         hits = setup.target.search(

@@ -147,7 +147,7 @@ def document_setup(
         trial=trial_of(entity.embed, embeddings),
         programs=program,
         limits=limits,
-        rehearsal=_rehearsal(entity.transform, spark, columns) if entity.transform else None,
+        rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
         in_process=in_process(project.targets[project.target_of(name)]),
@@ -158,11 +158,13 @@ def document_setup(
 def chunker_of(entity: DocumentEntity) -> Chunker:
     """The declared chunker."""
     declared = entity.chunk
+    context = declared.context is not None
     if declared.function is None:
-        return Chunker(declared.size, declared.overlap)
+        return Chunker(declared.size, declared.overlap, context)
     from instep.pipeline.documents.functions import FunctionChunker, OwnFunction
 
-    return FunctionChunker(declared.size, declared.overlap, OwnFunction.of(declared.function, "chunk.function"))
+    own = OwnFunction.of(declared.function, "chunk.function")
+    return FunctionChunker(declared.size, declared.overlap, context, own)
 
 
 def parser_of(entity: DocumentEntity, state: Path | None = None) -> Parser:
@@ -192,7 +194,9 @@ def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | N
     return PromotionDemand(project.root / declared.queries, judgements, demands, project.state_dir / "quality")
 
 
-def _rehearsal(name: str, spark: Sessions, columns: Sequence[DeclaredColumn]) -> Callable[[], str]:
+def _rehearsal(entity: DocumentEntity, spark: Sessions, columns: Sequence[DeclaredColumn]) -> Callable[[], str]:
+    name, context = entity.transform or "", entity.chunk.context is not None
+
     @cache
     def rehearse() -> str:
         from instep.pipeline.documents.columns import ColumnReader
@@ -201,7 +205,7 @@ def _rehearsal(name: str, spark: Sessions, columns: Sequence[DeclaredColumn]) ->
 
         transform = load_transform(name)
         try:
-            added = rehearsed(spark(), transform, chunk_schema(ColumnReader(columns).fields))
+            added = rehearsed(spark(), transform, chunk_schema(ColumnReader(columns).fields, context=context))
         except Away:
             raise
         except UserError as error:

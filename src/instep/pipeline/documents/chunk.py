@@ -57,6 +57,8 @@ DEFAULT_LIMITS: Final = Limits()
 
 #: Raised whenever the rules below would cut any text differently.
 RULES = "pieces-1"
+#: Raised whenever a chunk's context would be another one.
+CONTEXT_RULES = "headings-1"
 #: The splitter's time grows with the square of a block's length (100 MB of plain lines would take
 #: hours), so longer texts are first cut into pieces of at most this many characters.
 PIECE = 65_536
@@ -72,11 +74,12 @@ class Chunker:
     """Chunks of at most `size` characters, each repeating up to `overlap` of the one before.
 
     White space around chunks is trimmed; a text of white space only has none. No overlap reaches
-    over the edge of a piece (`PIECE` characters).
+    over the edge of a piece (`PIECE` characters). `context`: title and headings are embedded and searched with them.
     """
 
     size: int = 800
     overlap: int = 0
+    context: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
@@ -84,6 +87,11 @@ class Chunker:
 
     @property
     def fingerprint(self) -> str:
+        return digest([self.rules, CONTEXT_RULES]) if self.context else self.rules
+
+    @property
+    def rules(self) -> str:
+        """The fingerprint of how texts are cut."""
         return _fingerprint(self.size, self.overlap)
 
     def least_step(self, chunk: str) -> int:

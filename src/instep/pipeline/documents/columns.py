@@ -21,6 +21,7 @@ from instep.domain.column_values import Value, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import chunk_hash, titled_hash
 from instep.errors import UserError
+from instep.pipeline.documents.rows import embedded_texts
 from instep.sources.document_source import Content, Row
 
 Values: TypeAlias = Mapping[str, Value]
@@ -177,8 +178,8 @@ def typed_rows(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> tuple[pa.T
 
 
 def chunk_hashes(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> list[str]:
-    """The hash of each row: of its title, its text and its columns."""
-    texts = [rows[name].to_pylist() for name in ("title", "text")]
+    """The hash of each row: of its title, its text with what stands before it, and its columns."""
+    texts = [rows["title"].to_pylist(), embedded_texts(rows).to_pylist()]
     if not declared:
         return [titled_hash(title, text) for title, text in zip(*texts, strict=True)]
     said = texts_of({each.name: rows[each.name] for each in declared}).to_pylist()

@@ -211,7 +211,7 @@ class FunctionChunker(Chunker):
     own: OwnFunction | None = None
 
     @property
-    def fingerprint(self) -> str:
+    def rules(self) -> str:
         assert self.own is not None, "made with one"
         return digest(["function", self.own.code])
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.domain.identity import OF_TEXT
 from instep.domain.readers import among_both
 from instep.pipeline.documents.columns import chunk_hashes
 from instep.pipeline.documents.diff import chunk_digests, document_digests
@@ -50,7 +51,11 @@ def narrow(
     after = [among_both(some, named[owner]) for owner, some in zip(owners, before, strict=True)]
     fewer = pa.array([set(now) != set(then) for now, then in zip(after, before, strict=True)], pa.bool_())
     rows = _with(stored, readers, pa.array([each or None for each in after], stored.schema.field(readers).type))
-    hashes: Any = pc.if_else(fewer, pa.array(chunk_hashes(rows, declared), pa.string()), _flat(stored["chunk_hash"]))
+    # Of title and text they say what they said: what stands before a text is not stored.
+    made: Any = pa.array(chunk_hashes(rows, declared), pa.string())
+    told = pc.utf8_slice_codeunits(_flat(stored["chunk_hash"]), 0, OF_TEXT)
+    made = pc.binary_join_element_wise(told, pc.utf8_slice_codeunits(made, OF_TEXT), "")
+    hashes: Any = pc.if_else(fewer, made, _flat(stored["chunk_hash"]))
     rows = _with(rows, "chunk_hash", hashes)
     return Narrowed(rows.filter(fewer), _left(rows, owners, after, named))
 

@@ -83,7 +83,7 @@ class DocumentProgram:
         from instep.pipeline.documents.columns import ColumnReader
         from instep.pipeline.documents.rows import chunk_schema
 
-        return chunk_schema(ColumnReader(self.columns).fields)
+        return chunk_schema(ColumnReader(self.columns).fields, context=self.chunker.context)
 
     def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA` → one row of `OUTCOME_SCHEMA`, when all is staged."""

@@ -61,6 +61,20 @@ def headings_at(headings: Sequence[Heading], starts: Sequence[int | None]) -> li
     return found
 
 
+def contexts(title: str, headings: Sequence[Heading], starts: Sequence[int | None]) -> list[str]:
+    """List what stands above each chunk, in lines: the title, and the headings that are open where it begins, but for
+    one that it begins with itself.
+    """
+    own = {each.at: each.text for each in headings}
+    above = headings_at(headings, [None if at is None else at - 1 for at in starts])
+    found = []
+    for at, open_ in zip(starts, above, strict=True):
+        said = dict.fromkeys(filter(None, [title, *(open_ or ())]))
+        said.pop("" if at is None else own.get(at, ""), None)
+        found.append("\n".join(said))
+    return found
+
+
 def heading_text(text: str) -> str:
     """The text of a heading, on one line and not too long."""
     return " ".join(text.split())[:_LONGEST]

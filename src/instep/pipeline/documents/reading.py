@@ -20,8 +20,8 @@ from instep.errors import InstepError
 from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
-from instep.pipeline.documents.places import headings_at, markdown_headings, page_at, starts_of
-from instep.pipeline.documents.rows import chunk_schema
+from instep.pipeline.documents.places import contexts, headings_at, markdown_headings, page_at, starts_of
+from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
@@ -84,6 +84,7 @@ class _Place(NamedTuple):
 
     page: int | None
     headings: list[str] | None
+    context: str
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Reader:
     @property
     def schema(self) -> pa.Schema:
         """`CHUNK_SCHEMA` with the declared columns."""
-        return chunk_schema(self.columns.fields)
+        return chunk_schema(self.columns.fields, context=self.chunker.context)
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
         """The same of changes whose documents were read elsewhere."""
@@ -205,8 +206,8 @@ class Reader:
             if reason is not None and self.limits.on_oversize is not Oversize.WARN:
                 group[place] = self._oversize(group[place], "chunk", reason)
                 chunks[place] = []
-        places = self._places(group, chunks) if self.columns.of_chunks else []
-        return _assemble(group, chunks, self.chunker.fingerprint, self.columns, places)
+        places = self._places(group, chunks) if self.columns.of_chunks or self.chunker.context else []
+        return _assemble(group, chunks, self.chunker, self.columns, places)
 
     def _places(self, group: list[_Document], chunks: list[list[str]]) -> list[_Place]:
         """The place of each chunk in its document."""
@@ -218,7 +219,8 @@ class Reader:
             starts = starts_of(parsed.text, cut, list(map(self.chunker.least_step, cut)))
             headings = list(markdown_headings(parsed.text)) if parsed.kind == "markdown" else parsed.headings
             pages = [page_at(parsed.pages, start) for start in starts]
-            found += map(_Place, pages, headings_at(headings, starts))
+            above = contexts(parsed.title, headings, starts)
+            found += map(_Place, pages, headings_at(headings, starts), above)
         return found
 
     def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
@@ -297,7 +299,7 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
 
 
 def _assemble(
-    group: list[_Document], chunks: list[list[str]], chunker: str, declared: ColumnReader, places: list[_Place]
+    group: list[_Document], chunks: list[list[str]], chunker: Chunker, declared: ColumnReader, places: list[_Place]
 ) -> pa.RecordBatch:
     """Build one batch of documents and what they were cut into."""
     import numpy as np
@@ -305,8 +307,9 @@ def _assemble(
     counts = np.array([len(each) for each in chunks])
     starts = np.cumsum(counts) - counts
     texts = [text for each in chunks for text in each]
+    fingerprint = chunker.fingerprint
     ids = [
-        chunk_id(each.document_id, index, chunker)
+        chunk_id(each.document_id, index, fingerprint)
         for each, cut in zip(group, chunks, strict=True)
         for index in range(len(cut))
     ]
@@ -332,13 +335,16 @@ def _assemble(
     of_chunks = {
         "chunk_index": pa.array((np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)),
         "chunk_id": pa.array(ids, text),
-        "chunk_hash": pa.array([content_hash(each.encode()) for each in texts], text),
         "text": pa.array(texts, text),
     }
+    if chunker.context:
+        of_chunks[CONTEXT] = pa.array([each.context for each in places], text)
+    embedded = embedded_texts(pa.RecordBatch.from_pydict(of_chunks)).to_pylist() if chunker.context else texts
+    of_chunks["chunk_hash"] = pa.array([content_hash(each.encode()) for each in embedded], text)
     for name, fact in declared.of_chunks.items():
         kind = column_type(CHUNK_FACTS[fact])
         of_chunks[name] = pa.array([getattr(each, fact) for each in places], kind)
-    return interleaved(documents, of_chunks, counts, chunk_schema(declared.fields))
+    return interleaved(documents, of_chunks, counts, chunk_schema(declared.fields, context=chunker.context))
 
 
 def interleaved(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
 from instep.domain.waves import WaveSlice
@@ -64,9 +65,24 @@ CHUNK_SCHEMA = pa.schema(
 )
 
 
-def chunk_schema(fields: Sequence[pa.Field[Any]]) -> pa.Schema:
-    """The same with declared columns."""
-    return pa.schema([*CHUNK_SCHEMA, *fields])
+#: The column of what is embedded and searched before the text of a chunk, but not shown: title and headings.
+CONTEXT = "context"
+
+
+def chunk_schema(fields: Sequence[pa.Field[Any]], *, context: bool = False) -> pa.Schema:
+    """The same with declared columns; with `context`, `CONTEXT` before them."""
+    return pa.schema([*CHUNK_SCHEMA, *([pa.field(CONTEXT, pa.string())] if context else []), *fields])
+
+
+def embedded_texts(rows: pa.Table | pa.RecordBatch) -> Any:
+    """The texts of chunks as they are embedded: with what stands before them, if they have that."""
+    texts: Any = rows["text"]
+    if CONTEXT not in rows.schema.names:
+        return texts
+    context: Any = rows[CONTEXT]
+    whole: Any = pc.binary_join_element_wise(context, texts, pa.scalar("\n\n"))
+    filled: Any = pc.fill_null(context, "")
+    return pc.if_else(pc.equal(filled, pa.scalar("")), texts, whole)
 
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:

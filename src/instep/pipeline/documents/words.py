@@ -11,13 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.domain.words import BETWEEN, BYTES, Searched, normal
+from instep.pipeline.documents.rows import CONTEXT
 
 
 def searched_column(rows: pa.Table | pa.RecordBatch, searched: Searched) -> pa.Array[Any]:
-    """For each row the words of its searched columns, in one text: those of a column as often as it counts."""
+    """For each row the words of its searched columns, in one text: those of a column as often as it counts. What stands
+    before a text counts as once.
+    """
     parts = [
         words for name, weight in searched.weights for words in [_words(_texts(rows[name]), searched.language)] * weight
     ]
+    if CONTEXT in rows.schema.names:
+        parts.append(_words(_texts(rows[CONTEXT]), searched.language))
     between: Any = pa.scalar(BETWEEN)
     found: pa.Array[Any] = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, between)
     return found

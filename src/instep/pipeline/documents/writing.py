@@ -20,7 +20,7 @@ from instep.pipeline.documents.accounting import Effects, Ends, SliceTally, acco
 from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
 from instep.pipeline.documents.narrowing import TOGETHER, narrow
-from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.pipeline.documents.rows import CHUNK_SCHEMA, embedded_texts
 from instep.pipeline.documents.words import searched_column
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
 from instep.targets.document_target import (
@@ -139,7 +139,7 @@ class Writer:
         told_anew[retold] = True
         places = np.flatnonzero(write & ~told_anew)
         fresh = rows.take(places)
-        embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
+        embedded = self._vectors.of(_flat(embedded_texts(fresh)), of_texts.take(places))
         _add_flaws(flaws, "embed", {row: self._told(said) for row, said in embedded.flaws.items()}, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
@@ -191,7 +191,8 @@ class Writer:
             stored = self._writer.stored(list(of_documents), self._columns)
             found = narrow(stored, {each: named[at] for each, at in of_documents.items()}, readers.name, self._declared)
             effects.left.update({of_documents[each]: left for each, left in found.left.items()})
-            retold = self._retold(found.rows, _column(found.rows, "locator"))
+            # Their words stay: what stands before their texts is not stored.
+            retold = self._retold(found.rows, _column(found.rows, "locator"), words=_column(found.rows, SEARCHED))
             if retold is not None:
                 yield retold
 
@@ -226,17 +227,17 @@ class Writer:
         columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _retold(self, rows: pa.Table, locators: Any) -> pa.Table | None:
+    def _retold(self, rows: pa.Table, locators: Any, words: Any = None) -> pa.Table | None:
         if not rows.num_rows:
             return None
-        made = {"locator": locators, **self._stamps(rows)}
+        made = {"locator": locators, **self._stamps(rows, words)}
         schema = retold_schema(self._columns)
         columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _stamps(self, rows: pa.Table) -> dict[str, Any]:
+    def _stamps(self, rows: pa.Table, words: Any = None) -> dict[str, Any]:
         return {
-            SEARCHED: searched_column(rows, self._searched),
+            SEARCHED: searched_column(rows, self._searched) if words is None else words,
             "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
             "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),
             "_version": pa.repeat(pa.scalar(self._stamp.version, pa.int64()), rows.num_rows),
@@ -303,7 +304,8 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
             flaws.setdefault(int(owner[row]), ("transform", f"the transform left {name} empty"))
     seen: set[str] = set()
     hashes = []
-    for row, (identity, text) in enumerate(_rows(rows.select(["chunk_id", "text"]))):
+    ids: list[Any] = rows["chunk_id"].to_pylist()
+    for row, (identity, text) in enumerate(zip(ids, embedded_texts(rows).to_pylist(), strict=True)):
         if identity in seen:
             flaws.setdefault(int(owner[row]), ("transform", "the transform gave one chunk_id to two rows"))
         seen.add(identity)
@@ -361,5 +363,5 @@ def _column(table: pa.Table, name: str) -> Any:
     return table[name].combine_chunks()
 
 
-def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

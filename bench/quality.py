@@ -28,6 +28,7 @@ EMBEDDERS: Final[Mapping[str, dict[str, Any]]] = {
 #: nDCG@10 of hybrid searches with `static`, at least so many times that of …
 GOALS: Final = {("static", "text"): 1.0, ("hashing", "hybrid"): 1.2}
 
+_RECORD: Final = re.compile(r"\.I (\d+)\s*$")
 _FIELD: Final = re.compile(r"^\.([A-Z])\s*$")
 
 
@@ -35,10 +36,10 @@ def records(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Number (`.I`) and fields (`.T`, `.W`, …) of each record of a SMART file."""
     number, fields, field = 0, defaultdict[str, list[str]](list), ""
     for line in [*file.read_text(encoding="utf-8", errors="replace").splitlines(), ".I 0"]:
-        if line.startswith(".I "):
+        if begun := _RECORD.match(line):
             if number:
                 yield number, {name: "\n".join(lines).strip() for name, lines in fields.items()}
-            number, fields, field = int(line.split()[1]), defaultdict(list), ""
+            number, fields, field = int(begun[1]), defaultdict(list), ""
         elif match := _FIELD.match(line):
             field = match[1]
         elif field:

@@ -228,9 +228,11 @@ class Chunk(Model):
     """For `python`: `package.module:function`, from a text and its kind to a list of chunks; see
     [functions.md](functions.md)."""
     size: Whole = Field(default=800, ge=1, le=1_000_000)
-    """Most characters in a chunk."""
+    """Most characters in a chunk; or tokens, see `unit`."""
     overlap: Whole = Field(default=0, ge=0)
-    """Characters that a chunk repeats of the one before; less than `size`."""
+    """Characters (or tokens) that a chunk repeats of the one before; less than `size`."""
+    unit: Literal["characters", "tokens"] = "characters"
+    """`characters`, or `tokens` of the model that embeds the chunks, as it counts them: `size` has to be said then."""
     context: Literal["headings"] | None = None
     """`headings`: the title and the headings that a chunk stands under are embedded and searched with it, and not
     shown."""
@@ -239,6 +241,14 @@ class Chunk(Model):
     def _function_of_python(self) -> Self:
         if (self.type == "python") != (self.function is not None):
             raise problem("function", "belongs to `type: python`, and is needed there", path=("function",))
+        return self
+
+    @model_validator(mode="after")
+    def _size_in_tokens(self) -> Self:
+        if self.unit == "tokens" and self.type == "python":
+            raise problem("unit", "is for `type: structure`: a function cuts as it likes", path=("unit",))
+        if self.unit == "tokens" and "size" not in self.model_fields_set:
+            raise problem("required", "is missing: say how many tokens a chunk has at most", path=("size",))
         return self
 
     @model_validator(mode="after")
@@ -359,6 +369,13 @@ class DocumentEntity(EntityBase):
         if not known:
             raise problem("encoding", "is no character set that Python knows; cp1252, shift_jis and gb18030 are some")
         return value
+
+    @model_validator(mode="after")
+    def _tokens_are_of_a_model(self) -> Self:
+        if self.chunk.unit == "tokens" and isinstance(self.embed, HashingEmbed | PythonEmbed):
+            message = f"the embedder `{self.embed.type}` has no tokens: static, openai and sentence-transformers have"
+            raise problem("unit", message, path=("chunk", "unit"))
+        return self
 
     @model_validator(mode="after")
     def _columns_are_there(self) -> Self:

@@ -27,11 +27,12 @@ from instep.pipeline.documents.fingerprint import fingerprint, load_transform, r
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
+from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
-from instep.project.documents import KreuzbergParse, PythonParse
+from instep.project.documents import KreuzbergParse, OpenAIEmbed, PythonParse, SentenceTransformersEmbed
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
@@ -131,7 +132,7 @@ def document_setup(
         readers=readers.column if readers else None,
         searched=searched,
         buckets=entity.buckets,
-        sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
+        sizing=SliceSizing(_row_characters(entity), entity.slice_rows, entity.work_factor),
         priority=entity.priority,
         guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
         needs_spark=entity.needs_spark,
@@ -160,11 +161,27 @@ def chunker_of(entity: DocumentEntity) -> Chunker:
     declared = entity.chunk
     context = declared.context is not None
     if declared.function is None:
-        return Chunker(declared.size, declared.overlap, context)
+        return Chunker(declared.size, declared.overlap, context, _tokens_of(entity))
     from instep.pipeline.documents.functions import FunctionChunker, OwnFunction
 
     own = OwnFunction.of(declared.function, "chunk.function")
-    return FunctionChunker(declared.size, declared.overlap, context, own)
+    return FunctionChunker(declared.size, declared.overlap, context, own=own)
+
+
+def _row_characters(entity: DocumentEntity) -> int:
+    """The characters of a document that make a row, about."""
+    declared = entity.chunk
+    return Chunker(declared.size, declared.overlap, tokens=_tokens_of(entity)).characters
+
+
+def _tokens_of(entity: DocumentEntity) -> Tokens | None:
+    if entity.chunk.unit == "characters":
+        return None
+    embed = entity.embed
+    if isinstance(embed, StaticEmbed):
+        return Tokens("static")
+    assert isinstance(embed, OpenAIEmbed | SentenceTransformersEmbed), "others have none, which was checked"
+    return Tokens(embed.type, embed.model)
 
 
 def parser_of(entity: DocumentEntity, state: Path | None = None) -> Parser:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from instep.domain.fingerprint import digest
 from instep.pipeline.documents.parse import ParseFailure
+from instep.pipeline.documents.tokens import CHARACTERS, Tokens
 
 #: Where documents over the limit are indexed all the same, none of more than so many times the limit is read: they are
 #: held in memory whole.
@@ -75,11 +76,13 @@ class Chunker:
 
     White space around chunks is trimmed; a text of white space only has none. No overlap reaches
     over the edge of a piece (`PIECE` characters). `context`: title and headings are embedded and searched with them.
+    With `tokens`, size and overlap are in tokens.
     """
 
     size: int = 800
     overlap: int = 0
     context: bool = False
+    tokens: Tokens | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
@@ -92,10 +95,18 @@ class Chunker:
     @property
     def rules(self) -> str:
         """The fingerprint of how texts are cut."""
-        return _fingerprint(self.size, self.overlap)
+        made = _fingerprint(self.size, self.overlap)
+        return digest([made, self.tokens.fingerprint]) if self.tokens else made
+
+    @property
+    def characters(self) -> int:
+        """The characters of a chunk that are of it alone, about."""
+        return (self.size - self.overlap) * (CHARACTERS if self.tokens else 1)
 
     def least_step(self, chunk: str) -> int:
         """The least number of characters between the beginnings of a chunk and of the next."""
+        if self.tokens and self.overlap:
+            return 1  # It is not known how many characters the repeated tokens are.
         return max(1, len(chunk) - self.overlap)
 
     def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[str] | ParseFailure]:
@@ -115,17 +126,20 @@ class Chunker:
             group.extend(self._pieces(text))
             places.append((kind == "markdown", before, len(group)))
         cut: dict[bool, list[list[str]]] = {
-            markdown: _splitter(markdown, self.size, self.overlap).chunk_all(group)
+            markdown: _splitter(markdown, self.size, self.overlap, self.tokens).chunk_all(group)
             for markdown, group in pieces.items()
         }
         return [[place] if isinstance(place, str) else _joined(cut[place[0]][place[1] : place[2]]) for place in places]
 
     def _is_one(self, text: str) -> bool:
         """Whether a text is its only chunk as it is: splitters leave it alone then, and take their time to see it."""
-        return 0 < len(text) <= self.size and not (text[0].isspace() or text[-1].isspace())
+        # No token is of less than a byte.
+        length = len(text.encode()) if self.tokens else len(text)
+        return 0 < length <= self.size and not (text[0].isspace() or text[-1].isspace())
 
     def _pieces(self, text: str) -> Iterable[str]:
-        return _cut(text, max(PIECE, 16 * self.size), CHUNKS_IN_LINE * self.size)
+        size = self.size * (CHARACTERS if self.tokens else 1)
+        return _cut(text, max(PIECE, 16 * size), CHUNKS_IN_LINE * size)
 
 
 @functools.lru_cache(maxsize=8)
@@ -169,7 +183,8 @@ def _joined(pieces: Sequence[list[str]]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _splitter(markdown: bool, size: int, overlap: int) -> Any:
+def _splitter(markdown: bool, size: int, overlap: int, tokens: Tokens | None) -> Any:
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-    return (MarkdownSplitter if markdown else TextSplitter)(size, overlap)
+    kind = MarkdownSplitter if markdown else TextSplitter
+    return kind(size, overlap) if tokens is None else tokens.splitter(kind, size, overlap)

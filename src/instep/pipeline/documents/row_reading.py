@@ -93,12 +93,9 @@ class RowReader:
         """Whether any row may be one chunk as it is: that is for this chunker to say, and columns are the row's."""
         reader = self.reader
         of_rows = all(each.origin in (Origin.SOURCE, Origin.TRANSFORM) for each in reader.columns.declared)
-        return (
-            type(reader.chunker) is Chunker
-            and not reader.chunker.context
-            and of_rows
-            and reader.limits.chunks_text(1) is None
-        )
+        chunker = reader.chunker
+        plain = type(chunker) is Chunker and not chunker.context and chunker.tokens is None
+        return plain and of_rows and reader.limits.chunks_text(1) is None
 
     def _plain(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.BooleanArray | None:
         """A mask of the rows that are sound, and of which the text is one chunk as it is."""

@@ -49,6 +49,14 @@ class SentenceTransformersEmbedder:
         return np.asarray(made, np.float32).reshape(len(plain), -1)
 
 
+def tokenizer_of(name: str) -> Any:
+    """The model's tokenizer, of the library tokenizers. Raises `UserError` if it has none of these."""
+    found = getattr(getattr(_model(name), "tokenizer", None), "backend_tokenizer", None)
+    if found is None:
+        raise UserError(f"model {name!r} has no tokenizer that counts tokens", hint="Count characters.")
+    return found
+
+
 @functools.lru_cache(maxsize=1)
 def _model(name: str) -> Any:
     try:

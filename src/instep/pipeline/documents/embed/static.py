@@ -74,6 +74,22 @@ class StaticEmbedder:
         return vectors
 
 
+def tokenizer_file() -> Path:
+    """The file of the model's tokenizer. Raises `UserError` if the model is not installed."""
+    return _folder() / _TOKENIZER
+
+
+def _folder() -> Path:
+    found = find_spec(_LIBRARY)
+    if found is None or not found.submodule_search_locations:
+        raise _not_installed()
+    return Path(found.submodule_search_locations[0])
+
+
+def _not_installed() -> UserError:
+    return UserError("the embedder `static` needs a model", hint="Run: pip install 'instep[static]'")
+
+
 class _Model(NamedTuple):
     tokenizer: Tokenizer
     weights: np.ndarray[tuple[int, int], np.dtype[np.float32]]
@@ -87,12 +103,9 @@ def _model() -> _Model:
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
 
-        found = find_spec(_LIBRARY)
     except ImportError:
-        found = None
-    if found is None or not found.submodule_search_locations:
-        raise UserError("the embedder `static` needs a model", hint="Run: pip install 'instep[static]'")
-    folder = Path(found.submodule_search_locations[0])
+        raise _not_installed() from None
+    folder = _folder()
     try:
         weights: Any = load_file(folder / _WEIGHTS)["embedding.weight"]
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))

@@ -1,0 +1,52 @@
+"""Sizes of chunks in tokens of the model that embeds them, as its own tokenizer counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from instep.domain.fingerprint import digest
+from instep.errors import UserError
+
+#: About so many characters are a token: for estimates alone.
+CHARACTERS: Final = 4
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokenizer of a model: that of OpenAI's model `name`, of a model of sentence-transformers, or of `static`.
+    Special tokens, which a model puts around a text, are not counted.
+    """
+
+    of: Literal["openai", "sentence-transformers", "static"]
+    name: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        return digest([self.of, self.name])
+
+    def splitter(self, kind: Any, size: int, overlap: int) -> Any:
+        """A splitter of this class (of semantic-text-splitter) by tokens. Raises `UserError` if the model is not known
+        or not installed.
+        """
+        match self.of:
+            case "openai":
+                return self._of_openai(kind, size, overlap)
+            case "sentence-transformers":
+                from instep.pipeline.documents.embed.sentence_transformers import tokenizer_of
+
+                return kind.from_huggingface_tokenizer(tokenizer_of(self.name), size, overlap)
+            case "static":
+                from instep.pipeline.documents.embed.static import tokenizer_file
+
+                return kind.from_huggingface_tokenizer_file(str(tokenizer_file()), size, overlap)
+
+    def _of_openai(self, kind: Any, size: int, overlap: int) -> Any:
+        try:
+            return kind.from_tiktoken_model(self.name, size, overlap)
+        except Exception as error:  # The library has no error of its own for it.
+            raise UserError(
+                f"it is not known how the model {self.name!r} counts tokens",
+                where="chunk.unit",
+                hint="Count characters: `unit: characters`. Known are OpenAI's models, by their own names.",
+            ) from error

@@ -1,0 +1,123 @@
+"""Sizes of chunks in tokens of the model that embeds them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+import instep
+from instep.errors import UserError
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.static import tokenizer_file
+from instep.pipeline.documents.places import starts_of
+from instep.pipeline.documents.tokens import Tokens
+from instep.project import Project
+
+STATIC = Tokens("static")
+WORDS = st.sampled_from(["tide", "harbour", "ebb. ", "\n\n# Neap\n\n", "unübersehbar", "潮汐", "x" * 90, " ", "🌊"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    assert find_spec("wordllama"), "the extra `static` is installed here"
+    return Tokenizer.from_file(str(tokenizer_file()))
+
+
+def count(tokenizer: Tokenizer, text: str) -> int:
+    return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+@given(words=st.lists(WORDS, max_size=60), markdown=st.booleans(), size=st.integers(4, 40), data=st.data())
+def test_no_chunk_has_more_tokens_and_nothing_is_lost(
+    tokenizer: Tokenizer, words: list[str], markdown: bool, size: int, data: st.DataObject
+) -> None:
+    text = " ".join(words)
+    chunker = Chunker(size, data.draw(st.integers(0, size - 1)), tokens=STATIC)
+    (chunks,) = chunker.chunks([("markdown" if markdown else "text", text)])
+    assert all(count(tokenizer, each) <= size for each in chunks)
+    assert set("".join(text.split())) == set("".join("".join(chunks).split()))
+    if not chunker.overlap:
+        assert "".join(text.split()) == "".join("".join(chunks).split())
+    assert None not in starts_of(text, chunks, list(map(chunker.least_step, chunks)))
+
+
+def test_chunks_are_as_full_as_characters_do_not_say(tokenizer: Tokenizer) -> None:
+    text = "the tide of the sea is low. " * 40
+    (chunks,) = Chunker(50, tokens=STATIC).chunks([("text", text)])
+    assert all(35 <= count(tokenizer, each) <= 50 for each in chunks[:-1])
+    assert all(len(each) > 150 for each in chunks[:-1])
+
+
+def test_openai_models_count_as_they_do() -> None:
+    """By the table of text-embedding-3-small (cl100k_base) these are six tokens, and seven."""
+    (chunks,) = Chunker(6, tokens=Tokens("openai", "text-embedding-3-small")).chunks(
+        [("text", "hello world this is a test of")]
+    )
+    assert chunks == ["hello world this is a test", "of"]
+    with pytest.raises(UserError, match="how the model 'my-model' counts tokens"):
+        Tokens("openai", "my-model").splitter(_splitter_class(), 5, 0)
+
+
+def _splitter_class() -> Any:
+    from semantic_text_splitter import TextSplitter
+
+    return TextSplitter
+
+
+def test_the_fingerprint_is_of_the_tokenizer_and_that_of_characters_stays() -> None:
+    prints = {
+        each.fingerprint for each in (Chunker(9), Chunker(9, tokens=STATIC), Chunker(9, tokens=Tokens("openai", "m")))
+    }
+    assert len(prints) == 3
+    assert Chunker(9).characters == 9
+    assert Chunker(9, 1, tokens=STATIC).characters == 32
+
+
+def declared(root: Path, chunk: dict[str, Any], embed: dict[str, Any]) -> Project:
+    entity = {"source": {"type": "files", "path": "docs"}, "chunk": chunk, "embed": embed, "target": "index"}
+    targets = {"index": {"type": "lance", "uri": "index"}}
+    return Project.model_validate(
+        {"name": "p", "root": root, "engine": "inline", "targets": targets, "entities": {"Page": entity}}
+    )
+
+
+def test_documents_are_cut_by_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Tides\n\n" + "The tide of the harbour is low at ebb. " * 60)
+    project = instep.Instep(declared(tmp_path, {"unit": "tokens", "size": 30}, {"type": "static"}))
+    (result,) = project.run()
+    found = project.search("tide", mode="text", limit=100)
+    assert len(found) == result.counts.rows_written > 10
+    assert all(count(tokenizer, each.text) <= 30 for each in found)
+    (plan,) = instep.Instep(declared(tmp_path, {"unit": "tokens", "size": 31}, {"type": "static"})).plan()
+    assert str(plan.kind) == "rebuild"
+
+
+@pytest.mark.parametrize(
+    ("chunk", "embed", "said"),
+    [
+        ({"unit": "tokens", "size": 9}, {"type": "hashing"}, "the embedder `hashing` has no tokens"),
+        ({"unit": "tokens"}, {"type": "static"}, "say how many tokens"),
+        ({"unit": "token", "size": 9}, {"type": "static"}, "characters"),
+        ({"unit": "tokens", "size": 9, "overlap": 9}, {"type": "static"}, "must be smaller"),
+        ({"unit": "tokens", "size": 9, "type": "python", "function": "a:b"}, {"type": "static"}, "a function cuts"),
+    ],
+)
+def test_what_has_no_tokens_is_refused(tmp_path: Path, chunk: Any, embed: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        declared(tmp_path, chunk, embed)
+
+
+def test_a_model_that_is_not_known_stops_the_run_before_anything_is_embedded(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("The tide of the harbour is low at ebb. " * 60)
+    embed = {"type": "openai", "url": "http://127.0.0.1:9", "model": "my-model", "dimensions": 3}
+    project = instep.Instep(declared(tmp_path, {"unit": "tokens", "size": 30}, embed))
+    with pytest.raises(UserError, match="counts tokens"):
+        project.run()

@@ -183,7 +183,7 @@ def _joined(pieces: Sequence[list[str]]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _splitter(markdown: bool, size: int, overlap: int, tokens: Tokens | None) -> Any:
+def _splitter(markdown: bool, size: int, overlap: int, tokens: Tokens | None = None) -> Any:
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
     kind = MarkdownSplitter if markdown else TextSplitter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
     site.run()
     redeclare(site)
     site.run(options=V2)
-    calls = {"events.append": _gone} if dies == "after" else {"leases.acquire": _gone}
+    calls = {"leases.record": _gone} if dies == "after" else {"leases.acquire": _gone}
     frozen = replaced(site.ledger, {"jobs.discard": _gone, "jobs.leave": _gone, "workers.retire": _gone, **calls})
     with pytest.raises(Gone):
         promoted(site, "v2", ledger=frozen, background=Still())
@@ -172,7 +173,7 @@ def test_a_decided_promotion_is_repeated_before_it_is_recorded(site: Site, monke
     redeclare(site)
     site.run(options=V2)
     frozen = replaced(
-        site.ledger, {"events.append": _gone, "jobs.discard": _gone, "jobs.leave": _gone, "workers.retire": _gone}
+        site.ledger, {"leases.record": _gone, "jobs.discard": _gone, "jobs.leave": _gone, "workers.retire": _gone}
     )
     with pytest.raises(Gone):
         promoted(site, "v2", ledger=frozen, background=Still())
@@ -187,6 +188,35 @@ def test_a_decided_promotion_is_repeated_before_it_is_recorded(site: Site, monke
     site.run()
     assert made == [("Document", physical(site, "v2"), "")]
     assert site.ledger.partitions.promoted(REF) == "v2"
+
+
+def test_a_promotion_that_paused_past_its_lease_is_not_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one was decided since: readers get that, and the ledger says so."""
+    for generation in ("", "v2", "v3"):
+        site.run(options=PlanOptions(generation=generation) if generation else None)
+    promote, serving = LanceTarget.promote, LanceTarget.served
+    paused, resumed = threading.Event(), threading.Event()
+
+    def pausing(target: LanceTarget, alias: str, index: str | None, epoch: int) -> None:
+        promote(target, alias, index, epoch)
+        if index == physical(site, "v2") and not paused.is_set():
+            paused.set()
+            site.clock.sleep(site.clock.now() / 1000)
+            assert promoted(site, "v3").changed
+            resumed.set()
+
+    monkeypatch.setattr(LanceTarget, "promote", pausing)
+
+    def seen(target: LanceTarget, alias: str) -> str | None:
+        """As the one that pauses saw it: its own index, just served."""
+        return physical(site, "v2") if resumed.is_set() else serving(target, alias)
+
+    monkeypatch.setattr(LanceTarget, "served", seen)
+    with pytest.raises(UserError, match="others took over"):
+        promoted(site, "v2", background=Still())
+    monkeypatch.undo()
+    assert site.ledger.partitions.promoted(REF) == "v3"
+    assert served(site) == physical(site, "v3")
 
 
 @pytest.mark.parametrize("again", ["as it was", "otherwise"])
@@ -482,7 +512,7 @@ def test_a_promotion_that_was_killed_is_completed_at_once(
 _KILLED = """
 import os, sys, instep
 from instep.jobs import promote as serving
-serving._Promotion._record = lambda self: os._exit(9)
+serving._Promotion._record = lambda self, lease: os._exit(9)
 instep.load(sys.argv[1]).promote("Document", "v2")
 """
 

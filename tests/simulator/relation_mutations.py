@@ -62,7 +62,7 @@ def what_was_refused_is_built_again_for_what_is_made_from_it(patch: Patch) -> No
 @seeded_bug
 def a_promotion_is_not_recorded(patch: Patch) -> None:
     """The alias is moved, and no event says so."""
-    patch.setattr(promote._Promotion, "_record", lambda self: None)
+    patch.setattr(promote._Promotion, "_record", lambda self, lease: None)
 
 
 @seeded_bug

@@ -10,11 +10,12 @@ from instep.domain.instances import InstanceState
 from instep.domain.refs import PartitionRef, generation_text
 from instep.entities.generations import build_hint, built
 from instep.entities.setup import EntitySetup
-from instep.errors import UserError
+from instep.errors import Fenced, UserError
 from instep.jobs.acquisition import Busy
 from instep.jobs.finish import late_aliases
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
 from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.leases import Lease
 from instep.planning.context import Context
 
 
@@ -99,7 +100,7 @@ class _Promotion:
             # Repeated for a moved alias too: its process may have died before readers saw it.
             target.promote(alias, checkpoint.physical, lease.epoch)
             if target.served(alias) == checkpoint.physical:
-                self._record()
+                self._record(lease)
             return checkpoint
 
     def serve_late(self) -> None:
@@ -133,7 +134,13 @@ class _Promotion:
             name = generation_text(setup.ref, self._generation)
             raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(ledger, setup.ref, self._generation))
 
-    def _record(self) -> None:
+    def _record(self, lease: Lease) -> None:
+        """Not after the lease was lost: another process may have promoted another generation since."""
         ref, ledger = self._setup.ref, self._context.ledger
-        if ledger.partitions.promoted(ref) != self._generation:
-            ledger.events.append([GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])
+        if ledger.partitions.promoted(ref) == self._generation:
+            return
+        try:
+            ledger.leases.record(lease, [GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])
+        except Fenced as error:
+            what = f"{generation_text(ref, self._generation)}: it took so long to promote it that others took over"
+            raise UserError(what, hint="See `instep status`, and promote it again.") from error

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
 
+from instep.domain.events import Event
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
 from instep.domain.requests import Group
 from instep.errors import Conflict, Fenced
-from instep.ledger import job_transitions, workers
+from instep.ledger import event_log, job_transitions, workers
 from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.tables import bus_groups, job_parts, job_workers, leases
 from instep.ledger.transaction import Store, Transaction, reads, writes
@@ -88,6 +90,17 @@ class Leases(Store):
         if renewed.rowcount != 1:
             raise _lost(lease)
         return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+
+    @writes
+    def record(self, tx: Transaction, lease: Lease, events: Sequence[Event]) -> None:
+        """Append events under a lease, and extend it. Raises `Fenced` when it was taken over or has expired: nothing is
+        appended then.
+        """
+        now = tx.now()
+        extend = update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
+        if tx.connection.execute(extend).rowcount != 1:
+            raise _lost(lease)
+        event_log.demand(tx, events)
 
     @writes
     def release(self, tx: Transaction, lease: Lease) -> None:

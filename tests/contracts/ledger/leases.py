@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.domain.clock import TIMING
+from instep.domain.events import InstanceCreated
+from instep.domain.instances import Reason
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Group, Kind
 from instep.errors import Conflict, Fenced
@@ -128,6 +130,24 @@ class Leases(Fixtures):
         clock.advance(TIMING.lease)
         with pytest.raises(Fenced):
             ledger.leases.renew(renewed)
+
+    def test_events_are_recorded_under_a_lease_as_long_as_it_is_held(self, ledger: Ledger, clock: VirtualClock) -> None:
+        lease, before = lease_of(ledger, "ann"), ledger.events.last()
+        made = InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2")
+        clock.advance(TIMING.lease - 1)
+        ledger.leases.record(lease, [made])
+        assert ledger.events.last() == before + 1
+        clock.advance(TIMING.lease - 1)
+        assert ledger.leases.renew(lease).epoch == lease.epoch, "it was extended"
+        clock.advance(TIMING.lease)
+        other = InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v3")
+        with pytest.raises(Fenced):
+            ledger.leases.record(lease, [other])
+        _begun(ledger, "bob")
+        assert isinstance(_acquire(ledger, "bob"), Lease)
+        with pytest.raises(Fenced):
+            ledger.leases.record(lease, [other])
+        assert ledger.events.last() == before + 1, "nothing was recorded"
 
     def test_every_worker_of_the_job_keeps_the_lease_alive(self, ledger: Ledger, clock: VirtualClock) -> None:
         lease = lease_of(ledger, "ann")

@@ -171,6 +171,11 @@ class _Leases(_Kept, Leases):
         with self._lock:
             return leases.renew(self._tables, lease)
 
+    def record(self, lease: Lease, events: Sequence[Event]) -> None:
+        with self._lock:
+            leases.renew(self._tables, lease)
+            log.append(self._tables, events)
+
     def release(self, lease: Lease) -> None:
         with self._lock:
             leases.release(self._tables, lease)

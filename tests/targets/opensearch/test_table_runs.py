@@ -20,6 +20,7 @@ import instep
 from instep.api.application import create_app
 from instep.cli import main
 from instep.domain.jobs import JobState
+from instep.entities.plan_request import Kind
 from instep.errors import UserError
 from instep.targets.opensearch import bulk
 from instep.targets.opensearch.indexes import Indexes
@@ -216,6 +217,34 @@ def test_a_changed_mapping_is_named_by_the_plan_and_rebuilds(mapped: QuickShop, 
     assert target.served("Ticket") not in (None, before)
     assert found(target, "Ticket").keys() == expected(mapped).keys()
     assert target.indexes.search("Ticket", {"query": {"match": {"title": "tickets"}}}), "stemmed"
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["{copy_to: all}", "{type: text, index_prefixes: {min_chars: 1}}", '{ignore_above: "256"}', '{norms: "false"}'],
+)
+def test_a_mapping_that_the_server_writes_otherwise_is_no_other_one(
+    mapped: QuickShop, target: OpenSearchTables, field: str
+) -> None:
+    raw = "{type: text, analyzer: plain, fields: {raw: {type: keyword}}}"
+    mapped.edit(
+        f"title: {raw}", f"all: {{type: text}}\n        title: {field}" if "all" in field else f"title: {field}"
+    )
+    if "all" in field:
+        mapped.edit("properties: [id, title, seen, labels]", "properties: [id, title, seen, labels, all]")
+        mapped.types["tickets"] |= {"all": pa.string()}
+        mapped.save()
+    assert {each.problem for each in mapped.run("Ticket").values()} == {None}
+    served = target.served("Ticket")
+    mapped.put("tickets", id=2, title="Another")
+    mapped.save()
+    results = mapped.run("Ticket")
+    assert {(each.problem, each.plan.found.kind) for each in results.values()} <= {
+        (None, Kind.REFRESH),
+        (None, Kind.NOTHING),
+    }
+    assert target.served("Ticket") == served
+    assert found(target, "Ticket").keys() == expected(mapped).keys()
 
 
 def test_a_mapping_that_the_server_refuses_is_told_with_its_line(mapped: QuickShop) -> None:

@@ -159,7 +159,12 @@ def expected(spec: TableSpec, declared: Declared) -> dict[str, str]:
 
 
 def found(spec: TableSpec, declared: Declared, wanted: TableSpec | None, mappings: Mapping[str, Any]) -> dict[str, str]:
-    """The same of columns as they are. What a field is made with by default is not in the server's answer."""
+    """The same of columns as they are. What a field is made with by default is not in the server's answer, and the rest
+    may be written otherwise (`"copy_to": ["all"]`, `100.0`): what was declared as it is now when the index was made, is
+    so.
+    """
+    kept = stored(mappings)
+    made = fields(wanted, kept[1]) if wanted and kept else {}
     there: Mapping[str, Any] = mappings.get("properties", {})
     types = {each.name: each.type for each in spec.columns}
     asked = fields(wanted, declared) if wanted else {}
@@ -168,7 +173,10 @@ def found(spec: TableSpec, declared: Declared, wanted: TableSpec | None, mapping
         if name.startswith(_PREFIX):
             continue
         means = asked.get(name, {})
-        shown = {key: field.get(key, value) for key, value in means.items()} if means else {"type": field.get("type")}
+        then = made.get(name, {})
+        shown = {"type": field.get("type")}
+        if means:
+            shown = {key: value if then.get(key) == value else field.get(key, value) for key, value in means.items()}
         shown["type"] = field.get("type", means.get("type", "object"))
         if "properties" in shown:
             shown["properties"] = means.get("properties")

@@ -76,9 +76,9 @@ class TestListing:
         for name in ("a.md", "b.txt", "deep/c.dat", "drafts/d.dat", "drafts/e.md"):
             put(tmp_path / name, "x")
         prefix = f"file://{tmp_path}/"
-        found = FilesSource((str(tmp_path),), ("**/*.md",), ("drafts/",)).untaken()
+        found = FilesSource((str(tmp_path),), ("**/*.md",), ("drafts/",)).not_included()
         assert [each.removeprefix(prefix) for each in found] == ["b.txt", "deep/c.dat"]
-        assert FilesSource((str(tmp_path),)).untaken() == []
+        assert FilesSource((str(tmp_path),)).not_included() == []
 
     def test_a_file_under_two_roots_is_listed_once(self, tmp_path: Path) -> None:
         put(tmp_path / "sub/a.md", "a")

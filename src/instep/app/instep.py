@@ -110,7 +110,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     indexes=indexes,
                     contacts=contacts,
                 )
-                return plan_answer(found, explain=explain, skipped=setup.untaken() if skipped else None)
+                return plan_answer(found, explain=explain, skipped=setup.not_included() if skipped else None)
 
             if len(setups) == 1:
                 return Answers([planned(setups[0])])

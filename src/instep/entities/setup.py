@@ -185,7 +185,7 @@ class EntitySetup(ABC):
     def unit(self) -> str:
         """The unit that is read, written and counted: a `document`, or a `row`."""
 
-    def untaken(self) -> Sequence[str] | None:
+    def not_included(self) -> Sequence[str] | None:
         """URIs of what is in the source and no `include` takes; None where there is none to take anything."""
         return None
 

@@ -28,7 +28,7 @@ class Deletes(Model):
     """So long what was deleted unasked counts with what is to be deleted next."""
 
 
-class Ticks(Model):
+class EntitySchedule(Model):
     """The times at which workers bring the entity up to date."""
 
     cron: Text
@@ -37,7 +37,7 @@ class Ticks(Model):
     """The time zone of these, such as `Europe/Berlin`."""
 
     @model_validator(mode="after")
-    def _ticks(self) -> Ticks:
+    def _sound(self) -> EntitySchedule:
         for cron, zone, name in (("* * * * *", self.zone, "zone"), (self.cron, "UTC", "cron")):
             try:
                 Schedule(cron, zone)
@@ -52,12 +52,12 @@ class Ticks(Model):
 
 def _short(value: Any) -> Any:
     """`schedule: "0 3 * * *"` is `schedule: {cron: "0 3 * * *"}`."""
-    if not isinstance(value, str | Mapping | Ticks):
+    if not isinstance(value, str | Mapping | EntitySchedule):
         raise problem("schedule", 'must be a cron expression in quotes, such as "*/5 * * * *"')
     return {"cron": value} if isinstance(value, str) else value
 
 
-_TICKS_SCHEMA = {
+_SCHEDULE_SCHEMA = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {
@@ -91,7 +91,7 @@ class EntityBase(Model):
     """It is built anew when one of these was. Else it stays as it is."""
     ttl: Duration | None = None
     """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
-    schedule: Annotated[Ticks, BeforeValidator(_short), WithJsonSchema(_TICKS_SCHEMA)] | None = None
+    schedule: Annotated[EntitySchedule, BeforeValidator(_short), WithJsonSchema(_SCHEDULE_SCHEMA)] | None = None
     """The times at which `instep worker` brings it up to date: a cron expression such as `*/5 * * * *`, in UTC or with
     a `zone`."""
     deletes: Deletes = Deletes()

@@ -133,7 +133,7 @@ class FilesSource:
                 return self._left_out(relative) or _NOT_SEEN
         return "it is in none of the folders of the source"
 
-    def untaken(self) -> Sequence[str]:
+    def not_included(self) -> Sequence[str]:
         """URIs of the files below its roots that no `include` takes and no `exclude` leaves out, sorted."""
         if not self.include:
             return []

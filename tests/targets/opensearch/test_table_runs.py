@@ -221,7 +221,7 @@ def test_a_changed_mapping_is_named_by_the_plan_and_rebuilds(mapped: QuickShop, 
 
 @pytest.mark.parametrize(
     "field",
-    ["{copy_to: all}", "{type: text, index_prefixes: {min_chars: 1}}", '{ignore_above: "256"}', '{norms: "false"}'],
+    ["{copy_to: all}", "{type: text, index_prefixes: {min_chars: 1}}", '{ignore_above: "256"}'],
 )
 def test_a_mapping_that_the_server_writes_otherwise_is_no_other_one(
     mapped: QuickShop, target: OpenSearchTables, field: str

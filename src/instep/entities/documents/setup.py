@@ -46,8 +46,8 @@ class DocumentSetup(DocumentAdapters):
     def unit(self) -> str:
         return "document"
 
-    def untaken(self) -> Sequence[str] | None:
-        return self.source.untaken() if isinstance(self.source, FilesSource) else None
+    def not_included(self) -> Sequence[str] | None:
+        return self.source.not_included() if isinstance(self.source, FilesSource) else None
 
     @property
     def slow(self) -> bool:

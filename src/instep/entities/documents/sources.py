@@ -99,7 +99,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             declared.storage(),
             max_line=most,
             project=str(project.root),
-            fields=[each.of for each in declared_columns(entity) if each.origin is Origin.SOURCE],
+            fields=[each.of for each in _from_source(entity)],
             lines=_lines(entity),
         )
     if isinstance(declared, PythonSource):
@@ -109,8 +109,13 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
         # They are imported when they are called: most commands read no source.
         return FunctionSource(own_name(name), OwnFunction(declared.list, ""), OwnFunction(declared.read, ""))
     assert entity.document is not None, "what makes an entity of a table one of documents"
-    columns = _columns(entity.document, [each for each in declared_columns(entity) if each.origin is Origin.SOURCE])
+    columns = _columns(entity.document, _from_source(entity))
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+
+
+def _from_source(entity: DocumentEntity) -> list[DeclaredColumn]:
+    """The columns whose values the source itself gives."""
+    return [each for each in declared_columns(entity) if each.origin is Origin.SOURCE]
 
 
 def _lines(entity: DocumentEntity) -> LineFormat | None:
@@ -118,9 +123,9 @@ def _lines(entity: DocumentEntity) -> LineFormat | None:
     declared = entity.document
     if declared is None:
         return None
-    columns = [each for each in declared_columns(entity) if each.origin is Origin.SOURCE]
-    whole_or_not = (DocumentColumnType.INT, DocumentColumnType.FLOAT)
-    numbers = frozenset(each.of for each in columns if each.column.type in whole_or_not)
+    columns = _from_source(entity)
+    of_numbers = (DocumentColumnType.INT, DocumentColumnType.FLOAT)
+    numbers = frozenset(each.of for each in columns if each.column.type in of_numbers)
     lists = frozenset(each.of for each in columns if each.column.type.listed)
     return DebeziumLines(declared.key, declared.text, declared.title, numbers, lists)
 

@@ -83,23 +83,14 @@ class Leases(Store):
     @writes
     def renew(self, tx: Transaction, lease: Lease) -> Lease:
         """Extend by the time to live. Raises `Fenced` when it was taken over or has expired."""
-        now = tx.now()
-        renewed = tx.connection.execute(
-            update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
-        )
-        if renewed.rowcount != 1:
-            raise _lost(lease)
-        return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+        return _extended(tx, lease)
 
     @writes
     def record(self, tx: Transaction, lease: Lease, events: Sequence[Event]) -> None:
         """Append events under a lease, and extend it. Raises `Fenced` when it was taken over or has expired: nothing is
         appended then.
         """
-        now = tx.now()
-        extend = update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
-        if tx.connection.execute(extend).rowcount != 1:
-            raise _lost(lease)
+        _extended(tx, lease)
         event_log.demand(tx, events)
 
     @writes
@@ -157,6 +148,16 @@ def demand_epoch_unlocked(tx: Transaction, job_id: str, part: JobPart) -> None:
 
 def _lease_of(part: JobPart, job_id: str) -> Lease:
     return Lease(part.ref, job_id, part.epoch, 0)
+
+
+def _extended(tx: Transaction, lease: Lease) -> Lease:
+    now = tx.now()
+    renewed = tx.connection.execute(
+        update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
+    )
+    if renewed.rowcount != 1:
+        raise _lost(lease)
+    return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
 
 
 def _lost(lease: Lease) -> Fenced:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from instep.ledger.key_leases import KeyFailure
     from instep.pipeline.documents.function_source import ListedDocument, ListFunction, ReadDocument, ReadFunction
     from instep.pipeline.documents.functions import ChunkFunction, EmbedFunction, ParsedDocument, ParseFunction
+    from instep.pipeline.documents.rerank.function import RerankFunction
     from instep.project import Project
     from instep.queues.consumers import Ack
     from instep.targets.document_target import SearchMode
@@ -67,6 +68,7 @@ _HOMES = {
     "instep.jobs.run": ("EntityResult",),
     "instep.ledger.key_leases": ("KeyFailure",),
     "instep.pipeline.documents.function_source": ("ListFunction", "ListedDocument", "ReadDocument", "ReadFunction"),
+    "instep.pipeline.documents.rerank.function": ("RerankFunction",),
     "instep.pipeline.documents.functions": ("ChunkFunction", "EmbedFunction", "ParseFunction", "ParsedDocument"),
     "instep.project": ("Project",),
     "instep.queues.consumers": ("Ack",),
@@ -116,6 +118,7 @@ __all__ = [
     "ReadDocument",
     "ReadFunction",
     "Reconciliation",
+    "RerankFunction",
     "Runs",
     "Scope",
     "SearchMode",

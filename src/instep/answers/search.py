@@ -25,8 +25,9 @@ from instep.domain.words import PLAIN, TextQuery, language_of, text_query
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import moved_text
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.ledger.ledger import Ledger
+from instep.pipeline.documents.rerank.reranker import Reranking
 from instep.targets import document_target
 from instep.targets.document_target import ScoreKind, SearchMode
 from instep.targets.facets import COUNTED, MAX_VALUES, Counted
@@ -148,10 +149,28 @@ def search(
             columns=_shown_columns(setup, served),
         )
         ask = partial(_chosen, asked, [] if chosen is None else [chosen])
-        answers.append(_documents(ask, limit + offset) if group else ask(limit + offset))
+        reranking = setup.reranking()
+        many = limit + offset if reranking is None else max(limit + offset, reranking.top)
+        found = _documents(ask, many) if group else ask(many)
+        answers.append(found if reranking is None else _reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
     weak = _weak({setup.alias for setup in setups if setup.tells_weak}, query, hits)
     return [_answer(hit, entities[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
+
+
+def _reranked(
+    setup: DocumentSetup,
+    reranking: Reranking,
+    query: str,
+    hits: Sequence[document_target.Hit],
+    progress: Progress,
+) -> list[document_target.Hit]:
+    """Hits in the order of a reranker; in their own if it is out of reach."""
+    try:
+        return reranking.ordered(query, hits)
+    except Transient as error:
+        progress.say(setup.ref.label, f"not reranked: {error}")
+        return list(hits)
 
 
 def _weak(entities: Collection[str], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:

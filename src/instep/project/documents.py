@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -139,6 +139,10 @@ DeclaredEmbed: TypeAlias = Annotated[
 ]
 
 
+#: Hits that a reranker looks at, at most.
+MAX_RERANKED: Final = 200
+
+
 class Weights(Model):
     """Weights of the two lists of a hybrid search: the score of a hit is the sum over them of weight / (60 + rank)."""
 
@@ -154,6 +158,47 @@ class Weights(Model):
         return self
 
 
+class HttpRerank(Variant):
+    """An endpoint that reranks."""
+
+    type: Literal["http"] = "http"
+    """`http`."""
+    url: Text
+    """Address that is asked, such as `https://api.cohere.com/v2/rerank` or `http://host:8080/rerank`."""
+    model: Text | None = None
+    """Name of the model, where the endpoint has several."""
+    protocol: Literal["cohere", "tei"] = "cohere"
+    """`cohere` (also Jina, vLLM, Infinity, LiteLLM), or `tei` (Hugging Face's text-embeddings-inference)."""
+    api_key: SecretStr | None = None
+    """Key sent as a bearer token; write `${COHERE_API_KEY}`, never the key itself."""
+    top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
+    """So many of the first hits are looked at."""
+    timeout: Duration = Field(default=5_000, json_schema_extra={"default": "5s"})
+    """Time for an answer, such as `2s`; after that the hits stay in their order."""
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.lower().startswith(("http://", "https://")):
+            raise problem("url", "must start with http:// or https://")
+        return value
+
+
+class PythonRerank(Variant):
+    """A function of yours, from a query and texts to a score for each; see [functions.md](functions.md#reranking)."""
+
+    type: Literal["python"] = "python"
+    """`python`."""
+    function: FunctionName
+    """`package.module:function`, from a query and a list of texts to a list of numbers."""
+    top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
+    """So many of the first hits are looked at."""
+
+
+Rerank: TypeAlias = HttpRerank | PythonRerank
+DeclaredRerank: TypeAlias = Annotated[Rerank, Field(discriminator="type"), typed("http", "python")]
+
+
 class Searching(Model):
     """The way in which an entity is searched."""
 
@@ -161,6 +206,8 @@ class Searching(Model):
     """Mode of searches that name none: `hybrid`, or `text` with the embedder `hashing`, which knows no meaning."""
     weights: Weights = Weights()
     """Weights of the two lists of a hybrid search."""
+    rerank: DeclaredRerank | None = None
+    """A model that looks at the first hits again, and puts them in its own order."""
     language: Text = "english"
     """The language whose stems are found: `printers` by `printer`. `none` finds words as they are."""
     boosts: Boosts = Field(default_factory=dict)
@@ -400,7 +447,8 @@ class DocumentEntity(EntityBase):
         embed = (self.embed.function, self.embed.query_function) if isinstance(self.embed, PythonEmbed) else ()
         parse = (self.parse.function,) if isinstance(self.parse, PythonParse) else ()
         source = (self.source.list, self.source.read) if isinstance(self.source, PythonSource) else ()
-        named = (*source, *parse, self.chunk.function, *embed, self.transform)
+        rerank = (self.search.rerank.function,) if isinstance(self.search.rerank, PythonRerank) else ()
+        named = (*source, *parse, self.chunk.function, *embed, *rerank, self.transform)
         return tuple(each for each in named if each)
 
     @property

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 SearchMode = Literal["text", "vector", "hybrid"]
 
-#: Kinds of scores: by words (BM25, or PostgreSQL's own rank), the cosine of two vectors, and the sum of 1 / (60 + rank)
-#: over several lists.
-ScoreKind = Literal["bm25", "ts_rank", "cosine", "rrf"]
+#: Kinds of scores: by words (BM25, or PostgreSQL's own rank), the cosine of two vectors, the sum of 1 / (60 + rank)
+#: over several lists, and what a reranker says.
+ScoreKind = Literal["bm25", "ts_rank", "cosine", "rrf", "rerank"]
 
 #: The column of the words by which a row is found.
 SEARCHED: Final = "_searched"

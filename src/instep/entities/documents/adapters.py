@@ -14,6 +14,7 @@ from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.entities.setup import EntitySetup
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Limits
 from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.rerank.reranker import Reranking
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
 from instep.targets.document_target import EQUAL, DocumentTarget, FusionWeights, SearchMode
@@ -41,8 +42,9 @@ class DocumentAdapters(EntitySetup):
     document, `searched` what of it is searched by words. `query_embedder` makes vectors of what is searched for;
     `search_mode` is the way in which it is searched unless told, and `weights` what words and vectors count for then.
     `tells_weak`: its embedder is one that says which hits are weak. `demand` is what a build has to find before it is
-    served. `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one
-    vector. `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to
+    served. `reranking` puts the first hits in another order. `samples` is the number of documents read back before an
+    index is served. `trial` asks the embedder for one vector. `way_to_plan` looks at the source, as it is now.
+    `scanned_rows` is the number of rows that a wave has to
     look through, about.
     """
 
@@ -62,6 +64,7 @@ class DocumentAdapters(EntitySetup):
     search_mode: SearchMode = "hybrid"
     weights: FusionWeights = EQUAL
     tells_weak: bool = False
+    reranking: Callable[[], Reranking | None] = lambda: None
     demand: PromotionDemand | None = None
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None

@@ -18,6 +18,7 @@ from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.embed.embedder import Embedder
+    from instep.pipeline.documents.rerank.reranker import Reranking
     from instep.targets.document_target import DocumentTarget, FusionWeights, SearchMode
 
 #: Chunks that are looked at, for so many documents.
@@ -45,6 +46,9 @@ class Searched(Protocol):
 
     @property
     def query_embedder(self) -> Callable[[], Embedder]: ...
+
+    @property
+    def reranking(self) -> Callable[[], Reranking | None]: ...
 
     @property
     def fingerprint(self) -> Mapping[str, str]: ...
@@ -83,6 +87,7 @@ def measure(setup: Searched, physical: str, queries: Sequence[JudgedQuery], mode
     """Search an index for all queries, also for what only some may read. `mode`: that of the entity by default."""
     way = mode or setup.search_mode
     vectors = None if way == "text" else setup.query_embedder().embed([each.text for each in queries])
+    reranking = setup.reranking()
     language = language_of(setup.fingerprint.get(WORDS, SEARCHED_BY_DEFAULT.fingerprint))
     found = {}
     for number, query in enumerate(queries):
@@ -95,6 +100,8 @@ def measure(setup: Searched, physical: str, queries: Sequence[JudgedQuery], mode
             limit=_CHUNKS,
             weights=setup.weights,
         )
+        if reranking is not None:
+            hits = reranking.ordered(query.text, hits)
         best = {hit.document_id: Found(hit.document_id, hit.source_uri) for hit in hits}
         found[query.id] = gains(list(best.values())[:DEPTH], query)
     return Measured(queries, found)

@@ -18,6 +18,7 @@ from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
 from instep.entities.documents.embedders import embedder_of, trial_of
 from instep.entities.documents.quality import PromotionDemand
+from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.sources import document_source, limits_of, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
@@ -144,6 +145,7 @@ def document_setup(
         search_mode=entity.search_mode,
         tells_weak=isinstance(entity.embed, StaticEmbed),
         weights=FusionWeights(*entity.search_weights),
+        reranking=cache(lambda: reranking_of(entity.search.rerank)),
         demand=_demand(project, entity.promotion),
         trial=trial_of(entity.embed, embeddings),
         programs=program,

@@ -1,0 +1,98 @@
+"""Scores from an endpoint that reranks: as Cohere, Jina, vLLM and others speak it, or Hugging Face's TEI."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from instep.domain.texts import cleaned
+from instep.errors import Transient, UserError
+from instep.pipeline.documents.rerank.reranker import checked_scores
+from instep.servers.calls import within
+
+if TYPE_CHECKING:
+    import httpx
+
+_CHECK = "Check `url`, `model`, `protocol` and `api_key` under `search.rerank`."
+#: Characters of a text that are sent: no reranker reads more.
+_LONGEST = 20_000
+
+
+@dataclass(frozen=True)
+class HttpReranker:
+    """Asks `url` once, for `timeout` seconds at most: a person waits for the answer.
+
+    `protocol`: `cohere` sends `query`, `documents` and `top_n`, and reads `results` with `index` and `relevance_score`
+    (https://docs.cohere.com/reference/rerank); `tei` sends `query` and `texts`, and reads a list with `index` and
+    `score` (https://huggingface.github.io/text-embeddings-inference).
+    """
+
+    url: str
+    model: str | None = None
+    protocol: Literal["cohere", "tei"] = "cohere"
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 5.0
+
+    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        import httpx
+
+        sent = [each[:_LONGEST] for each in texts]
+        body: dict[str, Any] = {"query": query, "texts": sent, "truncate": True}
+        if self.protocol == "cohere":
+            body = {"query": query, "documents": sent, "top_n": len(sent)}
+        if self.model:
+            body["model"] = self.model
+        client = _client(self.url, self.api_key, self.timeout)
+        try:
+            response = within(self.timeout, partial(client.post, self.url, json=body))
+        except (TimeoutError, httpx.TimeoutException):
+            raise Transient(f"the reranker gave no answer within {self.timeout:g} s") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+            raise UserError("no request can be made of the reranker's `url` and `api_key`", hint=_CHECK) from None
+        except httpx.RequestError as error:
+            raise Transient(f"the reranker is out of reach: {type(error).__name__}") from None
+        if response.status_code in (408, 425, 429) or response.status_code >= 500:
+            raise Transient(f"the reranker answered {response.status_code}")
+        if not response.is_success:
+            raise UserError(
+                f"the reranker refuses it ({response.status_code}): {self._complaint(response)}", hint=_CHECK
+            )
+        return self._read(response, len(sent))
+
+    def _read(self, response: httpx.Response, count: int) -> list[float]:
+        """The scores in the order of the texts."""
+        try:
+            answer = response.json()
+            items = answer if isinstance(answer, list) else answer["results"]
+            found = {each["index"]: each.get("relevance_score", each.get("score")) for each in items}
+            scores = [found[at] for at in range(count)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise UserError("the reranker's answer has no score for each text", hint=_CHECK) from None
+        return checked_scores(scores, count, "the reranker")
+
+    def _complaint(self, response: httpx.Response) -> str:
+        text = response.text[:1_000]
+        return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
+
+
+@functools.lru_cache(maxsize=8)
+def _client(url: str, api_key: str | None, timeout: float) -> httpx.Client:
+    """One client for each endpoint of a process: connections are kept open."""
+    import httpx
+
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        return httpx.Client(headers=headers, timeout=timeout)
+    except UnicodeError:
+        raise UserError("no request can be made with the reranker's `api_key`", hint=_CHECK) from None
+
+
+def demand_installed() -> None:
+    """Check that requests can be made. Raises `UserError` if not."""
+    try:
+        import httpx  # noqa: F401
+    except ImportError:
+        raise UserError("a reranker by HTTP needs httpx", hint="Run: pip install 'instep[openai]'") from None

@@ -45,4 +45,6 @@ def _numbers(values: Any) -> npt.NDArray[np.int64]:
     """A number for each value; that of a null says nothing."""
     if pa.types.is_signed_integer(values.type):
         return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = values.cast(pa.large_binary())  # Texts of Parquet may be of any bytes.
     return np.fromiter(map(hash, values.to_pylist()), np.int64, len(values))

@@ -82,13 +82,19 @@ def _shown(value: Any) -> Any:
     """Python has no day or moment after the year 9999: those are shown as a number with its type."""
     try:
         return value.as_py()
+    except UnicodeDecodeError:
+        return value.as_buffer().to_pybytes().decode(errors="replace")
     except (OverflowError, ValueError):
         return f"{value.value} ({value.type})"
 
 
 def _reason(column: DocumentColumn, said: Any) -> str:
     if column.type is DocumentColumnType.STRING and isinstance(said, str):
-        why = "the character U+0000 in it" if "\0" in said else f"{len(said.encode()):,} bytes, more than {MAX_BYTES:,}"
+        why = f"{len(said.encode()):,} bytes, more than {MAX_BYTES:,}"
+        if "\0" in said:
+            why = "the character U+0000 in it"
+        elif len(said.encode()) <= MAX_BYTES:
+            why = "bytes that are not UTF-8"
         return f"column {column.name}: {why}"
     return str(wrong(column, said))
 
@@ -99,9 +105,28 @@ def _flags(mask: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def _strings(values: Any) -> tuple[Any, Any]:
     found = values.cast(pa.string())
-    return found, pc.or_(
-        pc.greater(pc.binary_length(found), pa.scalar(MAX_BYTES, pa.int32())), pc.match_substring(found, "\0")
-    )
+    bad: Any = pc.greater(pc.binary_length(found), pa.scalar(MAX_BYTES, pa.int32()))
+    bad = pc.or_(bad, pc.match_substring(found, "\0"))
+    broken = not_utf8(found)
+    return found, bad if broken is None else pc.or_(bad, broken)
+
+
+def not_utf8(texts: Any) -> Any:
+    """A mask of texts whose bytes are not UTF-8, which Parquet and Arrow let in; None if there are none."""
+    told = texts.cast(pa.binary())
+    try:
+        told.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([each is not None and not _is_utf8(each) for each in told.to_pylist()], pa.bool_())
+    return None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _ints(values: Any) -> tuple[Any, Any]:
@@ -204,13 +229,14 @@ def _list(column: DocumentColumn, values: Any) -> Typed:
     of = DocumentColumn(column.name, _OF[column.type])
     lists: Any = _with_lengths(values)
     flat: Any = pc.list_flatten(lists)
-    parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    # Below a null there may be elements, which are not among the flat ones.
+    parents = np.repeat(np.arange(len(lengths)), lengths)
     elements = Typed(flat.cast(kind.value_type), {}) if pa.types.is_null(flat.type) else typed(of, flat)
     for at, reason in elements.wrong.items():
         reasons.setdefault(int(parents[at]), reason)
     for at in np.flatnonzero(_flags(flat.is_null())).tolist():
         reasons.setdefault(int(parents[at]), f"column {column.name}: a null in a list of {of.type}")
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     for at in np.flatnonzero(lengths > MAX_ELEMENTS).tolist():
         reasons.setdefault(at, f"column {column.name} has {lengths[at]:,} elements, more than {MAX_ELEMENTS:,}")
     none = lengths == 0
@@ -239,14 +265,14 @@ def _of_json(column: DocumentColumn, texts: Any) -> tuple[Any, dict[int, str]]:
     decoder = msgspec.json.Decoder(list[kind | None] | None)
     found: list[Any] = []
     reasons: dict[int, str] = {}
-    for at, text in enumerate(texts.to_pylist()):
+    for at, text in enumerate(texts.cast(pa.string()).cast(pa.binary()).to_pylist()):
         values = None
         try:
             values = None if text is None else decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            reasons[at] = str(wrong(column, text))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            reasons[at] = str(wrong(column, text.decode(errors="replace")))
         if kind is int and any(each is not None and not MIN_INT <= each <= MAX_INT for each in values or ()):
-            reasons[at], values = str(wrong(column, text)), None
+            reasons[at], values = str(wrong(column, text.decode())), None
         found.append(values)
     return pa.array(found, _TYPES[column.type]), reasons
 

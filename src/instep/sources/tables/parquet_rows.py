@@ -348,7 +348,10 @@ def _outside(values: Sequence[KeyValue], statistics: pq.Statistics) -> bool:
     """Whether none of the values, which are in order, is between the least and the greatest. Only of types that compare
     in the statistics as they do here.
     """
-    least, most = statistics.min, statistics.max
+    try:
+        least, most = statistics.min, statistics.max
+    except UnicodeDecodeError:
+        return False  # A text of other bytes is among them: nothing can be told of the rest.
     plain = type(least) is type(values[0]) and isinstance(least, int | str | date)
     if not plain or isinstance(least, bool):
         return False

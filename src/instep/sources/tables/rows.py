@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.arrow_sets import ValueSet
-from instep.arrow_values import OtherType, column_type, texts_of, typed
+from instep.arrow_values import OtherType, column_type, not_utf8, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.identity import content_hash, titled_content, with_facts
 from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
@@ -28,7 +28,7 @@ _PORTION_BYTES = 4 << 20
 
 
 def row_uris(entity: str, keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
-    """The URIs of rows, as `domain.row_documents.row_uri` has them."""
+    """The URIs of rows, as `domain.row_documents.row_uri` has them. A key of bytes that are not UTF-8 is none."""
     texts: list[Any] = [pa.scalar(SCHEME + entity), *map(_parts, keys), "/"]
     joined: pa.Array[Any] = pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=NULL)
     return joined
@@ -38,6 +38,8 @@ def _parts(values: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_integer(values.type):
         return values.cast(pa.string())
     if pa.types.is_string(values.type):
+        if (broken := not_utf8(values)) is not None:
+            values = pc.if_else(broken, pa.scalar(None, values.type), values)
         plain: Any = pc.match_substring_regex(values, _PLAIN)
         if pc.all(plain, min_count=0).as_py():
             return values

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
+from instep.arrow_values import not_utf8
 from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
 from instep.domain.rows import RowColumns, Selection
@@ -26,8 +27,12 @@ FEWEST_KEYS = 10_000
 def binned(sample: pa.Table, rows: int, bins: int) -> list[Bin]:
     """At most about `bins` bins of a sample of keys without nulls, which stands for so many rows.
 
-    One key is one bin, however many rows have it; neighbours that have few share one.
+    One key is one bin, however many rows have it; neighbours that have few share one. A key of bytes that are not UTF-8
+    bounds no bin.
     """
+    for column in sample.columns:
+        if pa.types.is_string(column.type) and (broken := not_utf8(column)) is not None:
+            return binned(sample.filter(pc.invert(broken)), rows, bins)
     if not sample.num_rows:
         return []
     ordered = sample.sort_by([(name, "ascending") for name in sample.column_names]).combine_chunks()

@@ -13,7 +13,7 @@ from instep.targets.document_target import Hit
 
 class Reranker(Protocol):
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers the query: higher is better, comparable within one call. Raises `Transient` when
+        """Score each text by how well it answers the query: higher is better, within one call. Raises `Transient` when
         it is out of reach, `UserError` when it cannot work at all.
         """
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 
 from instep.targets.journal import now
 from instep.targets.opensearch import row_lines, tables
 from instep.targets.opensearch.layout import coded
+from instep.targets.opensearch.row_lines import MOST_LEVELS
 from instep.targets.opensearch.row_writing import OpenSearchRowWriter
 from instep.targets.opensearch.tables import OpenSearchTables
 from instep.targets.table_target import arrow_schema, checked_rows
@@ -95,6 +97,24 @@ def test_texts_that_are_no_objects_are_named_however_deep(target: OpenSearchTabl
     rows = batch(NODES, [{"id": at, "path": "1/", "title": text, "_version": 1} for at, text in enumerate(texts)])
     broken = list(row_lines.unfit(NODES, rows, {"title": {"type": "object"}}))
     assert [(each.column, list(each.rows)) for each in broken] == [("title", [False, True, True, True, False, True])]
+
+
+def test_what_passes_as_an_object_is_written_from_deep_in_a_stack_too() -> None:
+    fields = {"title": {"type": "object"}}
+
+    def one(levels: int) -> pa.RecordBatch:
+        text = '{"a":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+        return batch(NODES, [{"id": 1, "path": "1/", "title": text, "_version": 1}])
+
+    def deep(frames: int) -> bytes:
+        if frames:
+            return deep(frames - 1)
+        return row_lines.lines(NODES, one(MOST_LEVELS), fields, 0).sources[0]
+
+    assert not list(row_lines.unfit(NODES, one(MOST_LEVELS), fields))
+    assert b"[" * (MOST_LEVELS - 1) in deep(200)
+    for levels in range(MOST_LEVELS + 1, 1_000, 7):
+        assert list(row_lines.unfit(NODES, one(levels), fields))
 
 
 NUMBERS = (1.5, float("nan"), float("-inf"), None)

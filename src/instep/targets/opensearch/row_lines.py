@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Text in Arrow, one for each row.
 Texts: TypeAlias = "pa.Array[Any]"
+
+#: Lists and objects in each other in a text of JSON. Python reads and writes some 900, fewer from deep in a stack; the
+#: servers take 20 of what they index.
+MOST_LEVELS: Final = 500
 
 #: In front of the digest of a key that is no id by itself.
 _DIGEST = "sha256:"
@@ -114,7 +118,19 @@ def _is_object(text: str | None) -> bool:
         value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+    objects = isinstance(value, dict) or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+    return objects and _is_flat(value)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is nested no more than `MOST_LEVELS` deep, however deep the stack is when it is written."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [each for some in level for each in (some.values() if isinstance(some, dict) else some)]
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return True
+    return False
 
 
 def _no_number(name: str) -> Any:

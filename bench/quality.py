@@ -1,8 +1,9 @@
 """How well searches find: `python -m bench.quality FOLDER`, where FOLDER holds a judged collection.
 
-The collection has the files of the SMART system: documents (`cran.all.1400`, `CISI.ALL`), queries (`cran.qry`) and
-judgements (`cranqrel`), as the University of Glasgow lists them (ir.dcs.gla.ac.uk/resources/test_collections). Their
-source states no licence, so they are not in this repository. Each judged document counts as relevant.
+The collection is a folder `docs` and a file `judged.jsonl` (`bench.linked` makes some), or has the files of the SMART
+system: documents (`cran.all.1400`, `CISI.ALL`), queries (`cran.qry`) and judgements (`cranqrel`), as the University of
+Glasgow lists them (ir.dcs.gla.ac.uk/resources/test_collections). Their source states no licence, so they are not in
+this repository. Each judged document counts as relevant.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -66,6 +68,11 @@ def one(folder: Path, *patterns: str) -> Path:
 def collect(folder: Path, into: Path) -> tuple[int, int]:
     """Write the collection as files of a project; returns the numbers of documents and queries."""
     docs = into / "docs"
+    if (folder / "judged.jsonl").exists():
+        shutil.copytree(folder / "docs", docs)
+        lines = (folder / "judged.jsonl").read_text(encoding="utf-8").splitlines()
+        (into / "judged.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        return sum(1 for _ in docs.rglob("*.md")), len(lines)
     docs.mkdir()
     count = 0
     for number, fields in records(one(folder, "*.all*", "*.ALL")):

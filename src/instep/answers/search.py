@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, get_args
@@ -154,7 +154,7 @@ def search(
         found = _documents(ask, many) if group else ask(many)
         answers.append(found if reranking is None else _reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
-    weak = _weak({setup.alias for setup in setups if setup.tells_weak}, query, hits)
+    weak = _weak({setup.alias: setup.context for setup in setups if setup.tells_weak}, query, hits)
     return [_answer(hit, entities[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
 
 
@@ -173,9 +173,15 @@ def _reranked(
         return list(hits)
 
 
-def _weak(entities: Collection[str], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
-    """Whether a chunk of one of these entities means something else than the query, by its id."""
-    asked = {hit.chunk_id: hit.text for hit in hits if hit.entity in entities}
+def _weak(entities: Mapping[str, bool], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
+    """Whether a chunk of one of these entities means something else than the query, by its id. Those of which titles
+    and headings are embedded with the chunks are looked at with the title: the headings are not stored.
+    """
+    asked = {
+        hit.chunk_id: f"{hit.title}\n\n{hit.text}" if hit.title and entities[hit.entity] else hit.text
+        for hit in hits
+        if hit.entity in entities
+    }
     if not asked:
         return {}
     from instep.pipeline.documents.embed.static import WEAK, StaticEmbedder

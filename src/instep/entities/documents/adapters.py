@@ -41,11 +41,11 @@ class DocumentAdapters(EntitySetup):
     the transform, if there is one, and describes the result. `readers` is the column that says who may find a
     document, `searched` what of it is searched by words. `query_embedder` makes vectors of what is searched for;
     `search_mode` is the way in which it is searched unless told, and `weights` what words and vectors count for then.
-    `tells_weak`: its embedder is one that says which hits are weak. `demand` is what a build has to find before it is
-    served. `reranking` puts the first hits in another order. `samples` is the number of documents read back before an
-    index is served. `trial` asks the embedder for one vector. `way_to_plan` looks at the source, as it is now.
-    `scanned_rows` is the number of rows that a wave has to
-    look through, about.
+    `tells_weak`: its embedder is one that says which hits are weak. `context`: titles and headings are embedded with
+    chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
+    `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
+    `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
+    through, about.
     """
 
     target: DocumentTarget
@@ -64,6 +64,7 @@ class DocumentAdapters(EntitySetup):
     search_mode: SearchMode = "hybrid"
     weights: FusionWeights = EQUAL
     tells_weak: bool = False
+    context: bool = False
     reranking: Callable[[], Reranking | None] = lambda: None
     demand: PromotionDemand | None = None
     samples: int = SAMPLES

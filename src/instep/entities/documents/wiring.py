@@ -145,6 +145,7 @@ def document_setup(
         search_mode=entity.search_mode,
         tells_weak=isinstance(entity.embed, StaticEmbed),
         weights=FusionWeights(*entity.search_weights),
+        context=entity.chunk.context is not None,
         reranking=cache(lambda: reranking_of(entity.search.rerank)),
         demand=_demand(project, entity.promotion),
         trial=trial_of(entity.embed, embeddings),

@@ -39,6 +39,7 @@ def opened(root: Path, odd: dict[str, int], **more: Any) -> instep.Instep:
             "id": column("id", "k{}"),
             "body": column("body", "printer {}"),
             "team": column("team", "ops"),
+            "version": column("version", "v{}"),
             "acl": pa.ListArray.from_arrays(pa.array(range(COUNT + 1), pa.int32()), readers),
         }
     )
@@ -68,6 +69,14 @@ def test_a_column_of_odd_bytes_fails_its_row_alone(tmp_path: Path) -> None:
     assert found["table://Row/k7"] == "column team: bytes that are not UTF-8"
     assert found["table://Row/k13"] == "column acl: bytes that are not UTF-8"
     assert "UTF-8" in found["table://Row/k11"]
+
+
+def test_a_version_of_odd_bytes_is_a_version(tmp_path: Path) -> None:
+    document = {"key": "id", "text": "body", "version": "version"}
+    project = opened(tmp_path, {"version": 7}, document=document)
+    (result,) = project.run()
+    assert (result.counts.failed, result.counts.written) == (0, COUNT)
+    assert [each.state for each in project.run()] == [None]
 
 
 def test_readers_of_odd_bytes_let_nobody_in(tmp_path: Path) -> None:

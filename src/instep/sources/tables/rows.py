@@ -20,7 +20,7 @@ from instep.errors import UserError
 
 #: Text that is the same in a URI.
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
-#: Versions are kept in ledgers; longer ones, and those with a NUL in it, are by their hash.
+#: Versions are kept in ledgers; longer ones, those with a NUL in it and those of odd bytes are by their hash.
 _LONGEST = 128
 #: Rows that are taken out of a spool at once, and bytes.
 _PORTION_ROWS = 1_000
@@ -59,11 +59,13 @@ def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:
     texts = texts.fill_null("")
     long: Any = pc.greater(pc.binary_length(texts), pa.scalar(_LONGEST))
     odd: Any = pc.or_(long, pc.match_substring(texts, "\0"))
+    if (broken := not_utf8(texts)) is not None:
+        odd = pc.or_(odd, broken)
     if not pc.any(odd, min_count=0).as_py():
         versions: pa.Array[Any] = texts
         return versions
-    found: Any = texts.filter(odd)
-    short = pa.array([content_hash(each.encode()) for each in found.to_pylist()], pa.string())
+    found: Any = texts.filter(odd).cast(pa.binary())
+    short = pa.array([content_hash(each) for each in found.to_pylist()], pa.string())
     replaced: pa.Array[Any] = pc.replace_with_mask(texts, odd, short)
     return replaced
 

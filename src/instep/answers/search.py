@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NamedTuple, get_args
 
 from instep.answers import shown
 from instep.answers.answer import Answer
+from instep.answers.hit_order import MAX_LIMIT, chosen_by, of_documents, reranked, weak_hits
 from instep.answers.looks import Look, Looks
 from instep.answers.readers import Build, readable_in
 from instep.answers.snippet import snippet
 from instep.domain.column_values import Value
 from instep.domain.document_columns import BUILT_IN, MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filter_language import beginning, parsed
-from instep.domain.filters import Condition, FilterError, FilterValue, OneOf, columns_of, every
+from instep.domain.filters import Condition, FilterError, FilterValue, columns_of, every
 from instep.domain.fingerprint import WORDS, column_part, column_type
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
@@ -25,9 +25,8 @@ from instep.domain.words import PLAIN, TextQuery, language_of, text_query
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import moved_text
-from instep.errors import Transient, UserError
+from instep.errors import UserError
 from instep.ledger.ledger import Ledger
-from instep.pipeline.documents.rerank.reranker import Reranking
 from instep.targets import document_target
 from instep.targets.document_target import ScoreKind, SearchMode
 from instep.targets.facets import COUNTED, MAX_VALUES, Counted
@@ -35,16 +34,10 @@ from instep.targets.ranking import alternating
 from instep.telemetry.progress import Progress
 
 MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
-MAX_LIMIT = 1000
 #: Facets of one search, at most.
 MAX_FACETS = 5
 #: Of several entities so many values of each are added up, the most frequent ones.
 _VALUES_OF_EACH = 1_000
-#: So many times the documents are asked for in chunks, and again as many if those are too few.
-_CHUNKS = 4
-#: Searches for documents, of `MAX_LIMIT` chunks at most.
-_SEARCHES = 20
-_DOCUMENT = DocumentColumn("document_id", DocumentColumnType.STRING)
 #: What of a target's hit is in the answer.
 _FOUND = tuple(each.name for each in fields(document_target.Hit))
 #: The part of a fingerprint that says how text becomes vectors.
@@ -148,46 +141,14 @@ def search(
             weights=setup.weights,
             columns=_shown_columns(setup, served),
         )
-        ask = partial(_chosen, asked, [] if chosen is None else [chosen])
+        ask = partial(chosen_by, asked, [] if chosen is None else [chosen])
         reranking = setup.reranking()
         many = limit + offset if reranking is None else max(limit + offset, reranking.top)
-        found = _documents(ask, many) if group else ask(many)
-        answers.append(found if reranking is None else _reranked(setup, reranking, query, found, progress))
+        found = of_documents(ask, many) if group else ask(many)
+        answers.append(found if reranking is None else reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
-    weak = _weak({setup.alias: setup.context for setup in setups if setup.tells_weak}, query, hits)
+    weak = weak_hits({setup.alias: setup.context for setup in setups if setup.tells_weak}, query, hits)
     return [_answer(hit, entities[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
-
-
-def _reranked(
-    setup: DocumentSetup,
-    reranking: Reranking,
-    query: str,
-    hits: Sequence[document_target.Hit],
-    progress: Progress,
-) -> list[document_target.Hit]:
-    """Hits in the order of a reranker; in their own if it is out of reach."""
-    try:
-        return reranking.ordered(query, hits)
-    except Transient as error:
-        progress.say(setup.ref.label, f"not reranked: {error}")
-        return list(hits)
-
-
-def _weak(entities: Mapping[str, bool], query: str, hits: Sequence[document_target.Hit]) -> dict[str, bool]:
-    """Whether a chunk of one of these entities means something else than the query, by its id. Those of which titles
-    and headings are embedded with the chunks are looked at with the title: the headings are not stored.
-    """
-    asked = {
-        hit.chunk_id: f"{hit.title}\n\n{hit.text}" if hit.title and entities[hit.entity] else hit.text
-        for hit in hits
-        if hit.entity in entities
-    }
-    if not asked:
-        return {}
-    from instep.pipeline.documents.embed.static import WEAK, StaticEmbedder
-
-    wanted, *found = StaticEmbedder().embed([query, *asked.values()])
-    return {id: float(vector @ wanted) < WEAK for id, vector in zip(asked, found, strict=True)}
 
 
 def facets(
@@ -359,36 +320,6 @@ def _shown_columns(setup: DocumentSetup, served: Look) -> list[DocumentColumn]:
         return column_type(then.get(part)) == column_type(setup.fingerprint.get(part))
 
     return [each for each in setup.columns if each != setup.readers and has(each.name)]
-
-
-def _chosen(
-    ask: Callable[..., list[document_target.Hit]], required: Sequence[Condition], limit: int, *more: Condition
-) -> list[document_target.Hit]:
-    """The best chunks of those that meet all conditions."""
-    conditions = [*required, *more]
-    return ask(limit=limit, where=every(conditions) if conditions else None)
-
-
-def _documents(ask: Callable[..., list[document_target.Hit]], count: int) -> list[document_target.Hit]:
-    """The best chunks of so many documents: of more and more chunks, since a document may have any number. Where as
-    many chunks as one search gives are of too few documents, the next one leaves these out.
-    """
-    many = count
-    best: dict[str, document_target.Hit] = {}
-    for _ in range(_SEARCHES):
-        many = min(MAX_LIMIT, many * _CHUNKS)
-        found = ask(many, *([OneOf(_DOCUMENT, tuple(best), negated=True)] if best else []))
-        first = {hit.document_id: hit for hit in reversed(found)}
-        fresh = [hit for hit in found if first[hit.document_id] is hit]
-        ended = len(found) < many or len(best) + len(fresh) >= count
-        if not ended and many < MAX_LIMIT:
-            continue
-        # Ranks of a later search begin anew.
-        least = min((hit.score for hit in best.values()), default=math.inf)
-        best |= {hit.document_id: replace(hit, score=min(hit.score, least)) for hit in fresh}
-        if ended:
-            break
-    return list(best.values())[:count]
 
 
 def _language(setup: DocumentSetup, served: Look) -> str | None:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from instep.answers.search import MAX_FACETS, MAX_LIMIT, FacetCount, Hit
+from instep.answers.hit_order import MAX_LIMIT
+from instep.answers.search import MAX_FACETS, FacetCount, Hit
 from instep.answers.why import Provenance
 from instep.api.dependencies import AskingPrincipals, ProjectInstep
 from instep.api.paging import Page

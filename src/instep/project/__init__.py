@@ -11,10 +11,8 @@ from instep.project.documents import (
     PythonEmbed,
     PythonParse,
     RowDocument,
-    Searching,
     SentenceTransformersEmbed,
     StaticEmbed,
-    Weights,
 )
 from instep.project.entities import Entity
 from instep.project.entity import Deletes
@@ -23,6 +21,7 @@ from instep.project.models import Handler, Project, Spark
 from instep.project.problems import InvalidProject, Problem
 from instep.project.queues import Queue, QueueCoverRows, QueueKeys, QueueRows
 from instep.project.schema import json_schema
+from instep.project.search import HttpRerank, PythonRerank, Searching, Weights
 from instep.project.sources import (
     DEFAULT_EXCLUDE,
     DEFAULT_INCLUDE,
@@ -63,6 +62,7 @@ __all__ = [
     "FilesSource",
     "Handler",
     "HashingEmbed",
+    "HttpRerank",
     "InvalidProject",
     "LanceTarget",
     "Limits",
@@ -76,6 +76,7 @@ __all__ = [
     "Promotion",
     "PythonEmbed",
     "PythonParse",
+    "PythonRerank",
     "PythonSource",
     "QdrantTarget",
     "Queue",

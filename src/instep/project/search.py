@@ -1,16 +1,16 @@
-"""The words by which an entity's documents are searched, and how much each counts."""
+"""The way in which an entity's documents are searched: mode, words and how much each counts, reranker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from instep.domain.document_columns import DocumentColumnType
 from instep.domain.words import LANGUAGES, SEARCHED_BY_DEFAULT, Searched
 from instep.project.columns import Column
-from instep.project.fields import Whole, problem
+from instep.project.fields import Duration, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
 
 Boosts: TypeAlias = dict[str, Annotated[Whole, Field(ge=0, le=10)]]
 
@@ -22,6 +22,87 @@ def checked_language(value: str) -> str:
     if value not in LANGUAGES:
         raise problem("language", "is not one of the allowed values", allowed=list(LANGUAGES))
     return value
+
+
+#: Hits that a reranker looks at, at most.
+MAX_RERANKED: Final = 200
+
+
+class Weights(Model):
+    """Weights of the two lists of a hybrid search: the score of a hit is the sum over them of weight / (60 + rank)."""
+
+    text: Real = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
+    """Weight of the list by words."""
+    vector: Real | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
+    """Weight of the list by vectors: 1, or 0.7 with the embedder `static`, when left out."""
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> Self:
+        if self.text == self.vector == 0:
+            raise problem("weights", "are both 0: nothing would be found")
+        return self
+
+
+class HttpRerank(Variant):
+    """An endpoint that reranks."""
+
+    type: Literal["http"] = "http"
+    """`http`."""
+    url: Text
+    """Address that is asked, such as `https://api.cohere.com/v2/rerank` or `http://host:8080/rerank`."""
+    model: Text | None = None
+    """Name of the model, where the endpoint has several."""
+    protocol: Literal["cohere", "tei"] = "cohere"
+    """`cohere` (also Jina, vLLM, Infinity, LiteLLM), or `tei` (Hugging Face's text-embeddings-inference)."""
+    api_key: SecretStr | None = None
+    """Key sent as a bearer token; write `${COHERE_API_KEY}`, never the key itself."""
+    top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
+    """So many of the first hits are looked at."""
+    timeout: Duration = Field(default=5_000, json_schema_extra={"default": "5s"})
+    """Time for an answer, such as `2s`; after that the hits stay in their order."""
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.lower().startswith(("http://", "https://")):
+            raise problem("url", "must start with http:// or https://")
+        return value
+
+
+class PythonRerank(Variant):
+    """A function of yours, from a query and texts to a score for each; see [functions.md](functions.md#reranking)."""
+
+    type: Literal["python"] = "python"
+    """`python`."""
+    function: FunctionName
+    """`package.module:function`, from a query and a list of texts to a list of numbers."""
+    top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
+    """So many of the first hits are looked at."""
+
+
+Rerank: TypeAlias = HttpRerank | PythonRerank
+DeclaredRerank: TypeAlias = Annotated[Rerank, Field(discriminator="type"), typed("http", "python")]
+
+
+class Searching(Model):
+    """The way in which an entity is searched."""
+
+    mode: Literal["text", "vector", "hybrid"] | None = None
+    """Mode of searches that name none: `hybrid`, or `text` with the embedder `hashing`, which knows no meaning."""
+    weights: Weights = Weights()
+    """Weights of the two lists of a hybrid search."""
+    rerank: DeclaredRerank | None = None
+    """A model that looks at the first hits again, and puts them in its own order."""
+    language: Text = "english"
+    """The language whose stems are found: `printers` by `printer`. `none` finds words as they are."""
+    boosts: Boosts = Field(default_factory=dict)
+    """Columns that are searched by words, each with how many times its words count, 1 to 10; 0 leaves one out. Those
+    that are not named: `title` twice, `text` once, declared columns not at all."""
+
+    @field_validator("language")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return checked_language(value)
 
 
 class DeclaredSearch(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep.pipeline.documents.rerank.reranker import Reranking
-from instep.project.documents import HttpRerank, Rerank
+from instep.project.search import HttpRerank, Rerank
 
 
 def reranking_of(declared: Rerank | None) -> Reranking | None:

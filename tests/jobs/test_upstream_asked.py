@@ -112,6 +112,17 @@ def test_no_attempt_is_spent_and_no_document_has_failed(root: Path) -> None:
     assert {each.attempts for each in slices} == {0}
 
 
+def test_whatever_else_was_claimed_goes_back_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of giants, which are waves of their own: the first wave says what is missing, the others were claimed."""
+    pages = {f"pages__p{n}": "This needs Author to be read." if n % 2 else "Nothing is missing." for n in range(40)}
+    write(root, authors__a="Ann writes.", **pages)
+    monkeypatch.setattr("instep.jobs.wave.without_giants", lambda claims: [[each] for each in claims])
+    project = opened(root, buckets=8)
+    _, page = project.run(["Page"])
+    assert (page.state, page.counts.written) == (JobState.COMPLETED, 40)
+    assert page.seconds < 20
+
+
 def test_the_next_run_goes_on_with_what_waits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is stopped when it has just said what it waits for."""
     write(root, authors__a="Ann writes.", pages__p="This needs Author to be read.")

@@ -121,6 +121,10 @@ class WaveRunner:
             idle = open_part.pending - len(claims) < open_part.workers - 1
             for some in without_giants(self._claims.split_long(claims, self._pace, idle=idle)):
                 self._run_or_halve(some, progress)
+        except UpstreamMissing as error:
+            # All that is not done yet: other workers wait for it to be PENDING, and so will this one.
+            self._claims.give_back(claims, cleaned(str(error)))
+            raise
         finally:
             self._heartbeat.end(ids)
         with suppress(InstepError):  # The worker that finishes the part does it again.
@@ -147,9 +151,6 @@ class WaveRunner:
             return
         try:
             self._run_with_retries(claims, progress)
-        except UpstreamMissing as error:
-            self._claims.give_back(claims, cleaned(str(error)))
-            raise
         except (Fenced, Transient, Unknown, UserError):
             raise
         except Exception as error:

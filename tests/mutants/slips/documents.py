@@ -270,4 +270,25 @@ MUTANTS = [
         "False",
         ("tests/documents/test_comparing.py",),
     ),
+    Mutant(
+        "headings above a chunk are not searched",
+        "pipeline/documents/words.py",
+        "    if CONTEXT in rows.schema.names:\n",
+        "    if False:\n",
+        ("tests/documents/test_context.py",),
+    ),
+    Mutant(
+        "a heading that a chunk begins with stands above it, too",
+        "pipeline/documents/places.py",
+        '        said.pop("" if at is None else own.get(at, ""), None)\n',
+        "",
+        ("tests/documents/test_context.py",),
+    ),
+    Mutant(
+        "bytes that are not UTF-8 are a value of a column",
+        "arrow_values.py",
+        "return found, bad if broken is None else pc.or_(bad, broken)",
+        "return found, bad",
+        ("tests/jobs/test_odd_bytes.py",),
+    ),
 ]

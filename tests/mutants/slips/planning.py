@@ -299,4 +299,25 @@ MUTANTS = [
         "                continue\n",
         ("tests/e2e/tables/test_handlers.py",),
     ),
+    Mutant(
+        "what else was claimed stays in work when a function misses something",
+        "jobs/wave.py",
+        "            self._claims.give_back(claims, cleaned(str(error)))\n            raise\n        finally",
+        "            raise\n        finally",
+        ("tests/jobs/test_upstream_asked.py",),
+    ),
+    Mutant(
+        "an index is built anew with its upstream though nobody says so",
+        "planning/upstream.py",
+        "    if not setup.rebuild_with_upstream:\n        return []\n",
+        "",
+        ("tests/jobs/test_upstream_asked.py",),
+    ),
+    Mutant(
+        "a promotion is recorded after its lease",
+        "ledger/leases.py",
+        "        _extended(tx, lease)\n        event_log.demand",
+        "        event_log.demand",
+        ("tests/e2e/test_generations.py",),
+    ),
 ]

@@ -117,4 +117,11 @@ MUTANTS = [
         'f"{scheme}://{rest}"',
         _PROJECT,
     ),
+    Mutant(
+        "documents are found by the words of their readers",
+        "project/search.py",
+        "        allowed.remove(entity.readers)\n",
+        "        pass\n",
+        ("tests/api/test_readers.py",),
+    ),
 ]

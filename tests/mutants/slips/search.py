@@ -116,4 +116,25 @@ MUTANTS = [
         "if each.start >= start)",
         ("tests/jobs/test_snippets.py",),
     ),
+    Mutant(
+        "hits behind those that are reranked are lost",
+        "pipeline/documents/rerank/reranker.py",
+        ", *hits[self.top :]]",
+        "]",
+        ("tests/jobs/test_reranking.py",),
+    ),
+    Mutant(
+        "true and 1 are one value of a facet",
+        "answers/search.py",
+        "{(type(value), value): count for value, count in counts}",
+        "{(int, value): count for value, count in counts}",
+        _SEARCH,
+    ),
+    Mutant(
+        "whether a row is there is told before its readers are known to hold",
+        "answers/why.py",
+        "                    demand_told(setup, ledger, physical, principals, generation)\n",
+        "                    pass\n",
+        ("tests/api/test_readers.py",),
+    ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+from collections.abc import Sequence
 from pathlib import Path
 
 import lance
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
-from instep.pipeline.documents.vectors import EmbeddingCache
+from instep.errors import Transient
+from instep.pipeline.documents.vectors import EmbeddingCache, Vectoriser
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
@@ -94,3 +96,36 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pyte
         cache.put(hashes(0, 2), vectors(0, 2))
         assert len(cache.get(hashes(0, 2))[0]) == 0
     assert "not cached" in caplog.text
+
+
+class _AwayAfter:
+    """An embedder that counts the texts it gave vectors of, and is away after some batches."""
+
+    dimensions = 4
+    batch = 10
+    cached = True
+    fingerprint = "model"
+
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+        self.paid: list[str] = []
+
+    def embed(self, texts: pa.StringArray | Sequence[str]) -> Vectors:
+        if not self.left:
+            raise Transient("the service is away")
+        self.left -= 1
+        asked = [str(each) for each in texts]
+        self.paid += asked
+        return np.array([[float(each) + 1] * 4 for each in asked], np.float32)
+
+
+def test_vectors_paid_before_an_outage_are_not_paid_again(tmp_path: Path) -> None:
+    texts = pa.array(list(map(str, range(60))), pa.string())
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    before, after = _AwayAfter(batches=4), _AwayAfter(batches=2)
+    with pytest.raises(Transient):
+        Vectoriser(before, cache).of(texts, hashes(0, 60))
+    found = Vectoriser(after, cache).of(texts, hashes(0, 60))
+    assert found.vectors[:, 0].tolist() == [number + 1.0 for number in range(60)]
+    assert sorted(map(int, before.paid + after.paid)) == list(range(60))
+    assert found.computed.tolist() == [False] * 40 + [True] * 20

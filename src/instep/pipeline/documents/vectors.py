@@ -177,6 +177,22 @@ class Embedded(NamedTuple):
     computed: Array
 
 
+class _Made(NamedTuple):
+    """Vectors of some texts as they come, batch by batch: right at any moment. `done` marks the rows that have a vector
+    of use, `flaws` has those that were asked for and have none (row → reason).
+    """
+
+    vectors: Vectors
+    flaws: dict[int, str]
+    done: Array
+
+    @classmethod
+    def none(cls, texts: int, dimensions: int) -> _Made:
+        import numpy as np
+
+        return cls(np.zeros((texts, dimensions), np.float32), {}, np.zeros(texts, bool))
+
+
 class Vectoriser:
     def __init__(self, embedder: Embedder, cache: EmbeddingCache | None = None) -> None:
         self._embedder = embedder
@@ -187,8 +203,9 @@ class Vectoriser:
         import numpy as np
 
         if not self._embedder.cached:
-            vectors, flaws = self._computed(texts)
-            return Embedded(vectors, flaws, np.ones(len(texts), bool))
+            made = _Made.none(len(texts), self._embedder.dimensions)
+            self._compute(texts, made)
+            return Embedded(made.vectors, made.flaws, np.ones(len(texts), bool))
         coded: Any = hashes.dictionary_encode()
         places = coded.indices.to_numpy(zero_copy_only=False)
         _, first = np.unique(places, return_index=True)
@@ -213,51 +230,45 @@ class Vectoriser:
         rows = np.flatnonzero(missing)
         for start in range(0, len(rows), _PORTION):
             portion = rows[start : start + _PORTION]
-            vectors[portion], bad = self._computed(texts.take(portion))
-            flaws.update((int(portion[row]), reason) for row, reason in bad.items())
-            if self._cache is not None:
-                kept = np.delete(portion, list(bad))
-                self._cache.put(hashes.take(kept), vectors[kept])
+            made = _Made.none(len(portion), self._embedder.dimensions)
+            try:
+                self._compute(texts.take(portion), made)
+            finally:  # Each batch may have been paid for: what is there is kept also when the next one fails.
+                if self._cache is not None:
+                    self._cache.put(hashes.take(portion[made.done]), made.vectors[made.done])
+            vectors[portion] = made.vectors
+            flaws.update((int(portion[row]), reason) for row, reason in made.flaws.items())
         return vectors, flaws, missing
 
-    def _computed(self, texts: pa.StringArray) -> tuple[Vectors, dict[int, str]]:
-        import numpy as np
-
-        vectors = np.zeros((len(texts), self._embedder.dimensions), np.float32)
-        flaws: dict[int, str] = {}
+    def _compute(self, texts: pa.StringArray, made: _Made) -> None:
         size = self._embedder.batch
         for start in range(0, len(texts), size):
             stop = min(start + size, len(texts))
             try:
-                self._embed(texts, start, stop, vectors, flaws)
+                self._embed(texts, start, stop, made)
             except EmbedRejected as error:
                 # To look for the text at fault costs many requests: first, whether it is about the texts at all.
                 probe(self._embedder)
-                self._halved(texts, (start, stop), vectors, flaws, error)
-        return vectors, flaws
+                self._halved(texts, (start, stop), made, error)
 
-    def _embed(self, texts: pa.StringArray, start: int, stop: int, vectors: Vectors, flaws: dict[int, str]) -> None:
-        made = self._embedder.embed(texts[start:stop])
-        demand_length(made, stop - start, self._embedder.dimensions)
-        flaws.update((start + row, reason) for row, reason in check_vectors(made).items())
-        vectors[start:stop] = made
+    def _embed(self, texts: pa.StringArray, start: int, stop: int, made: _Made) -> None:
+        given = self._embedder.embed(texts[start:stop])
+        demand_length(given, stop - start, self._embedder.dimensions)
+        bad = {start + row: reason for row, reason in check_vectors(given).items()}
+        made.flaws.update(bad)
+        made.vectors[start:stop] = given
+        made.done[start:stop] = True
+        made.done[list(bad)] = False
 
-    def _halved(
-        self,
-        texts: pa.StringArray,
-        place: tuple[int, int],
-        vectors: Vectors,
-        flaws: dict[int, str],
-        rejected: EmbedRejected,
-    ) -> None:
+    def _halved(self, texts: pa.StringArray, place: tuple[int, int], made: _Made, rejected: EmbedRejected) -> None:
         """Embed rejected texts in halves, until the texts at fault stand alone."""
         start, stop = place
         if stop - start == 1:
-            flaws[start] = str(rejected)
+            made.flaws[start] = str(rejected)
             return
         middle = (start + stop) // 2
         for low, high in ((start, middle), (middle, stop)):
             try:
-                self._embed(texts, low, high, vectors, flaws)
+                self._embed(texts, low, high, made)
             except EmbedRejected as error:
-                self._halved(texts, (low, high), vectors, flaws, error)
+                self._halved(texts, (low, high), made, error)

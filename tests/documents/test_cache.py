@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
-from instep.errors import Transient
+from instep.errors import Transient, UserError
 from instep.pipeline.documents.vectors import EmbeddingCache, Vectoriser
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
@@ -98,34 +98,48 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pyte
     assert "not cached" in caplog.text
 
 
-class _AwayAfter:
-    """An embedder that counts the texts it gave vectors of, and is away after some batches."""
+class _FailsAfter:
+    """An embedder that counts the texts it gave vectors of, and raises an error after some batches."""
 
     dimensions = 4
     batch = 10
     cached = True
     fingerprint = "model"
+    bad: frozenset[str] = frozenset()
 
-    def __init__(self, batches: int) -> None:
+    def __init__(self, batches: int, error: type[BaseException] = Transient) -> None:
         self.left = batches
+        self.error = error
         self.paid: list[str] = []
 
     def embed(self, texts: pa.StringArray | Sequence[str]) -> Vectors:
         if not self.left:
-            raise Transient("the service is away")
+            raise self.error("no more vectors")
         self.left -= 1
         asked = [str(each) for each in texts]
         self.paid += asked
-        return np.array([[float(each) + 1] * 4 for each in asked], np.float32)
+        return np.array([[np.nan if each in self.bad else float(each) + 1] * 4 for each in asked], np.float32)
 
 
-def test_vectors_paid_before_an_outage_are_not_paid_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [Transient, UserError, KeyboardInterrupt])
+def test_vectors_paid_before_an_error_are_not_paid_again(tmp_path: Path, error: type[BaseException]) -> None:
     texts = pa.array(list(map(str, range(60))), pa.string())
     cache = EmbeddingCache(str(tmp_path), "model", 4)
-    before, after = _AwayAfter(batches=4), _AwayAfter(batches=2)
-    with pytest.raises(Transient):
+    before, after = _FailsAfter(batches=4, error=error), _FailsAfter(batches=2)
+    with pytest.raises(error):
         Vectoriser(before, cache).of(texts, hashes(0, 60))
     found = Vectoriser(after, cache).of(texts, hashes(0, 60))
     assert found.vectors[:, 0].tolist() == [number + 1.0 for number in range(60)]
     assert sorted(map(int, before.paid + after.paid)) == list(range(60))
     assert found.computed.tolist() == [False] * 40 + [True] * 20
+
+
+def test_a_vector_of_no_use_is_not_kept_with_those_before_an_outage(tmp_path: Path) -> None:
+    texts = pa.array(list(map(str, range(30))), pa.string())
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    before = _FailsAfter(batches=2)
+    before.bad = frozenset({"7"})
+    with pytest.raises(Transient):
+        Vectoriser(before, cache).of(texts, hashes(0, 30))
+    kept, _ = cache.get(hashes(0, 30))
+    assert kept.tolist() == [number for number in range(20) if number != 7]

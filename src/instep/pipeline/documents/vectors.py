@@ -162,7 +162,7 @@ class EmbeddingCache:
                 shutil.rmtree(self._local, ignore_errors=True)
 
 
-#: Vectors are put into the cache in portions of this many, so that an outage loses little.
+#: Vectors are put into the cache in portions of this many, so that a kill loses little.
 _PORTION = 1_024
 
 
@@ -177,9 +177,9 @@ class Embedded(NamedTuple):
     computed: Array
 
 
-class _Made(NamedTuple):
-    """Vectors of some texts as they come, batch by batch: right at any moment. `done` marks the rows that have a vector
-    of use, `flaws` has those that were asked for and have none (row → reason).
+class _PartialVectors(NamedTuple):
+    """Vectors of some texts, filled batch by batch, and usable after an error in a later one. `done` marks the rows
+    that have a good vector, `flaws` those whose vector is no use (row → reason).
     """
 
     vectors: Vectors
@@ -187,7 +187,7 @@ class _Made(NamedTuple):
     done: Array
 
     @classmethod
-    def none(cls, texts: int, dimensions: int) -> _Made:
+    def empty(cls, texts: int, dimensions: int) -> _PartialVectors:
         import numpy as np
 
         return cls(np.zeros((texts, dimensions), np.float32), {}, np.zeros(texts, bool))
@@ -203,7 +203,7 @@ class Vectoriser:
         import numpy as np
 
         if not self._embedder.cached:
-            made = _Made.none(len(texts), self._embedder.dimensions)
+            made = _PartialVectors.empty(len(texts), self._embedder.dimensions)
             self._compute(texts, made)
             return Embedded(made.vectors, made.flaws, np.ones(len(texts), bool))
         coded: Any = hashes.dictionary_encode()
@@ -230,7 +230,7 @@ class Vectoriser:
         rows = np.flatnonzero(missing)
         for start in range(0, len(rows), _PORTION):
             portion = rows[start : start + _PORTION]
-            made = _Made.none(len(portion), self._embedder.dimensions)
+            made = _PartialVectors.empty(len(portion), self._embedder.dimensions)
             try:
                 self._compute(texts.take(portion), made)
             finally:  # Each batch may have been paid for: what is there is kept also when the next one fails.
@@ -240,7 +240,8 @@ class Vectoriser:
             flaws.update((int(portion[row]), reason) for row, reason in made.flaws.items())
         return vectors, flaws, missing
 
-    def _compute(self, texts: pa.StringArray, made: _Made) -> None:
+    def _compute(self, texts: pa.StringArray, made: _PartialVectors) -> None:
+        """Embed all texts in batches, each into its place in `made`."""
         size = self._embedder.batch
         for start in range(0, len(texts), size):
             stop = min(start + size, len(texts))
@@ -251,7 +252,7 @@ class Vectoriser:
                 probe(self._embedder)
                 self._halved(texts, (start, stop), made, error)
 
-    def _embed(self, texts: pa.StringArray, start: int, stop: int, made: _Made) -> None:
+    def _embed(self, texts: pa.StringArray, start: int, stop: int, made: _PartialVectors) -> None:
         given = self._embedder.embed(texts[start:stop])
         demand_length(given, stop - start, self._embedder.dimensions)
         bad = {start + row: reason for row, reason in check_vectors(given).items()}
@@ -260,7 +261,9 @@ class Vectoriser:
         made.done[start:stop] = True
         made.done[list(bad)] = False
 
-    def _halved(self, texts: pa.StringArray, place: tuple[int, int], made: _Made, rejected: EmbedRejected) -> None:
+    def _halved(
+        self, texts: pa.StringArray, place: tuple[int, int], made: _PartialVectors, rejected: EmbedRejected
+    ) -> None:
         """Embed rejected texts in halves, until the texts at fault stand alone."""
         start, stop = place
         if stop - start == 1:

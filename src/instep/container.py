@@ -273,7 +273,7 @@ class Container:
             warm=warm,
             cores=cores,
             in_process=setup.in_process,
-            slow=setup.slow,
+            slower=setup.slower,
             known=known,
         )
 

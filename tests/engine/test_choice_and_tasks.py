@@ -133,10 +133,10 @@ def test_a_pace_of_its_own_counts_before_that_of_another_engine() -> None:
     assert choice.work_per_second == pytest.approx(pace_of("spark", 2).work_per_second / 2, rel=0.01)
 
 
-def test_an_embedder_that_is_no_hashing_is_taken_for_slow_until_it_was_measured() -> None:
-    slow = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slow=True)
+def test_a_slower_embedder_is_estimated_so_until_it_was_measured() -> None:
+    slow = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slower=100)
     assert slow.inline_seconds > 10 * chosen(work=10_000).inline_seconds
-    fast = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slow=True, known=[slowed(1)])
+    fast = choose("auto", 10_000, needs_spark=False, warm=False, cores=2, slower=100, known=[slowed(1)])
     assert fast.inline_seconds == chosen(work=10_000).inline_seconds
 
 

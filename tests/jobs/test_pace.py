@@ -12,6 +12,7 @@ import pytest
 
 from instep.container import Container
 from instep.domain.planning import WAVE_SECONDS, Pace, wave_work
+from instep.entities.documents.embedders import embedding_time_of
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient
@@ -19,6 +20,7 @@ from instep.jobs.run import run_entities
 from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.pipeline.engine.inline import InlineEngine
+from instep.project import HashingEmbed, PythonEmbed, StaticEmbed
 from instep.telemetry.progress import Silent
 from tests.cli.saying import said
 from tests.doubles.clock import VirtualClock
@@ -108,7 +110,7 @@ def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> N
     least: Any = vars(DocumentSetup)["least_wave"]
 
     def of(rows: int, *, slow: bool = False) -> int:
-        setup: Any = SimpleNamespace(scanned_rows=lambda: rows, slow=slow)
+        setup: Any = SimpleNamespace(scanned_rows=lambda: rows, embedder=lambda: SimpleNamespace(cached=slow))
         found: int = least.fget(setup)
         return found
 
@@ -130,3 +132,10 @@ def test_claims_are_of_that_share_at_least(least: int, asked: int) -> None:
     claims = SliceClaims(setup, other, job_id="j", worker_id="w", context=context, heartbeat=other, pauses=other)
     assert claims.claim(other, Pace(0.0, 50 / WAVE_SECONDS, 2)) == []
     assert wanted == [asked]
+
+
+def test_a_first_estimate_goes_by_the_declared_embedder() -> None:
+    own = PythonEmbed(type="python", function="package.module:embed", dimensions=3)
+    quick = own.model_copy(update={"cache": False})
+    found = [embedding_time_of(each) for each in (HashingEmbed(), StaticEmbed(), quick, own)]
+    assert found == [1.0, 10.0, 10.0, 100.0]

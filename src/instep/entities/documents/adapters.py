@@ -41,6 +41,7 @@ class DocumentAdapters(EntitySetup):
     the transform, if there is one, and describes the result. `readers` is the column that says who may find a
     document, `searched` what of it is searched by words. `query_embedder` makes vectors of what is searched for;
     `search_mode` is the way in which it is searched unless told, and `weights` what words and vectors count for then.
+    `embedding_time` is that of a row, as `embedding_time_of` has it.
     `tells_weak`: its embedder is one that says which hits are weak. `context`: titles and headings are embedded with
     chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
@@ -63,6 +64,7 @@ class DocumentAdapters(EntitySetup):
     rehearsal: Callable[[], str] | None = None
     search_mode: SearchMode = "hybrid"
     weights: FusionWeights = EQUAL
+    embedding_time: float = 1.0
     tells_weak: bool = False
     context: bool = False
     reranking: Callable[[], Reranking | None] = lambda: None

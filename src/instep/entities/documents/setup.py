@@ -50,13 +50,13 @@ class DocumentSetup(DocumentAdapters):
         return self.source.not_included() if isinstance(self.source, FilesSource) else None
 
     @property
-    def slow(self) -> bool:
-        return self.embedder().cached
+    def slower(self) -> float:
+        return self.embedding_time
 
     @property
     def least_wave(self) -> int:
         rows = self.scanned_rows()
-        if not rows or self.slow:
+        if not rows or self.embedder().cached:
             return 0
         return max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
 

@@ -16,7 +16,7 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
-from instep.entities.documents.embedders import embedder_of, trial_of
+from instep.entities.documents.embedders import embedder_of, embedding_time_of, trial_of
 from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
@@ -141,6 +141,7 @@ def document_setup(
         revision=lambda: revision_of(project.root),
         fingerprints=cache(fingerprints),
         embedder=lambda: embedder_of(entity.embed),
+        embedding_time=embedding_time_of(entity.embed),
         query_embedder=lambda: embedder_of(entity.embed, queries=True),
         search_mode=entity.search_mode,
         tells_weak=isinstance(entity.embed, StaticEmbed),

@@ -23,8 +23,6 @@ SPARK_START_SECONDS = 8.0
 #: Rows of a table (six columns of Parquet) that one core reads and writes. Measured on two cores, by the time of all
 #: processes (2,000,000 rows, the run from plan to end): 330,000 for Lance, 215,000 for ClickHouse in this process.
 TABLE_ROWS_PER_CORE = 250_000.0
-#: How much slower we take an embedder to be that is no hashing, before it was measured: 180 texts a second and core.
-SLOWER = 100
 #: Rows from which they are listed and compared on Spark; and where it has to be started for that.
 SPARK_PLANS = 500_000
 COLD_SPARK_PLANS = 2_000_000
@@ -100,18 +98,17 @@ def choose(
     warm: bool,
     cores: int,
     in_process: bool = False,
-    slow: bool = False,
+    slower: float = 1.0,
     known: Sequence[Measured] = (),
 ) -> EngineChoice:
     """`warm`: a Spark session is there already (the user's own, or from an earlier entity). `in_process`: no other
     process can work with the target, which Spark's tasks are.
 
-    `cores` is what Spark has; threads here are bounded by this machine's. `slow`: its embedder is one whose vectors are
-    worth a cache. `known` are paces measured before, which count for more than what is believed of all alike.
+    `cores` is what Spark has; threads here are bounded by this machine's. `slower`: how many times as long a row is
+    believed to take as one of the hashing embedder. `known` are paces measured before, which count for more.
     """
     usual = {"inline": pace_of("inline"), "spark": pace_of("spark", cores)}
-    if slow:
-        usual = {name: replace(each, work_per_second=each.work_per_second / SLOWER) for name, each in usual.items()}
+    usual = {name: replace(each, work_per_second=each.work_per_second / slower) for name, each in usual.items()}
     paces = {name: measured_pace(each, name, usual, known) for name, each in usual.items()}
     inline = paces["inline"].seconds(work)
     spark = paces["spark"].seconds(work) + (0.0 if warm else SPARK_START_SECONDS)

@@ -78,7 +78,7 @@ def test_a_file_that_is_new_or_gone_asks_for_the_proof(tree: Path) -> None:
 
 def test_a_contract_depends_on_its_own_adapter_only() -> None:
     found = depends("tests/targets/milvus/test_contract.py")
-    assert {"src/instep/targets/milvus/target.py", "tests/contracts/target.py", "requirements.lock"} <= found
+    assert {"src/instep/targets/milvus/target.py", "src/instep/testing/target.py", "requirements.lock"} <= found
     assert not [each for each in found if each.startswith(("src/instep/targets/qdrant/", "src/instep/jobs/"))]
 
 

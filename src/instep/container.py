@@ -191,15 +191,20 @@ class Container:
         """The setups of partitions by priority, then in this order. What their tables look like is asked again, and of
         each source once.
         """
-        own_code = any(each.functions for each in self.project.entities.values())
-        if own_code and str(self.project.root) not in sys.path:
-            # They may be in modules of the project's folder. At the end: nothing there passes for a library.
-            sys.path.append(str(self.project.root))
+        self._make_own_code_importable()
         ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
         tables = any(ref.entity in self.tables for ref in ordered)
         with self._opening:
             catalog = self._tables.catalog() if tables else None
             return [self._setup(ref, catalog) for ref in ordered]
+
+    def _make_own_code_importable(self) -> None:
+        """Functions and classes may be in modules of the project's folder."""
+        project = self.project
+        named = any(each.functions for each in project.entities.values())
+        if (named or targets.own_targets(project)) and str(project.root) not in sys.path:
+            # At the end: nothing there passes for a library.
+            sys.path.append(str(project.root))
 
     def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
         if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
@@ -377,7 +382,7 @@ class Container:
     def _lazy_spark(self) -> LazySpark:
         from instep.pipeline.engine.session import LazySpark
 
-        return LazySpark(self._spark_settings(), self._given)
+        return LazySpark(self._spark_settings(), self._given, code=self._target_classes)
 
     def spark(self) -> SparkSession:
         """The session, started if need be."""
@@ -413,6 +418,11 @@ class Container:
         scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
         return SparkSettings(self._master, spark.remote, config, log, scans=scans)
 
+    def _target_classes(self) -> list[type]:
+        """Classes of targets that the project brings: tasks of Spark write with them."""
+        self._make_own_code_importable()
+        return [targets.target_class(self.project, name) for name in targets.own_targets(self.project)]
+
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:
             self._targets[name] = targets.document_target(self.project, name).owned_by(self.owner)
@@ -420,6 +430,7 @@ class Container:
 
     def table_target(self, name: str) -> TableTarget:
         if name not in self._table_targets:
+            self._make_own_code_importable()
             self._table_targets[name] = targets.table_target(self.project, name).owned_by(self.owner)
         return self._table_targets[name]
 

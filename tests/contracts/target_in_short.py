@@ -4,18 +4,18 @@ all of it when targets have changed.
 
 from __future__ import annotations
 
-from tests.contracts.table_merging import MergingContract
-from tests.contracts.table_rows import OnTables
-from tests.contracts.table_serving import TableServingContract
-from tests.contracts.table_target import TableTargetContract
-from tests.contracts.table_writers import TableWritersContract
-from tests.contracts.target import TargetContract
-from tests.contracts.target_columns import ColumnsContract
-from tests.contracts.target_filters import FiltersContract
-from tests.contracts.target_rows import OnOneIndex
-from tests.contracts.target_searching import SearchingContract
-from tests.contracts.target_serving import ServingContract
-from tests.contracts.target_writers import WritersContract
+from instep.testing.table_merging import MergingContract
+from instep.testing.table_rows import OnTables
+from instep.testing.table_serving import TableServingContract
+from instep.testing.table_target import TableTargetContract
+from instep.testing.table_writers import TableWritersContract
+from instep.testing.target import TargetContract
+from instep.testing.target_columns import ColumnsContract
+from instep.testing.target_filters import FiltersContract
+from instep.testing.target_rows import OnOneIndex
+from instep.testing.target_searching import SearchingContract
+from instep.testing.target_serving import ServingContract
+from instep.testing.target_writers import WritersContract
 
 
 class ShortContract(OnOneIndex):

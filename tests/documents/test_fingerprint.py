@@ -21,9 +21,9 @@ from instep.pipeline.documents.fingerprint import (
     ROWS,
     code_fingerprint,
     fingerprint,
-    load_transform,
     loaded_fingerprint,
 )
+from instep.pipeline.loading import load_transform
 from instep.targets.document_target import row_schema
 
 MAIN = '''

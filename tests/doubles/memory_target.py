@@ -41,7 +41,7 @@ from instep.targets.facets import Counted, Facet
 from instep.targets.journal import refuse_fences
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner
 from instep.targets.ranking import Query, Search
-from tests.contracts.filter_drawing import holds
+from instep.testing.filter_drawing import holds
 
 Row = dict[str, Any]
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.targets.document_target import DocumentTarget
-from tests.contracts.ownership import DocumentOwnership
-from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import Content, commit_slices
+from instep.testing.ownership import DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import Content, commit_slices
 from tests.doubles.memory_target import MemoryTarget
 
 

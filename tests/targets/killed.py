@@ -11,7 +11,7 @@ from instep.targets.table_target import TableTarget
 
 _STAGE_AND_DIE = """
 import os, pickle, signal, sys
-from tests.contracts.table_rows import Node, staged
+from instep.testing.table_rows import Node, staged
 physical, base, target = sys.argv[1], int(sys.argv[2]), pickle.loads(bytes.fromhex(sys.argv[3]))
 staged(target, physical, base, Node(7, "never committed", 7))
 os.kill(os.getpid(), signal.SIGKILL)

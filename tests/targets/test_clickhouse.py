@@ -24,9 +24,9 @@ from instep.targets.clickhouse import ClickHouseTarget, journal, layout, staging
 from instep.targets.clickhouse.journal import Journal, guard_values
 from instep.targets.ownership import NotOurs, Owner
 from instep.targets.table_target import TableChange, TableSpec
-from tests.contracts.ownership import OURS, THEIRS, TableOwnership
-from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.ownership import OURS, THEIRS, TableOwnership
+from instep.testing.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
+from instep.testing.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
 from tests.targets.killed import stage_and_die
 

@@ -11,9 +11,9 @@ import pytest
 
 from instep.clickhouse.session import quoted
 from instep.targets.clickhouse import ClickHouseTarget
-from tests.contracts.ownership import TableOwnership
-from tests.contracts.table_serving import TableServingContract
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.ownership import TableOwnership
+from instep.testing.table_serving import TableServingContract
+from instep.testing.table_target import TableTargetContract
 from tests.servers import clickhouse
 
 

@@ -21,9 +21,9 @@ from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.targets.document_target import DocumentTarget
 from instep.targets.lance import LanceTarget, upkeep
 from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
-from tests.contracts.ownership import DocumentOwnership
-from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of
+from instep.testing.ownership import DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of
 
 
 def dataset_of(target: LanceTarget, physical: str) -> Any:
@@ -431,7 +431,7 @@ def test_nothing_is_written_to_the_terminal(tmp_path: Path) -> None:
 import sys
 from instep.domain.words import text_query
 from instep.targets.lance import LanceTarget, upkeep
-from tests.contracts.target_rows import *
+from instep.testing.target_rows import *
 target = LanceTarget(sys.argv[1])
 target.create("D", DIMENSIONS, BUCKETS)
 for n in range(3):

@@ -14,7 +14,7 @@ import pytest
 from instep.errors import Conflict, Fenced, InstepError, Transient, UserError
 from instep.targets.lance import LanceTarget
 from instep.targets.lance.location import Location
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS
+from instep.testing.target_rows import BUCKETS, DIMENSIONS
 
 #: More calls of the place than any promotion makes.
 MANY = 20

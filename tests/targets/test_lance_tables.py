@@ -13,9 +13,9 @@ from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget, upkeep
 from instep.targets.table_target import encode_specs
-from tests.contracts.ownership import TableOwnership
-from tests.contracts.table_rows import NODES, Node, nodes, put
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.ownership import TableOwnership
+from instep.testing.table_rows import NODES, Node, nodes, put
+from instep.testing.table_target import TableTargetContract
 from tests.targets.killed import stage_and_die
 
 

@@ -25,10 +25,10 @@ from instep.targets.qdrant.collections import point_id
 from instep.targets.qdrant.edge import EdgeCollections
 from instep.targets.qdrant.folder import folder
 from instep.targets.qdrant.target import QdrantTarget
-from tests.contracts.ownership import OURS, DocumentOwnership
-from tests.contracts.target import TargetContract
+from instep.testing.ownership import OURS, DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, Content, OnOneIndex, expected, put, rows_of
 from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, OnOneIndex, expected, put, rows_of
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
 from instep.targets.qdrant.target import QdrantTarget
 from instep.domain.waves import Mark
-from tests.contracts.target_rows import put
+from instep.testing.target_rows import put
 target = QdrantTarget({str(tmp_path / "index")!r}, None)
 target.create("D__1", 4, 4)
 put(target, "D__1", {{"a": ["one"]}}, epoch=1, attempt="1", marks=[Mark("s", 1, b"done")])

@@ -27,10 +27,9 @@ from instep.targets.qdrant import server as module
 from instep.targets.qdrant.collections import TooLarge, point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
-from tests.contracts.ownership import DocumentOwnership
-from tests.contracts.target import TargetContract
-from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import (
+from instep.testing.ownership import DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import (
     BUCKETS,
     DIMENSIONS,
     NOTHING,
@@ -42,6 +41,7 @@ from tests.contracts.target_rows import (
     replaced,
     rows_of,
 )
+from tests.contracts.target_in_short import ShortContract
 from tests.doubles.qdrant_server import QdrantServer
 
 REAL = os.environ.get("INSTEP_TEST_QDRANT")

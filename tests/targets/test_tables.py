@@ -9,7 +9,7 @@ from instep.domain.graph import Edge, End, GraphEntity, Node, graph_tables, node
 from instep.errors import UserError
 from instep.targets.ownership import alias_owns
 from instep.targets.table_target import TableSpec, decode_specs, encode_specs
-from tests.contracts.table_rows import ODD, SPECS
+from instep.testing.table_rows import ODD, SPECS
 
 COLUMNS = (Column("id", INT64), Column("path", STRING), Column("score", FLOAT64))
 

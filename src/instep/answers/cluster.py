@@ -122,7 +122,7 @@ class _Survey:
         from instep.pipeline.engine.executors import ask_all, readers
 
         self._begin()
-        clients = sorted({_CLIENTS[self._types[each]] for each in self._trials})
+        clients = sorted({_CLIENTS[self._types[each]] for each in self._trials if self._types[each] in _CLIENTS})
         documents = _OF_DOCUMENTS if self._readings else ()
         libraries = (*clients, *LIBRARIES, *documents)
         tries: dict[str, Callable[[], Any]] = {f"source {name}": each for name, each in self._readings.items()}

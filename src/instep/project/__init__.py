@@ -40,6 +40,7 @@ from instep.project.targets import (
     MilvusTarget,
     OpenSearchTarget,
     PostgresTarget,
+    PythonTarget,
     QdrantTarget,
     Target,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "PythonParse",
     "PythonRerank",
     "PythonSource",
+    "PythonTarget",
     "QdrantTarget",
     "Queue",
     "QueueCoverRows",

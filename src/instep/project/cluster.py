@@ -11,7 +11,7 @@ from instep.domain.refs import own_name
 from instep.project.addresses import is_url
 from instep.project.entities import Entity
 from instep.project.fields import problem
-from instep.project.targets import THIS_HOST, ClickHouseTarget, LanceTarget, Target, canonical_host
+from instep.project.targets import THIS_HOST, ClickHouseTarget, LanceTarget, PythonTarget, Target, canonical_host
 
 
 class LocalPlace(NamedTuple):
@@ -69,7 +69,7 @@ def _sources(entities: Mapping[str, Entity]) -> Iterator[LocalPlace]:
 def _targets(targets: Mapping[str, Target]) -> Iterator[LocalPlace]:
     """Those that tasks write to. What works in this process alone is never given to tasks."""
     for name, target in targets.items():
-        if isinstance(target, LanceTarget) and is_local(target.uri):
+        if isinstance(target, LanceTarget | PythonTarget) and is_local(target.uri):
             yield LocalPlace(("targets", name, "uri"), target.uri, written=True)
         if isinstance(target, ClickHouseTarget):
             staging = target.staging or target.uri

@@ -365,7 +365,7 @@ class DocumentEntity(EntityBase):
         """See `EntityBase.functions`."""
         embed = (self.embed.function, self.embed.query_function) if isinstance(self.embed, PythonEmbed) else ()
         parse = (self.parse.function,) if isinstance(self.parse, PythonParse) else ()
-        source = (self.source.list, self.source.read) if isinstance(self.source, PythonSource) else ()
+        source = self.source.functions if isinstance(self.source, PythonSource) else ()
         rerank = (self.search.rerank.function,) if isinstance(self.search.rerank, PythonRerank) else ()
         named = (*source, *parse, self.chunk.function, *embed, *rerank, self.transform)
         return tuple(each for each in named if each)

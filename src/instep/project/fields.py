@@ -17,7 +17,9 @@ from instep.domain.texts import DURATION_PATTERN, parse_duration
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
+_NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
+#: Of an entry point.
+_ENTRY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 _NO_TIME = re.compile(r"0+ ?(ms|min|s|m|h|d|w)\Z")
 _BYTE_UNITS = {
     **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
@@ -94,10 +96,14 @@ def _apart(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _names_a_function(value: str) -> str:
-    if not _FUNCTION.match(value):
-        raise problem("function", "must have the form package.module:function")
-    return value
+def _names(kind: str) -> AfterValidator:
+    def named(value: str) -> str:
+        if not (_NAMED.match(value) or _ENTRY.match(value)):
+            message = f"must have the form package.module:{kind}, or be the name that an installed package gives it"
+            raise problem(kind.lower(), message)
+        return value
+
+    return AfterValidator(named)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -159,7 +165,9 @@ Namespaces = Annotated[
     tuple[Annotated[str, BeforeValidator(_namespace), WithJsonSchema({"type": ["string", "integer"]})], ...],
     AfterValidator(_apart),
 ]
-FunctionName = Annotated[str, AfterValidator(_names_a_function)]
+#: `package.module:name`, or the name of an entry point; see `pipeline.loading`.
+FunctionName = Annotated[str, _names("function")]
+ClassName = Annotated[str, _names("Class")]
 #: A column, or several different ones.
 Columns = Annotated[OneOrMore, AfterValidator(_different)]
 #: The same, or none.

@@ -58,6 +58,7 @@ from instep.project.targets import (
     DeclaredTarget,
     LanceTarget,
     MilvusTarget,
+    PythonTarget,
     QdrantTarget,
     Target,
     check_places,
@@ -364,7 +365,7 @@ class Project(Model):
     def resolved_target(self, name: str) -> Target:
         """A target with its paths made absolute."""
         target = self.targets[name]
-        if isinstance(target, LanceTarget | QdrantTarget | MilvusTarget):
+        if isinstance(target, LanceTarget | QdrantTarget | MilvusTarget | PythonTarget):
             return target.model_copy(update={"uri": self.resolve(target.uri)})
         if isinstance(target, ClickHouseTarget):
             staging = target.staging and self.resolve(target.staging)

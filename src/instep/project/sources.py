@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, Secret, field_validator, model_validator
 
 from instep.project.addresses import clickhouse_uri
 from instep.project.fields import (
+    ClassName,
     FunctionName,
     Globs,
     OneOrMore,
@@ -87,14 +88,43 @@ class FeedSource(Variant):
 
 
 class PythonSource(Variant):
-    """Functions of yours that list documents and read one; see [functions.md](functions.md#sources)."""
+    """Functions or a class of yours that list documents and read one; see [functions.md](functions.md#sources)."""
 
     type: Literal["python"] = "python"
     """`python`: documents."""
-    list: FunctionName
+    list: FunctionName | None = None
     """`package.module:function`, which gives all documents that there are: of each an id and a version."""
-    read: FunctionName
+    read: FunctionName | None = None
     """`package.module:function`, from an id to the document: text, bytes, a `ReadDocument`, or None if it is gone."""
+    class_: ClassName | None = Field(default=None, alias="class")
+    """`package.module:Class`, whose methods `list` and `read` do the same, in place of the two; or the name that an
+    installed package gives it."""
+    options: dict[str, SecretText] = Field(default={})
+    """Arguments with which the class is called; values are treated as secrets."""
+
+    @model_validator(mode="after")
+    def _functions_or_class(self) -> Self:
+        if self.class_ is None:
+            for name in ("list", "read"):
+                if getattr(self, name) is None:
+                    raise problem(
+                        "required", "is missing: name functions `list` and `read`, or a `class`", path=(name,)
+                    )
+            if self.options:
+                raise problem("conflict", "belong to a `class`", path=("options",))
+        for name in ("list", "read"):
+            if self.class_ is not None and getattr(self, name) is not None:
+                raise problem("conflict", "is there beside `class`, which has it as a method", path=(name,))
+        return self
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions, or the class, that it names."""
+        return tuple(each for each in (self.list, self.read, self.class_) if each)
+
+    def given(self) -> dict[str, str]:
+        """The options in clear text, for the class only."""
+        return {key: value.get_secret_value() for key, value in self.options.items()}
 
     @property
     def path(self) -> None:

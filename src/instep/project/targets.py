@@ -27,7 +27,7 @@ from instep.project.addresses import (
     postgres_uri,
     qdrant_uri,
 )
-from instep.project.fields import SecretText, Text, Variant, problem, typed
+from instep.project.fields import ClassName, SecretText, Text, Variant, problem, typed
 from instep.servers.address import server_address
 
 _SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
@@ -163,16 +163,45 @@ class OpenSearchTarget(Variant):
         return self
 
 
-Target: TypeAlias = LanceTarget | ClickHouseTarget | PostgresTarget | QdrantTarget | MilvusTarget | OpenSearchTarget
+class PythonTarget(Variant):
+    """A target of yours, or one that an installed package brings; see [functions.md](functions.md#targets)."""
+
+    type: Literal["python"] = "python"
+    """`python`: for documents or tables, whichever its class is made for."""
+    class_: ClassName = Field(alias="class")
+    """`package.module:Class`, or the name that an installed package gives it."""
+    uri: Text = Field(repr=False)
+    """Folder (relative to the project) or URL: the place, which it is given first. All that tells places apart is in
+    it."""
+    options: dict[str, SecretText] = Field(default={})
+    """Further arguments with which the class is called; values are treated as secrets."""
+
+    @field_validator("uri")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        try:
+            urlsplit(value)
+        except ValueError:
+            raise problem("uri", "must be a folder or a URL") from None
+        return value
+
+    def given(self) -> dict[str, str]:
+        """The options in clear text, for the class only."""
+        return {key: value.get_secret_value() for key, value in self.options.items()}
+
+
+Target: TypeAlias = (
+    LanceTarget | ClickHouseTarget | PostgresTarget | QdrantTarget | MilvusTarget | OpenSearchTarget | PythonTarget
+)
 DeclaredTarget: TypeAlias = Annotated[
     Target,
     Field(discriminator="type"),
-    typed("lance", "clickhouse", "postgres", "qdrant", "milvus", "opensearch"),
+    typed("lance", "clickhouse", "postgres", "qdrant", "milvus", "opensearch", "python"),
 ]
 
 #: What takes documents, and what takes tables, by its `type`.
-DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus", "opensearch")
-TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres", "opensearch")
+DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus", "opensearch", "python")
+TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres", "opensearch", "python")
 
 
 def in_process(target: Target) -> bool:
@@ -219,6 +248,8 @@ def location_of(target: Target) -> Location:
             return target.type, *_postgres(target.uri), target.schema_
         case LanceTarget() if is_url(target.uri) and not _is_file(target.uri):
             return target.type, *_object_store(target.uri, target.storage())
+        case PythonTarget() if is_url(target.uri) and not _is_file(target.uri):
+            return target.type, *_object_store(target.uri, {})
     if not is_url(target.uri) or _is_file(target.uri):
         return target.type, *_on_disk(target.uri)
     return target.type, *_server(target.type, urlsplit(target.uri))
@@ -234,7 +265,7 @@ def location_text(target: Target, root: Path) -> str:
             doors, service, database, schema = parts
             hosts = ",".join(sorted(f"{host}:{port}" for host, port in doors))
             return f"{kind} at {hosts}/{database}{f' of service {service}' if service else ''}, schema {schema}"
-        case LanceTarget() if is_url(target.uri) and not _is_file(target.uri):
+        case LanceTarget() | PythonTarget() if is_url(target.uri) and not _is_file(target.uri):
             scheme, authority, steps, asked, stores = parts
             more = f" ({digest([asked, stores])})" if asked or stores else ""
             return f"{kind} at {scheme}://{_PASSWORD.sub('', authority)}/{'/'.join(steps)}{more}"

@@ -1,4 +1,4 @@
-"""The port of document targets. Its contract suite is `tests/contracts/target.py`.
+"""The port of document targets. Its contract suite is `src/instep/testing/target.py`.
 
 Two kinds: a *transactional* target stages in tasks and commits once per wave in the driver, with
 marks of (slice, fence) in the commit; an *idempotent* one writes in tasks under deterministic ids.

@@ -1,4 +1,4 @@
-"""The port of table targets. Its contract suite is `tests/contracts/table_target.py`.
+"""The port of table targets. Its contract suite is `src/instep/testing/table_target.py`.
 
 A *physical index* is several tables: the entity's own one (`<physical>`: rows, or nodes of a graph) and one for each
 kind of edge (`<physical>__<kind>`). A row is known by its key alone. Rows come in any order and more than once, and of

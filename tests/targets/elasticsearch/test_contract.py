@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from instep.targets.opensearch.target import OpenSearchTarget
-from tests.contracts.ownership import DocumentOwnership
+from instep.testing.ownership import DocumentOwnership
 from tests.servers.elasticsearch import running_elasticsearch
 from tests.targets.opensearch.conftest import forget_all
 from tests.targets.opensearch.test_contract import TestOpenSearch as FullOnOpenSearch

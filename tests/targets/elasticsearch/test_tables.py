@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from instep.targets.opensearch.tables import OpenSearchTables
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.table_target import TableTargetContract
 from tests.servers.elasticsearch import running_elasticsearch
 from tests.targets.opensearch.conftest import forget_all
 from tests.targets.opensearch.test_tables import OnOpenSearch

@@ -8,7 +8,7 @@ from instep.targets.document_target import DocumentTarget
 from instep.targets.milvus import location
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
-from tests.contracts.target_rows import Content
+from instep.testing.target_rows import Content
 
 
 def content(target: DocumentTarget, physical: str) -> Content:

@@ -15,7 +15,7 @@ from instep.targets.milvus import chunk_lists, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records
 from instep.targets.milvus.target import MilvusTarget
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, changes_of, expected, put, rows_of
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, changes_of, expected, put, rows_of
 from tests.targets.milvus.reading import content
 from tests.targets.milvus.watching import watch
 

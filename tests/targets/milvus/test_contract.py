@@ -11,10 +11,10 @@ from instep.targets.document_target import DocumentTarget
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.ownership import NotOurs
-from tests.contracts.ownership import OURS, DocumentOwnership
-from tests.contracts.target import TargetContract
+from instep.testing.ownership import OURS, DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import Content, OnOneIndex
 from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import Content, OnOneIndex
 from tests.targets.milvus.reading import content
 
 ANOTHER_PROCESS = """

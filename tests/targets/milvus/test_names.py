@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from instep.errors import UserError
 from instep.targets.milvus import location
 from instep.targets.milvus.target import MilvusTarget
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS
+from instep.testing.target_rows import BUCKETS, DIMENSIONS
 
 INDEXES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,20}", fullmatch=True).filter(lambda name: ".." not in name)
 

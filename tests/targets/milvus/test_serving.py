@@ -19,7 +19,7 @@ from instep.errors import Away, Fenced, InstepError, Transient, UserError
 from instep.targets.milvus import location as places
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, expected, put, vector_of
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, expected, put, vector_of
 from tests.servers.milvus import running_milvus
 from tests.servers.process import START_SECONDS
 from tests.targets.milvus.reading import content

@@ -17,7 +17,7 @@ from instep.targets.document_target import ChunkChanges
 from instep.targets.milvus import staging
 from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.milvus.target import MilvusTarget
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
 from tests.targets.milvus.reading import content
 from tests.targets.milvus.watching import watch
 

@@ -12,10 +12,10 @@ from instep.targets.document_target import DocumentTarget
 from instep.targets.opensearch.layout import LATER, STATE, STATE_INDEX, coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.ownership import NotOurs, Owner
-from tests.contracts.ownership import OURS, DocumentOwnership
-from tests.contracts.target import TargetContract
+from instep.testing.ownership import OURS, DocumentOwnership
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import Content, OnOneIndex
 from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import Content, OnOneIndex
 from tests.targets.opensearch.conftest import forget_all
 
 

@@ -25,8 +25,8 @@ from instep.errors import UserError
 from instep.targets.opensearch import bulk
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.tables import OpenSearchTables
+from instep.testing.table_rows import SPECS, Node, put
 from tests.api.conftest import served, write
-from tests.contracts.table_rows import SPECS, Node, put
 from tests.doubles.clock import VirtualClock
 from tests.doubles.troubled_server import TroubledServer
 from tests.e2e.tables.quick import Crash, Fault, QuickShop, slice_by_slice

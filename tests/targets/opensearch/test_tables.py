@@ -15,9 +15,9 @@ from instep.targets.opensearch.row_lines import MOST_LEVELS
 from instep.targets.opensearch.row_writing import OpenSearchRowWriter
 from instep.targets.opensearch.tables import OpenSearchTables
 from instep.targets.table_target import arrow_schema, checked_rows
-from tests.contracts.ownership import TableOwnership
-from tests.contracts.table_rows import NODES, ODD, SPECS, Node, batch, nodes, put
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.ownership import TableOwnership
+from instep.testing.table_rows import NODES, ODD, SPECS, Node, batch, nodes, put
+from instep.testing.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
 from tests.targets.opensearch.conftest import forget_all
 

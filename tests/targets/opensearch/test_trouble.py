@@ -18,7 +18,7 @@ from instep.targets.opensearch.indexes import Connection, Indexes
 from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.opensearch.writing import OpenSearchChunkWriter
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, put, rows_of
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, NOTHING, put, rows_of
 from tests.doubles.troubled_server import TroubledServer
 
 INDEX = "Trouble__1"

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.contracts.ownership import TableOwnership
-from tests.contracts.table_rows import ODD_ROWS
-from tests.contracts.table_target import TableTargetContract
+from instep.testing.ownership import TableOwnership
+from instep.testing.table_rows import ODD_ROWS
+from instep.testing.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
 
 

@@ -23,11 +23,10 @@ from instep.targets.ownership import NotOurs, Owner
 from instep.targets.postgres import chunks, pgvector, searching
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.target import PostgresTarget
-from tests.contracts.ownership import OURS, DocumentOwnership
-from tests.contracts.table_rows import SPECS
-from tests.contracts.target import TargetContract
-from tests.contracts.target_in_short import ShortContract
-from tests.contracts.target_rows import (
+from instep.testing.ownership import OURS, DocumentOwnership
+from instep.testing.table_rows import SPECS
+from instep.testing.target import TargetContract
+from instep.testing.target_rows import (
     BUCKETS,
     DIMENSIONS,
     NOTHING,
@@ -39,6 +38,7 @@ from tests.contracts.target_rows import (
     vector_of,
     with_words,
 )
+from tests.contracts.target_in_short import ShortContract
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 

@@ -14,7 +14,7 @@ from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.postgres import connection
 from instep.postgres.connection import Session
 from instep.targets.postgres.target import PostgresTarget
-from tests.contracts.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
+from instep.testing.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 

@@ -11,7 +11,7 @@ from instep.domain.columns import INT64, STRING, Column
 from instep.errors import UserError
 from instep.targets.postgres.target import PostgresTarget
 from instep.targets.table_target import OWN, TableSpec
-from tests.contracts.table_rows import EDGES, NODES, SPECS, Edge, Node, put
+from instep.testing.table_rows import EDGES, NODES, SPECS, Edge, Node, put
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 

@@ -13,7 +13,7 @@ from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.target import PostgresTarget
-from tests.contracts.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
+from instep.testing.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
 

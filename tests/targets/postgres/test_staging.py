@@ -12,7 +12,7 @@ from instep.errors import Conflict, Transient
 from instep.targets.postgres.registry import known
 from instep.targets.postgres.target import PostgresTarget
 from instep.targets.table_target import TableChange
-from tests.contracts.table_rows import SPECS, Edge, Node, change, nodes, put, staged
+from instep.testing.table_rows import SPECS, Edge, Node, change, nodes, put, staged
 from tests.servers.postgres import PostgresServer
 from tests.targets.killed import stage_and_die
 

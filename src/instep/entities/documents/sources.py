@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from instep.domain.document_columns import DeclaredColumn, DocumentColumnType, Origin
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
@@ -12,6 +13,7 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.texts import amount
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
+from instep.pipeline.loading import full_name
 from instep.project import (
     ClickHouseSource,
     DocumentEntity,
@@ -32,6 +34,9 @@ from instep.sources.feed import feed_source
 from instep.sources.feed_lines import LineFormat
 from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
+
+if TYPE_CHECKING:
+    from instep.pipeline.documents.functions import OwnFunction
 
 #: Larger than any document, in bytes.
 ANY_SIZE = 2**62
@@ -104,13 +109,23 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
         )
     if isinstance(declared, PythonSource):
         from instep.pipeline.documents.function_source import FunctionSource
-        from instep.pipeline.documents.functions import OwnFunction
 
-        # They are imported when they are called: most commands read no source.
-        return FunctionSource(own_name(name), OwnFunction(declared.list, ""), OwnFunction(declared.read, ""))
+        return FunctionSource(own_name(name), *_listing_and_reading(declared))
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document, _from_source(entity))
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+
+
+def _listing_and_reading(declared: PythonSource) -> tuple[OwnFunction, OwnFunction]:
+    """They are imported when they are called: most commands read no source."""
+    from instep.pipeline.documents.functions import OwnFunction, OwnMethod
+
+    names = [full_name(each, "source") for each in declared.functions]
+    if declared.class_ is None:
+        listing, reading = names
+        return OwnFunction(listing, ""), OwnFunction(reading, "")
+    (name,), options = names, tuple(declared.given().items())
+    return OwnMethod(name, "", "list", options), OwnMethod(name, "", "read", options)
 
 
 def _from_source(entity: DocumentEntity) -> list[DeclaredColumn]:
@@ -135,7 +150,7 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
     if isinstance(source, RowDocuments):
         return source.text
     if isinstance(entity.source, PythonSource):
-        return entity.source.list
+        return entity.source.list or entity.source.class_ or ""
     return ", ".join(getattr(entity.source, "path", None) or ())
 
 
@@ -148,7 +163,9 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
     if isinstance(entity.source, PythonSource):
         from instep.pipeline.documents.functions import OwnFunction
 
-        return {"document": OwnFunction.of(entity.source.read, "source.read").code}
+        by_class, read = entity.source.class_, entity.source.read
+        own = OwnFunction.of(by_class, "source.class") if by_class else OwnFunction.of(read or "", "source.read")
+        return {"document": own.code}
     if entity.document is not None and isinstance(entity.source, FeedSource):
         return {"document": digest([entity.document.text, entity.document.title])}
     if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):

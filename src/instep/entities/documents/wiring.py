@@ -24,13 +24,14 @@ from instep.entities.documents.sources import document_source, limits_of, source
 from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
+from instep.pipeline.documents.fingerprint import fingerprint, revision_of
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
+from instep.pipeline.loading import load_transform
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse, OpenAIEmbed, PythonParse, SentenceTransformersEmbed
@@ -155,7 +156,7 @@ def document_setup(
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
-        in_process=in_process(project.targets[project.target_of(name)]),
+        in_process=in_process(project.targets[project.target_of(name)]) or getattr(target, "in_process", False),
         needed=project.promotion_ratio,
     )
 

@@ -17,7 +17,8 @@ from instep.entities.tables.adapters import ROWS, Slicing
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError
-from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerprint, revision_of
+from instep.pipeline.documents.fingerprint import loaded_fingerprint, revision_of
+from instep.pipeline.loading import load_transform
 from instep.project import Project
 from instep.project.load import declared_at
 from instep.project.sources import ClickHouseSource, SparkSource

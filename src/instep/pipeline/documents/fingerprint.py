@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import importlib
 import inspect
 import subprocess
 import sys
@@ -26,37 +25,8 @@ from typing import Any
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.fingerprint import WORDS, column_fingerprint, column_part, digest
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
-from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import Embedder
-
-
-def load_transform(name: str) -> Any:
-    """The transform behind `package.module:function`. Raises `UserError`."""
-    return load_function(name, "transform")
-
-
-def load_function(name: str, setting: str) -> Any:
-    """The function behind `package.module:function`, which a setting names. Raises `UserError`."""
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UserError(
-            f"{setting} {name} cannot be imported: {error}",
-            hint="Its module must be in the project's folder, installed, or on PYTHONPATH.",
-        ) from error
-    except (Exception, SystemExit) as error:
-        # A script that is not meant to be imported may end the process, and no run would have been heard of.
-        raise UserError(
-            f"{setting} {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
-            hint=f"This has to work: python -c 'import {module_name}'",
-        ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UserError(f"{module_name} has no function {function_name!r}", hint=f"Check `{setting}` in instep.yaml.")
-    return function
-
 
 #: By the id of a function that is kept: the function and its fingerprint.
 _loaded: dict[int, tuple[Any, str]] = {}

@@ -10,7 +10,7 @@ import functools
 import threading
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -19,7 +19,7 @@ from instep.domain.texts import cleaned
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
-from instep.pipeline.documents.fingerprint import installed_versions, load_function, loaded_fingerprint
+from instep.pipeline.documents.fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.parse import (
     FILE_PARSER,
     Parsed,
@@ -29,6 +29,7 @@ from instep.pipeline.documents.parse import (
     name_of,
     titled,
 )
+from instep.pipeline.loading import full_name, load_class, load_function
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,11 +96,13 @@ class OwnFunction:
     @classmethod
     def of(cls, name: str, setting: str) -> OwnFunction:
         """The function that a setting names. Raises `UserError` if it cannot be imported."""
+        name = full_name(name, setting)
         function = load_function(name, setting)
         return cls(name, digest([name, loaded_fingerprint(function), installed_versions(name.partition(".")[0])]))
 
     @property
     def function(self) -> Any:
+        """The loaded function."""
         return _loaded(self.name)
 
     def call(self, *given: Any, counted: bool = True) -> Any:
@@ -137,12 +140,48 @@ class OwnFunction:
         frame = next((each for each in reversed(frames) if each.filename == home), frames[-1])
         place = f"({frame.filename}:{frame.lineno} in {frame.name})"
         kind = type(error).__name__
-        return FunctionFailed(f"{cleaned(f'{kind}: {error}')} {place}", f"{kind} {place}")
+        return FunctionFailed(f"{self._said(kind, error)} {place}", f"{kind} {place}")
+
+    def _said(self, kind: str, error: Exception) -> str:
+        return cleaned(f"{kind}: {error}")
+
+
+@dataclass(frozen=True)
+class OwnMethod(OwnFunction):
+    """A method of a class by its name (`package.module:Class`), which is called with options once in each process."""
+
+    method: str = ""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def function(self) -> Any:
+        """The method of the object. Raises `UserError` if that cannot be made, or has none."""
+        try:
+            made = _made(self.name, self.options)
+        except InstepError:
+            raise
+        except Exception as error:
+            raise UserError(f"it cannot be made: {self._said(type(error).__name__, error)}", where=self.name) from None
+        if not callable(getattr(made, self.method, None)):
+            raise UserError(f"it has no method {self.method!r}", where=self.name)
+        return getattr(made, self.method)
+
+    def _said(self, kind: str, error: Exception) -> str:
+        """Without the values of options, which may be secrets."""
+        said = super()._said(kind, error)
+        for value in sorted((value for _, value in self.options if value), key=len, reverse=True):
+            said = said.replace(value, "…")
+        return said
 
 
 @functools.cache
 def _loaded(name: str) -> Any:
     return load_function(name, "function")
+
+
+@functools.cache
+def _made(name: str, options: tuple[tuple[str, str], ...]) -> Any:
+    return load_class(name, "class")(**dict(options))
 
 
 class _Rows:

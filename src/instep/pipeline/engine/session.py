@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.error_transport import SparkLost, explained, out_of_memory
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
-from instep.own_code import send_instep
+from instep.own_code import send, send_instep
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.launch import new_session
 from instep.pipeline.engine.settings import SparkSettings, local_options
@@ -56,9 +57,11 @@ class LazySpark:
         given: SparkSession | None = None,
         *,
         archive_to: Path | None = None,
+        code: Callable[[], Iterable[type]] = tuple,
     ) -> None:
         self._settings = settings or SparkSettings()
         self._archive_to = archive_to
+        self._code = code
         self._session = given
         self._jvm: _Jvm | None = None
         self._ours = False
@@ -101,6 +104,8 @@ class LazySpark:
             session = self._session
         if not sparkapi.is_on_this_machine(session):
             send_instep(session)
+        for each in self._code():
+            send(session, each)
         return session
 
     def explained(self, session: SparkSession, error: Exception) -> Exception:

@@ -124,7 +124,7 @@ def commit_slices(target: DocumentTarget, physical: str, base: int, worker: int,
 
 
 class OnOneIndex:
-    """A part of the contract; see `tests.contracts.target.TargetContract`."""
+    """A part of the contract; see `instep.testing.target.TargetContract`."""
 
     physical = "Document__1"
 

@@ -17,9 +17,9 @@ from instep.domain.columns import FLOAT64, INT64, STRING, Column
 from instep.errors import InstepError, UserError
 from instep.targets.table_target import OWN, TableChange, TableSpec, TableTarget
 from instep.targets.trial import ALIAS, trial_of_tables
-from tests.contracts.streamed import as_streamed
-from tests.contracts.table_merging import MergingContract
-from tests.contracts.table_rows import (
+from instep.testing.streamed import as_streamed
+from instep.testing.table_merging import MergingContract
+from instep.testing.table_rows import (
     EDGES,
     NODES,
     ODD,
@@ -35,10 +35,10 @@ from tests.contracts.table_rows import (
     put,
     staged,
 )
-from tests.contracts.table_scopes import TableScopesContract
-from tests.contracts.table_serving import TableServingContract
-from tests.contracts.table_writers import TableWritersContract
-from tests.contracts.target import FailingTarget
+from instep.testing.table_scopes import TableScopesContract
+from instep.testing.table_serving import TableServingContract
+from instep.testing.table_writers import TableWritersContract
+from instep.testing.target import FailingTarget
 
 LAST = datetime.max.replace(tzinfo=UTC)
 

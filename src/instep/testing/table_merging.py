@@ -10,7 +10,7 @@ import pytest
 
 from instep.errors import Fenced, UserError
 from instep.targets.table_target import TableTarget
-from tests.contracts.table_rows import Edge, Node, OnTables, Row, edges, nodes, put, staged
+from instep.testing.table_rows import Edge, Node, OnTables, Row, edges, nodes, put, staged
 
 #: Versions of one row, the one that stays first: a higher version, then that which is there.
 VERSIONS = (

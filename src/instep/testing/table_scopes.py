@@ -7,7 +7,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.table_target import Held, TableTarget
-from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, Row, edges, nodes, put, staged, staged_moves
+from instep.testing.table_rows import SPECS, Edge, Node, OnTables, Row, edges, nodes, put, staged, staged_moves
 
 HERE, THERE = "1/2/", "1/3/"
 

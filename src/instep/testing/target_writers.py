@@ -13,7 +13,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
 from instep.targets.document_target import DocumentTarget
-from tests.contracts.target_rows import (
+from instep.testing.target_rows import (
     BUCKETS,
     DIMENSIONS,
     Documents,

@@ -9,7 +9,7 @@ import pytest
 
 from instep.errors import Conflict, Fenced
 from instep.targets.table_target import TableTarget
-from tests.contracts.table_rows import NODES, SPECS, Node, OnTables, put
+from instep.testing.table_rows import NODES, SPECS, Node, OnTables, put
 
 
 class TableServingContract(OnTables):

@@ -18,8 +18,8 @@ from instep.domain.filter_language import parsed
 from instep.domain.words import text_query
 from instep.targets.document_target import ChunkChanges, DocumentTarget
 from instep.targets.facets import COUNTED, Counted
-from tests.contracts.filter_drawing import COLUMNS, Drawn, filters, rows
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, OnOneIndex, rows_of
+from instep.testing.filter_drawing import COLUMNS, Drawn, filters, rows
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, NOTHING, OnOneIndex, rows_of
 
 _ROWS: Final = 90
 _ALL: Final = list(HealthCheck)

@@ -27,9 +27,9 @@ from instep.targets.document_target import (
     written_schema,
 )
 from instep.targets.trial import ALIAS, trial_of_documents
-from tests.contracts.target_columns import ColumnsContract
-from tests.contracts.target_filters import FiltersContract
-from tests.contracts.target_rows import (
+from instep.testing.target_columns import ColumnsContract
+from instep.testing.target_filters import FiltersContract
+from instep.testing.target_rows import (
     BUCKETS,
     DIMENSIONS,
     NOTHING,
@@ -40,9 +40,9 @@ from tests.contracts.target_rows import (
     replaced,
     rows_of,
 )
-from tests.contracts.target_searching import SearchingContract
-from tests.contracts.target_serving import ServingContract
-from tests.contracts.target_writers import WritersContract
+from instep.testing.target_searching import SearchingContract
+from instep.testing.target_serving import ServingContract
+from instep.testing.target_writers import WritersContract
 
 
 class FailingTarget:

@@ -180,7 +180,7 @@ def commit_rows(target: TableTarget, physical: str, base: int, worker: int, roun
 
 
 class OnTables:
-    """A part of the contract; see `tests.contracts.table_target.TableTargetContract`."""
+    """A part of the contract; see `instep.testing.table_target.TableTargetContract`."""
 
     physical = "Node__1"
 

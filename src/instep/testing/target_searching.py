@@ -12,8 +12,8 @@ from instep.domain.identity import content_hash
 from instep.domain.words import Searched, TextQuery, text_query
 from instep.errors import UserError
 from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
-from tests.contracts.rare_words import RARE
-from tests.contracts.target_rows import (
+from instep.testing.rare_words import RARE
+from instep.testing.target_rows import (
     BUCKETS,
     DIMENSIONS,
     NOTHING,

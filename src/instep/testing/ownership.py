@@ -11,7 +11,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
 from instep.targets.ownership import NotOurs, Owner
-from tests.contracts import table_rows, target_rows
+from instep.testing import table_rows, target_rows
 
 OURS, THEIRS = Owner("11111111-aaaa"), Owner("22222222-bbbb")
 

@@ -10,7 +10,7 @@ import pytest
 from instep.domain.words import text_query
 from instep.errors import Conflict, Fenced
 from instep.targets.document_target import DocumentTarget
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
 
 
 class ServingContract(OnOneIndex):

@@ -15,7 +15,7 @@ from instep.domain.filters import Contains, OneOf
 from instep.domain.words import text_query
 from instep.errors import UserError
 from instep.targets.document_target import SEARCHED, ChunkChanges, DocumentTarget, retold_schema
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
+from instep.testing.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, OnOneIndex, rows_of
 
 #: A column of each type, in names that a server might have another use for.
 COLUMNS: Final = tuple(DocumentColumn(f"order_{name.name.lower()}", name) for name in DocumentColumnType)

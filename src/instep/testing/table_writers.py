@@ -11,7 +11,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.table_target import TableTarget
-from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, commit_rows, edges, nodes, put, staged
+from instep.testing.table_rows import SPECS, Edge, Node, OnTables, commit_rows, edges, nodes, put, staged
 
 
 class TableWritersContract(OnTables):

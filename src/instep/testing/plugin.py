@@ -1,0 +1,14 @@
+"""Plug-in of pytest: failed assertions in the contract suites show their values, as those in tests do."""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(
+        f"instep.testing.{name}"
+        for name in (
+            *("ownership", "table_merging", "table_rows", "table_scopes", "table_serving", "table_target"),
+            *("table_writers", "target", "target_columns", "target_filters", "target_rows", "target_searching"),
+            *("target_serving", "target_writers"),
+        )
+    )
+)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from instep.pipeline.documents.rerank.function import RerankFunction
     from instep.project import Project
     from instep.queues.consumers import Ack
-    from instep.targets.document_target import SearchMode
+    from instep.targets.document_target import DocumentTarget, SearchMode
+    from instep.targets.table_target import TableTarget
     from instep.telemetry.bar_progress import Bars
     from instep.telemetry.progress import Progress
 
@@ -72,7 +73,8 @@ _HOMES = {
     "instep.pipeline.documents.functions": ("ChunkFunction", "EmbedFunction", "ParseFunction", "ParsedDocument"),
     "instep.project": ("Project",),
     "instep.queues.consumers": ("Ack",),
-    "instep.targets.document_target": ("SearchMode",),
+    "instep.targets.document_target": ("DocumentTarget", "SearchMode"),
+    "instep.targets.table_target": ("TableTarget",),
     "instep.telemetry.progress": ("Progress",),
 }
 
@@ -86,6 +88,7 @@ __all__ = [
     "ChunkFunction",
     "Comparison",
     "Counts",
+    "DocumentTarget",
     "EmbedFunction",
     "EntityResult",
     "FacetCount",
@@ -122,6 +125,7 @@ __all__ = [
     "Runs",
     "Scope",
     "SearchMode",
+    "TableTarget",
     "Transient",
     "UpstreamMissing",
     "UserError",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import pytest
 
 import instep
 from instep.errors import Transient, UserError
-from instep.pipeline.documents import fingerprint, functions
 from instep.pipeline.documents.function_source import FunctionSource
 from instep.pipeline.documents.functions import OwnFunction
 from instep.project import Project
 from instep.sources.document_source import Content, TooLarge
+from tests.jobs.own_code import forget
 
 #: The store is a file of JSON: of each id a version, a text, and perhaps more.
 MODULE = """
@@ -66,13 +65,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / f"{NAME}.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    forget()
-
-
-def forget() -> None:
-    sys.modules.pop(NAME, None)
-    functions._loaded.cache_clear()
-    fingerprint._loaded.clear()
+    forget(NAME)
 
 
 def store(root: Path, **documents: dict[str, Any]) -> None:
@@ -200,7 +193,7 @@ def test_other_code_that_reads_reads_all_anew(root: Path) -> None:
     store(root, a={"version": "1", "text": "tide"})
     opened(root).run()
     (root / f"{NAME}.py").write_text(MODULE.replace('each["text"],', 'each["text"].upper(),'))
-    forget()
+    forget(NAME)
     project = opened(root)
     (plan,) = project.plan()
     assert plan.kind == "rebuild"

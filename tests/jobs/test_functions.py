@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 import instep
 from instep.domain.jobs import JobState
 from instep.errors import InstepError, UserError
-from instep.pipeline.documents import fingerprint, functions
 from instep.project import Project
+from tests.jobs.own_code import forget
 
 MODULE = """
 from instep import ParsedDocument
@@ -56,13 +55,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "code" / "own_functions_of_a_test.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path
-    _forget()
-
-
-def _forget() -> None:
-    sys.modules.pop("own_functions_of_a_test", None)
-    functions._loaded.cache_clear()
-    fingerprint._loaded.clear()
+    forget("own_functions_of_a_test")
 
 
 def opened(root: Path, **entity: Any) -> instep.Instep:
@@ -122,7 +115,7 @@ def test_the_tenth_of_the_same_kind_in_a_row_stops_the_job(root: Path, what: str
     assert project.failures() == []
     module = root / "code" / "own_functions_of_a_test.py"
     module.write_text(MODULE.replace("raise ", "_ = "))
-    _forget()
+    forget("own_functions_of_a_test")
     (result,) = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).run()
     assert (result.state, result.counts.written) == (JobState.COMPLETED, 30)
 
@@ -139,13 +132,13 @@ def test_an_outage_that_a_function_knows_of_is_no_documents_fault(
     name = {"parse": "parse", "chunk": "cut", "embed": "embed"}[setting]
     module = root / "code" / "own_functions_of_a_test.py"
     module.write_text(MODULE + away + f"{name} = away\n")
-    _forget()
+    forget("own_functions_of_a_test")
     project = opened(root, **{setting: given})
     with pytest.raises(InstepError, match="the model is away"):
         project.run()
     assert project.failures() == []
     module.write_text(MODULE)
-    _forget()
+    forget("own_functions_of_a_test")
     assert opened(root, **{setting: given}).run()[0].counts.written == 1
 
 
@@ -167,7 +160,7 @@ def test_a_changed_function_rebuilds_and_the_plan_says_which(root: Path, before:
     write(root, one="First part. Second part, third")
     opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).run()
     (root / "code" / "own_functions_of_a_test.py").write_text(MODULE.replace(before, after) + "\n# A comment.\n")
-    _forget()
+    forget("own_functions_of_a_test")
     (plan,) = opened(root, parse=PARSE, chunk=CHUNK, embed=EMBED).plan()
     assert f"{part} changed" in plan.why
     assert [each for each in ("parser", "chunker", "embedder") if f"{each} changed" in plan.why] == [part]

@@ -42,12 +42,12 @@ def test_targets_of_documents(target: dict[str, str]) -> None:
         (
             CLICKHOUSE,
             DOCUMENTS,
-            "documents need a target of the type lance, postgres, qdrant, milvus or opensearch, and this",
+            "documents need a target of the type lance, postgres, qdrant, milvus, opensearch or python, and this",
         ),
         (
             QDRANT,
             TABLE,
-            "tables need a target of the type lance, clickhouse, postgres or opensearch, and this one is of the type q",
+            "tables need a target of the type lance, clickhouse, postgres, opensearch or python, and this one is of ",
         ),
         (MILVUS, TABLE, "and this one is of the type milvus"),
     ],

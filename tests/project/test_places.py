@@ -210,3 +210,20 @@ def test_a_project_built_in_python_is_checked_too(tmp_path: Path) -> None:
     entities = {"Document": {"source": {"type": "files", "path": "docs"}, "targets": ["one", "two"]}}
     with pytest.raises(ValueError, match="that of the target one, too"):
         Project.model_validate({"name": "p", "root": tmp_path, "targets": targets, "entities": entities})
+
+
+def test_places_of_targets_of_a_project() -> None:
+    def own(uri: str, **options: str) -> Target:
+        return target("python", uri, **{"class": "mine.index:Index", "options": options})
+
+    assert location_of(own("https://h/a", key="1")) == location_of(own("https://h/a/", key="2"))
+    apart = ["https://h/a", "https://h/b", "https://h:444/a", "odd+db://h/a", "https://h/a?base=x", "/srv/a"]
+    assert len({location_of(own(each)) for each in apart}) == len(apart)
+    assert location_text(own("/srv/project/index"), Path("/srv/project")) == "python in index"
+    assert location_text(own("odd://ann:secret@h:99999/a"), Path("/srv/project")) == "python at odd://ann@h:99999/a"
+    assert location_text(own("FILE:///srv/project/index"), Path("/srv/project")) == "python in index"
+
+
+def test_what_is_no_url_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a folder or a URL"):
+        target("python", "http://[bad", **{"class": "mine.index:Index"})

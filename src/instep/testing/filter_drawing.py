@@ -78,7 +78,7 @@ class Drawn:
 
 
 def filters() -> st.SearchStrategy[Drawn]:
-    """Of any columns, and as often of one alone: what simplifies filters sees a column that is named twice."""
+    """Filters of any columns, and as often of one alone: what simplifies filters sees a column that is named twice."""
     alone = st.sampled_from(COLUMNS).flatmap(lambda column: st.recursive(_leaves_of(column), _joined, max_leaves=6))
     return st.one_of(st.recursive(leaves(), _joined, max_leaves=5), alone)
 

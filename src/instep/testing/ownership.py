@@ -1,4 +1,4 @@
-"""What a target promises several ledgers that keep their indexes in one place: none touches what another made."""
+"""Promises of a target to several ledgers that keep their indexes in one place: none touches what another made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target for tables promises about several rows of one key, in whatever order they come."""
+"""Promises of a target for tables about several rows of one key, in whatever order they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of the contract of targets for tables share: tables, rows, and how they get into an index."""
+"""Shared by the parts of the contract of targets for tables: tables, rows, and how they get into an index."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def staged_moves(target: TableTarget, physical: str, base: int, *rows: Row, inst
 
 
 def nodes(target: TableTarget, physical: str) -> dict[int, str | None]:
-    """What a reader finds: titles by id. Fails if a row is there twice."""
+    """Read titles by id, as a reader finds them. Fails if a row is there twice."""
     found = target.read(physical, columns=["id", "title"]).to_pylist()
     assert len({each["id"] for each in found}) == len(found), found
     assert target.rows(physical) == len(found)
@@ -165,7 +165,7 @@ def edges(target: TableTarget, physical: str) -> dict[int, int | None]:
 
 
 def commit_rows(target: TableTarget, physical: str, base: int, worker: int, rounds: int) -> None:
-    """What one of several concurrent processes does."""
+    """Write as one of several concurrent processes."""
     for number in range(rounds):
         name = f"w{worker}-{number}"
         base = target.fence(physical, 1)

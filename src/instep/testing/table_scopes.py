@@ -1,4 +1,4 @@
-"""What a target for tables promises to several partitions that share an index."""
+"""Promises of a target for tables to several partitions that share an index."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class TableScopesContract(OnTables):
     def test_a_late_first_move_by_a_fenced_worker_is_refused(
         self, target: TableTarget, builds: tuple[str, str, str]
     ) -> None:
-        """What another partition's finisher moved the alias to holds rows of a newer epoch of this one."""
+        """The index to which another partition's finisher moved the alias holds rows of a newer epoch of this one."""
         old, new, _ = builds
         for epoch, physical in ((5, old), (6, new)):
             put(target, physical, Node(1, "here", 1, path=HERE), epoch=epoch, attempt="1", scope=HERE)

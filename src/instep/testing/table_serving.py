@@ -1,4 +1,4 @@
-"""What a target for tables promises about promotion: readers notice nothing, and zombies change nothing."""
+"""Promises of a target for tables about promotion: readers notice nothing, and zombies change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every target for tables must do. Inherit `TableTargetContract` and give it a `target`."""
+"""The contract of targets for tables. Inherit `TableTargetContract` and give it a `target`."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         + [("stage", 2), ("commit", 2)],
     )
     def test_repeating_after_a_failure_converges(self, target: TableTarget, fails: str, at: int, after: bool) -> None:
-        """What a run does, over and over until it comes through: two waves, of which the second deletes."""
+        """Run over and over until it comes through: two waves, of which the second deletes."""
         target.create(self.physical, SPECS)
         put(target, self.physical, Node(1, "old", 1), Node(2, "gone", 1), Edge(1, 9, 1), epoch=1, attempt="before")
         failing = FailingTarget(target, fails, at=at, after=after)  # type: ignore[arg-type]  # any target

@@ -1,4 +1,4 @@
-"""What a target for tables promises to many writers: attempts, marks, and fences that keep zombies out."""
+"""Promises of a target for tables to many writers: attempts, marks, and fences that keep zombies out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every target for documents must do. Inherit `TargetContract`, give it a `target` and `content`.
+"""The contract of targets for documents. Inherit `TargetContract`, give it a `target` and `content`.
 
 The tests are written for transactional targets; what they say about rows holds for any target.
 """
@@ -311,7 +311,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract, Column
             list(target.contents("Missing"))
 
     def test_contents_show_duplicates(self, target: DocumentTarget, index: str) -> None:
-        """Of a transactional target; deterministic ids allow none."""
+        """A transactional target may hold them; deterministic ids allow none."""
         base = target.fence(index, 1)
         writer = target.writer(index, base)
         twice = [writer.stage(iter([ChunkChanges(rows_of({"a": ["same"]}), NOTHING)])) for _ in range(2)]

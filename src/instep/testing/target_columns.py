@@ -1,4 +1,4 @@
-"""What a target promises of the declared columns of documents."""
+"""Promises of a target about the declared columns of documents."""
 
 from __future__ import annotations
 

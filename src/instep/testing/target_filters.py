@@ -1,4 +1,4 @@
-"""What a filter means to a target: the same to every one, and before anything is ranked."""
+"""The meaning of a filter to a target: the same to every one, and before anything is ranked."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class FiltersContract(OnOneIndex):
 
 
 def _counts(values: Iterable[Any]) -> list[tuple[Any, int]]:
-    """How many of these (of lists: of their elements) there are of each, most first."""
+    """The number of each of these (of lists: of their elements), most first."""
     found = Counter(
         each for value in values if value is not None for each in (set(value) if isinstance(value, list) else [value])
     )

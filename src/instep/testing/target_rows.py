@@ -1,4 +1,4 @@
-"""What the parts of the targets' contract share: documents, and how they get into an index."""
+"""Shared by the parts of the targets' contract: documents, and how they get into an index."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def put(
 
 
 def commit_slices(target: DocumentTarget, physical: str, base: int, worker: int, rounds: int) -> None:
-    """What one of several concurrent processes does."""
+    """Write as one of several concurrent processes."""
     for number in range(rounds):
         name = f"w{worker}-{number}"
         documents = {f"doc-{name}": [f"text {name}"], f"shared-{worker}": [f"round {number}"]}
@@ -132,7 +132,7 @@ class OnOneIndex:
         raise NotImplementedError
 
     def if_idempotent(self, target: DocumentTarget, *contents: Content) -> Sequence[Content]:
-        """What may be seen too where rows are visible as soon as they are staged, and nowhere else."""
+        """Contents that may be seen too where rows are visible as soon as they are staged, and nowhere else."""
         return contents if target.kind == "idempotent" else []
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a target promises to those who search it."""
+"""Promises of a target to those who search it."""
 
 from __future__ import annotations
 

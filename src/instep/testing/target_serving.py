@@ -1,4 +1,4 @@
-"""What a target promises about promotion: readers notice nothing, and zombies change nothing."""
+"""Promises of a target about promotion: readers notice nothing, and zombies change nothing."""
 
 from __future__ import annotations
 

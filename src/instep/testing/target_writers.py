@@ -1,4 +1,4 @@
-"""What a target promises to many writers: attempts, marks, and fences that keep zombies out."""
+"""Promises of a target to many writers: attempts, marks, and fences that keep zombies out."""
 
 from __future__ import annotations
 

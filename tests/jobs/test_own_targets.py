@@ -1,0 +1,248 @@
+"""Targets and sources that are classes of a project, or that an installed package brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.errors import UserError
+from instep.project import Project
+from tests.jobs.own_code import entry_point, forget
+
+NAME = "own_target_of_a_test"
+MODULE = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from instep import DocumentTarget, ListedDocument
+from instep.targets.lance import LanceTarget
+from instep.targets.lance.tables import LanceTableTarget
+
+
+@dataclass(frozen=True)
+class Told(LanceTarget):
+    log: str = ""
+    token: str = ""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.token == "wrong-secret":
+            raise ValueError(f"the token {self.token} opens nothing at {self.uri}")
+
+    def commit(self, *args, **kwargs):
+        with open(self.log, "a") as file:
+            file.write("committed\\n")
+        return super().commit(*args, **kwargs)
+
+
+class Alone(Told):
+    in_process = True
+
+
+class Bare:
+    kind = "transactional"
+
+    def __init__(self, uri):
+        pass
+
+
+class Stub(DocumentTarget):
+    def __init__(self, uri):
+        pass
+
+    def check(self):
+        pass
+
+
+class Tickets:
+    made = 0
+
+    def __init__(self, folder, token=""):
+        if token == "wrong-secret":
+            raise ValueError(f"the token {token} is of no use")
+        Tickets.made += 1
+        self.folder, self.token = Path(folder), token
+
+    def list(self):
+        for each in sorted(self.folder.iterdir()):
+            if each.name == "broken":
+                raise OSError(f"not with {self.token}")
+            yield ListedDocument(each.name, str(each.stat().st_mtime_ns))
+
+    def read(self, id):
+        return (self.folder / id).read_text()
+"""
+FILES = {"type": "files", "path": "docs", "include": ["**"]}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "one.txt").write_text("A bird in the hand")
+    (tmp_path / f"{NAME}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    forget(NAME)
+
+
+def opened(root: Path, target: dict[str, Any], source: dict[str, Any] | None = None, **more: Any) -> instep.Instep:
+    declared = {"type": "python", "uri": "index", **target}
+    entities = {"Page": {"source": source or FILES, "target": "index"}}
+    whole = {"name": "p", "root": root, "engine": "inline", "targets": {"index": declared}, "entities": entities}
+    return instep.Instep(Project.model_validate({**whole, **more}))
+
+
+def told(root: Path, name: str = "Told", **options: str) -> dict[str, Any]:
+    return {"class": f"{NAME}:{name}", "options": {"log": str(root / "log"), **options}}
+
+
+def test_documents_are_written_by_a_class_of_the_project(root: Path) -> None:
+    project = opened(root, told(root))
+    (result,) = project.run()
+    assert result.counts.written == 1
+    assert [each.text for each in project.search("bird", mode="text")] == ["A bird in the hand"]
+    assert (root / "log").read_text() == "committed\n"
+    assert project.run()[0].state is None, "nothing to do"
+    assert list((root / "index").glob("Page__*.lance")), "the place is in the project's folder"
+
+
+def test_an_installed_package_gives_it_a_name(root: Path) -> None:
+    entry_point(root, "instep.targets", "told", f"{NAME}:Told")
+    (result,) = opened(root, told(root) | {"class": "told"}).run()
+    assert result.counts.written == 1
+    assert (root / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "says", "hint"),
+    [
+        ({"class": "nothing"}, "no installed package has 'nothing' among its entry points of instep.targets", "Known:"),
+        ({"class": f"{NAME}:Missing"}, f"{NAME} has no class 'Missing'", "targets.index.class"),
+        ({"class": "nowhere_at_all:X"}, "nowhere_at_all:X cannot be imported", "folder"),
+        ({"class": f"{NAME}:Told", "options": {"lag": "1"}}, "does not take these options: got an un", "lag=…"),
+        ({"class": f"{NAME}:Bare"}, f"{NAME}:Bare is no target of documents: it has no check, claim, ", "instep.Doc"),
+        ({"class": f"{NAME}:Stub"}, f"{NAME}:Stub is no target of documents: it has no claim, ", "instep.DocumentTar"),
+    ],
+)
+def test_a_class_that_is_no_target_is_one_clear_error(root: Path, target: dict[str, Any], says: str, hint: str) -> None:
+    with pytest.raises(UserError) as raised:
+        opened(root, target).run()
+    assert says in raised.value.what
+    assert hint in (raised.value.hint or "")
+
+
+def test_two_packages_with_one_name_are_told_apart(root: Path) -> None:
+    entry_point(root, "instep.targets", "told", f"{NAME}:Told")
+    entry_point(root, "instep.targets", "told", f"{NAME}:Alone", package="other-code")
+    with pytest.raises(UserError, match="several installed packages have 'told'") as raised:
+        opened(root, told(root) | {"class": "told"}).run()
+    assert f"{NAME}:Alone or {NAME}:Told" in (raised.value.hint or "")
+
+
+def test_options_are_secrets(root: Path) -> None:
+    project = opened(root, told(root, token="wrong-secret"))
+    assert "wrong-secret" not in repr(project.project)
+    with pytest.raises(UserError, match="ValueError: the token … opens nothing at …") as raised:
+        project.run()
+    assert raised.value.where == "targets.index"
+
+
+def test_one_in_this_process_is_never_given_to_spark(root: Path) -> None:
+    with pytest.raises(UserError, match="one in this process, which tasks of Spark cannot reach"):
+        opened(root, told(root, "Alone"), engine="spark").run()
+    (result,) = opened(root, told(root, "Alone"), engine="auto").run()
+    assert result.counts.written == 1
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_tasks_of_spark_get_its_code(root: Path) -> None:
+    spark = {"master": "local[1]"}
+    (result,) = opened(root, told(root), engine="spark", spark=spark).run()
+    assert result.counts.written == 1
+    assert (root / "log").read_text() == "committed\n"
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_tables_are_written_by_a_class_of_the_project(root: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (root / "users").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "name": ["Ann", "Bob"]}), root / "users" / "a.parquet")
+    table = {"source": {"type": "spark", "format": "parquet", "path": "users"}, "key": "id", "target": "index"}
+    target = {"class": f"{NAME}:LanceTableTarget"}
+    project = opened(root, target, spark={"master": "local[1]"}, engine="auto", entities={"User": table})
+    (result,) = project.run()
+    assert result.counts.rows_written == 2
+
+
+# -- sources -----------------------------------------------------------------------------------
+
+
+def tickets(root: Path, **options: str) -> dict[str, Any]:
+    return {"type": "python", "class": f"{NAME}:Tickets", "options": {"folder": str(root / "docs"), **options}}
+
+
+LANCE = {"type": "lance", "uri": "index"}
+
+
+def test_documents_are_listed_and_read_by_a_class(root: Path) -> None:
+    (root / "docs" / "two.txt").write_text("Two in the bush")
+    project = opened(root, LANCE, tickets(root))
+    (result,) = project.run()
+    assert result.counts.written == 2
+    (root / "docs" / "two.txt").unlink()
+    (result,) = project.run(allow_deletes=True)
+    assert (result.counts.written, result.counts.deleted) == (0, 1)
+    assert project.search("bird", mode="text")[0].source_uri == "function://Page/one.txt"
+
+
+def test_a_source_by_the_name_of_a_package(root: Path) -> None:
+    entry_point(root, "instep.sources", "tickets", f"{NAME}:Tickets")
+    (result,) = opened(root, LANCE, tickets(root) | {"class": "tickets"}).run()
+    assert result.counts.written == 1
+
+
+@pytest.mark.parametrize(("token", "broken"), [("wrong-secret", False), ("hidden-secret", True)])
+def test_errors_of_a_source_do_not_show_its_options(root: Path, token: str, broken: bool) -> None:
+    if broken:
+        (root / "docs" / "broken").write_text("x")
+    with pytest.raises(UserError, match=r"of no use|not with") as raised:
+        opened(root, LANCE, tickets(root, token=token)).run()
+    assert token not in str(raised.value)
+    assert "…" in raised.value.what
+
+
+def test_its_code_is_in_the_fingerprint(root: Path) -> None:
+    opened(root, LANCE, tickets(root)).run()
+    module = root / f"{NAME}.py"
+    module.write_text(module.read_text().replace("read_text()", "read_text().upper()"))
+    forget(NAME)
+    project = opened(root, LANCE, tickets(root))
+    assert project.run()[0].counts.written == 1
+    assert project.search("bird", mode="text")[0].text == "A BIRD IN THE HAND"
+
+
+def test_options_are_not_in_the_fingerprint(root: Path) -> None:
+    opened(root, LANCE, tickets(root, token="one")).run()
+    assert opened(root, LANCE, tickets(root, token="other")).run()[0].state is None
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ({"read": "a:b"}, "is missing: name functions `list` and `read`, or a `class`"),
+        ({"list": "a:b", "read": "a:b", "options": {"x": "1"}}, "belong to a `class`"),
+        ({"class": "a:B", "list": "a:b"}, "is there beside `class`, which has it as a method"),
+        ({"class": "a.b"}, "must have the form package.module:Class, or be the name that an installed"),
+    ],
+)
+def test_a_source_is_functions_or_a_class(root: Path, source: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        opened(root, LANCE, {"type": "python", **source})

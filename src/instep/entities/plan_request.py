@@ -31,7 +31,8 @@ class PlanOptions:
     """`full_refresh`: build a new instance whatever changed. `allow_deletes`: ignore the delete guard. `generation`:
     the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None for now. `repair`:
     only make the target hold what is recorded. `reroute`: build a new instance if the number of buckets has changed.
-    `allow_empty`: the index may become empty, because its source is.
+    `allow_empty`: the index may become empty, because its source is. `paths`: look at these local paths alone, where
+    that is enough to tell what has changed there.
     """
 
     full_refresh: bool = False
@@ -42,6 +43,7 @@ class PlanOptions:
     repair: bool = False
     reroute: bool = False
     allow_empty: bool = False
+    paths: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +123,5 @@ class Found:
     left: int = 0
     compared: str | None = None
     seen: Seen | None = None
+    #: Whether some documents alone were looked at: nothing is said of the others.
+    partial: bool = False

@@ -185,6 +185,10 @@ class EntitySetup(ABC):
     def unit(self) -> str:
         """The unit that is read, written and counted: a `document`, or a `row`."""
 
+    def folders(self) -> Sequence[str] | None:
+        """Folders of this machine below which all of the source is; None where that is not so."""
+        return None
+
     def not_included(self) -> Sequence[str] | None:
         """URIs of what is in the source and no `include` takes; None where there is none to take anything."""
         return None

@@ -122,10 +122,12 @@ class JobStarter(ABC):
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
             with in_trace(self._asked_in(ref, generation)):
-                plan = self._planner.plan(ref, generation)
+                plan = self._planner.plan(ref, generation, paths=self._paths(ref))
         except (UserError, Transient, Unknown) as error:
             self._refused(ref, generation, error)
             return None
+        if plan.found.partial:
+            return plan
         # Report a problem once, not at every poll.
         problem = plan.found.problems[0] if plan.found.problems else None
         if problem is not None and self._gaps.get(ref) != problem:
@@ -137,6 +139,10 @@ class JobStarter(ABC):
         """An outage is tried again soon; an error that a user has to mend, after a longer pause."""
         longest = self._context.timing.sweep if passes(error) else None
         self._refusals.add(ref, generation, str(error), longest=longest)
+
+    def _paths(self, ref: PartitionRef) -> frozenset[str] | None:
+        """The local paths that are to be looked at alone; None for all of the source."""
+        return None
 
     def _waits(self, ref: PartitionRef, generation: str) -> bool:
         """Whether a due partition has to wait for its upstream first."""

@@ -23,6 +23,9 @@ from instep.planning.context import Context
 from instep.planning.planner import Planner
 from instep.telemetry import traces
 
+#: Longest pause of a worker that watches sources, in seconds: files that have changed wait no longer.
+LOOK_AT_EVENTS: Final = 0.5
+
 
 def serve(
     setups: Sequence[EntitySetup],
@@ -47,8 +50,9 @@ def serve(
     planner = Planner(latest, context, options or PlanOptions(), {})
     pauses = RestartPauses(context)
     starters: list[JobStarter] = [WantScheduler(planner, pauses, takes=takes, leaves=place.leaves)]
-    if watch is not None:
-        starters.append(SourcePoller(planner, watch, pauses))
+    poller = None if watch is None else SourcePoller(planner, watch, pauses)
+    if poller is not None:
+        starters.append(poller)
     worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(dict.fromkeys(setup.ref.entity for setup in setups))  # One has many namespaces.
@@ -61,10 +65,12 @@ def serve(
         worker.serve(
             begin,
             until_idle=until_idle,
-            longest=watch,
+            longest=None if watch is None else min(watch, LOOK_AT_EVENTS),
             place=place,
         )
     finally:
+        if poller is not None:
+            poller.close()
         worker.end()
 
 

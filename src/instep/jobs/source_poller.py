@@ -13,9 +13,10 @@ from instep.jobs.restart_pauses import RestartPauses
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.planning.upstream import in_hand, missing_upstream, upstream_first
+from instep.sources.file_events import FileEvents
 
-#: The pause after a slow poll, as a multiple of its duration.
-REST = 4
+#: The pause after a slow poll, as a multiple of its duration; and where the system tells what changes meanwhile.
+REST, REST_WITH_EVENTS = 4, 100
 #: First and longest pause, in seconds, between two tries of documents that could not be read.
 _UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
 
@@ -23,24 +24,54 @@ _UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
 class SourcePoller(JobStarter):
     """Starts jobs for sources that differ from their index, in the promoted generation. Not for jobs that a user has
     stopped; after a pause for failed ones; and only when the upstream exists. `every`: seconds between two polls of a
-    source, or more if a poll takes long.
+    source, or more if a poll takes long. Local files are looked at one by one as they change, between two polls.
     """
 
     def __init__(self, planner: Planner, every: float, pauses: RestartPauses | None = None) -> None:
         super().__init__(planner, pauses)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
+        self._events: dict[PartitionRef, FileEvents | None] = {}
+        #: Paths that have changed, until a plan says that nothing is to be done about them.
+        self._changed: dict[PartitionRef, set[str]] = {}
+        #: No look at single paths before then: only a long listing would have told what has changed.
+        self._rest: dict[PartitionRef, float] = {}
         #: Missing upstream, as text.
         self._lacking: dict[PartitionRef, str] = {}
         self._told: dict[PartitionRef, str] = {}
         self._unread: dict[PartitionRef, tuple[int, float]] = {}
 
+    def close(self) -> None:
+        """Stop watching files."""
+        for each in filter(None, self._events.values()):
+            each.close()
+
     def _due(self) -> list[tuple[PartitionRef, str]]:
-        ledger, time = self._context.ledger, self._context.clock.monotonic()
-        refs = [ref for ref in self._planner.setups if self._next.get(ref, 0.0) <= time]
+        ledger = self._context.ledger
+        for ref in self._planner.setups:
+            self._take_events(ref)
+        refs = [ref for ref in self._planner.setups if self._paths(ref) != frozenset()]
         busy = in_hand(ledger.open_parts.on(refs), self._planner.setups) if refs else set()
         ordered = upstream_first(self._planner.setups, [ref for ref in refs if ref not in busy])
         return self._rested([(ref, generation_of(ledger, ref, None)) for ref in ordered])
+
+    def _take_events(self, ref: PartitionRef) -> None:
+        if ref not in self._events:
+            folders = self._planner.setups[ref].folders()
+            self._events[ref] = FileEvents(folders) if folders else None
+        events = self._events[ref]
+        paths = events.take() if events is not None else ()
+        if paths is None:
+            self._next.pop(ref, None)
+        else:
+            self._changed.setdefault(ref, set()).update(paths)
+
+    def _paths(self, ref: PartitionRef) -> frozenset[str] | None:
+        """None when it is time for a look at all of the source."""
+        now = self._context.clock.monotonic()
+        if self._next.get(ref, 0.0) <= now:
+            return None
+        return frozenset() if self._rest.get(ref, 0.0) > now else frozenset(self._changed.get(ref, ()))
 
     def _rested(self, keys: Collection[tuple[PartitionRef, str]]) -> list[tuple[PartitionRef, str]]:
         found = []
@@ -70,10 +101,14 @@ class SourcePoller(JobStarter):
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         clock = self._context.clock
         began = clock.monotonic()
+        plan, seen = None, frozenset(self._changed.get(ref, ()))
         try:
             plan = super()._plan(ref, generation)
         finally:
-            self._looked(ref, began)
+            if plan is None or not plan.found.partial:
+                self._looked(ref, began)
+        if plan is not None and not plan.pending:
+            self._changed[ref] -= seen
         if plan is not None and self._left_unread(plan):
             return None
         if plan is None:
@@ -99,7 +134,10 @@ class SourcePoller(JobStarter):
 
     def _looked(self, ref: PartitionRef, began: float) -> None:
         ended = self._context.clock.monotonic()
-        self._next[ref] = ended + max(self._every, REST * (ended - began))
+        events = self._events.get(ref)
+        rest = REST if events is None or events.failure else REST_WITH_EVENTS
+        self._next[ref] = ended + max(self._every, rest * (ended - began))
+        self._rest[ref] = ended + REST * (ended - began)
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
         """Accept always: a change of a source is never withdrawn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -248,6 +248,16 @@ class Documents(Store):
         portions = [every] if ids is None else [every.where(documents.c.document_id.in_(some)) for some in batches(ids)]
         rows = (row for each in portions for some in tx.connection.execute(each).partitions(_TOGETHER) for row in some)
         return {row.document_id: ManifestEntry._make(row) for row in rows}
+
+    @reads
+    def any_below(self, tx: Transaction, instance: str, uris: Iterable[str]) -> bool:
+        """Whether there are entries of an instance whose URIs go on, after a slash, from one of these."""
+        for uri in uris:
+            below = (documents.c.instance == instance, documents.c.uri.startswith(f"{uri}/", autoescape=True))
+            one = select(documents.c.document_id).where(*below).limit(1)
+            if tx.connection.scalar(one) is not None:
+                return True
+        return False
 
     @reads
     def sampled(self, tx: Transaction, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:

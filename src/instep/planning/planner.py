@@ -37,22 +37,29 @@ class Planner:
         *,
         again: bool = False,
         indexes: Callable[[str], set[str]] | None = None,
+        paths: frozenset[str] | None = None,
     ) -> EntityPlan:
         """Plan a generation, by default that of the options. Raises `UserError` when the plan may not be run. `again`:
-        after a job of this run, so a saved plan no longer applies.
+        after a job of this run, so a saved plan no longer applies. `paths`: see `PlanOptions`.
         """
         if generation is None:
             generation = generation_of(self.context.ledger, ref, self.options.generation)
         asked_in = current_context().traceparent
         with traces.span("plan", ref=str(ref), generation=generation) as span:
-            plan = self._plan(ref, generation, again=again, indexes=indexes)
+            plan = self._plan(ref, generation, again=again, indexes=indexes, paths=paths)
             if not plan.pending and not asked_in:
                 span.drop()  # No request and no change: a worker that polls does this every few seconds.
             span.set(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
             return replace(plan, traceparent=asked_in or current_context().traceparent)
 
     def _plan(
-        self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None
+        self,
+        ref: PartitionRef,
+        generation: str,
+        *,
+        again: bool,
+        indexes: Callable[[str], set[str]] | None,
+        paths: frozenset[str] | None,
     ) -> EntityPlan:
         setup, context = self.setups[ref], self.context
         # A first build has work: Spark may start during listing and planning. Not for what cannot be built.
@@ -61,7 +68,7 @@ class Planner:
         plan = plan_entity(
             setup,
             context.ledger,
-            self.options,
+            replace(self.options, paths=paths),
             generation,
             choose=context.choose,
             listing=lambda found: context.progress.listing(ref.label, found),
@@ -84,7 +91,7 @@ class Planner:
 
     def _tell_listing(self, plan: EntityPlan) -> None:
         """Record for `instep status` whether the source could be read completely."""
-        if self.options.repair:
+        if self.options.repair or plan.found.partial:
             return
         problem = cleaned(plan.found.problems[0]) if plan.found.problems else None
         if self.context.ledger.losses.listing_problem(plan.ref) != problem:

@@ -122,6 +122,13 @@ class DocumentSource(Protocol):
         """
 
 
+class Looked(NamedTuple):
+    """What a look at some paths has found: the documents there, and the URIs of those that are not there."""
+
+    documents: Sequence[SourceDocument]
+    missing: Sequence[str]
+
+
 @runtime_checkable
 class NamingSource(DocumentSource, Protocol):
     """A source whose documents users name otherwise than by their URIs, such as by paths."""

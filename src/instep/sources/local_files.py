@@ -119,6 +119,23 @@ def _status(
     return status if of(status.st_mode) else None
 
 
+def at(path: bytes, folder: bytes) -> os.stat_result | None:
+    """The status of what is at a path below a folder, of a link itself if one leads there; None for nothing."""
+    steps = path[len(folder) :].strip(b"/").split(b"/")
+    place = folder.rstrip(b"/")
+    try:
+        for step in steps:
+            place += b"/" + step
+            status = os.lstat(place)
+            if stat.S_ISLNK(status.st_mode):
+                break
+    except OSError as error:
+        if error.errno in _NOWHERE:
+            return None
+        raise Unread(reason(error)) from None
+    return status
+
+
 def document(name: str, status: os.stat_result) -> SourceDocument:
     return SourceDocument(name, status.st_size, version(status))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -419,6 +419,11 @@ class _Documents(_Kept, Documents):
         with self._lock:
             entries = self._tables.documents.get(instance, {})
             return {each: entries[each] for each in (entries if ids is None else ids) if each in entries}
+
+    def any_below(self, instance: str, uris: Iterable[str]) -> bool:
+        with self._lock:
+            known = documents.manifest(self._tables, instance)
+            return any(each.startswith(f"{uri}/") for uri in uris for each in known)
 
     def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
         with self._lock:

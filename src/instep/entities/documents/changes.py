@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, overload
 
 from instep.document_state.columns import FEW, ChangeColumns, ChangesElsewhere, ListedColumns, listed_columns
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import as_named_now
+from instep.domain.identity import as_named_now, canonical_uri, document_id
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange, difference, same, unchanged
@@ -24,11 +24,12 @@ from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.generations import wanted_as_of_now
+from instep.entities.generations import waiting_wants, wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
+from instep.sources.files import FilesSource
 from instep.sources.tables.row_documents import RowDocuments
 
 if TYPE_CHECKING:
@@ -264,10 +265,13 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
-    found, changes = seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
-    if kind is Kind.REFRESH and not changes.changes:
+    partly = _compared_in_part(setup, request, failed, retry_failures=retry)
+    found, changes = partly or seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
+    if kind is Kind.REFRESH and not changes.changes and not partly:
         why = wanted_as_of_now(request, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
+    if partly and not changes.changes:
+        kind, why = Kind.NOTHING, []
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     held_back = None
@@ -296,9 +300,39 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         warnings=seen.warnings,
         blocked=blocked,
         held_back=held_back,
+        # Of all others nothing is known: it stays complete up to where it was.
+        target=checkpoint.watermark if partly and checkpoint else None,
         lost=Loss(units=lost),
-        compared=seen.way.told,
+        compared=None if partly else seen.way.told,
+        partial=partly is not None,
     )
+
+
+def _compared_in_part(
+    setup: DocumentAdapters, request: PlanRequest, failed: Mapping[str, str], *, retry_failures: bool
+) -> tuple[Listing, Difference] | None:
+    """The changes at the paths of the request. None where only a listing tells them, or somebody asks for all."""
+    ledger, checkpoint, paths = request.ledger, request.checkpoint, request.options.paths
+    if paths is None or request.kind is not Kind.REFRESH or checkpoint is None:
+        return None
+    if not isinstance(setup.source, FilesSource) or waiting_wants(ledger, setup.ref, request.generation):
+        return None
+    looked = setup.source.look(sorted(paths))
+    if looked is None or ledger.documents.any_below(checkpoint.instance, looked.missing):
+        return None  # A folder is gone.
+    uris = [*(each.uri for each in looked.documents), *looked.missing]
+    known = ledger.documents.of_ids(checkpoint.instance, [document_id(canonical_uri(uri)) for uri in uris])
+    entries = {each.uri: each for each in known.values()}
+    changes = difference(
+        looked.documents,
+        entries,
+        {uri: failed[uri] for uri in uris if uri in failed},
+        complete=True,
+        buckets=setup.buckets,
+        retry_failures=retry_failures,
+    )
+    recorded, _, _ = ledger.documents.totals(checkpoint.instance) if changes.lost else (0, 0, 0)
+    return Listing(looked.documents, []), replace(changes, recorded=recorded)
 
 
 def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:

@@ -168,6 +168,9 @@ class DocumentSetup(DocumentAdapters):
     def why_absent(self, ledger: Ledger, text: str) -> str | None:
         return provenance.why_absent(self, ledger, text)
 
+    def folders(self) -> Sequence[str] | None:
+        return self.source.folders() if isinstance(self.source, FilesSource) else None
+
     def target_trial(self) -> Trial:
         return trial_of_documents(self.target, self.dimensions)
 

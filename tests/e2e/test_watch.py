@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -25,6 +29,7 @@ from instep.sources.document_source import DocumentSource, Listing
 from tests.doubles.clock import VirtualClock
 from tests.doubles.container import workshop_of
 from tests.doubles.through import replaced
+from tests.waiting import until
 
 from . import corpus
 from .conftest import Location
@@ -299,3 +304,34 @@ def status(site: Site) -> Partition:
     container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock)
     with closing(container):
         return entity_status(container.setups(["Document"])[0], site.ledger)
+
+
+def test_a_changed_file_is_found_though_no_listing_is_due(site: Site) -> None:
+    """A real process, which lists the source at its start and then not for an hour."""
+    place = site.place
+    place.run()
+    command = [sys.executable, "-m", "instep", "run", "--watch", "--every", "3600", "--json"]
+    with subprocess.Popen(command, cwd=place.root, stderr=subprocess.DEVNULL) as process:
+        try:
+            project = instep.load(place.root)
+
+            def found(word: str) -> int:
+                return len(project.search(word, mode="text"))
+
+            def written(word: str) -> bool:
+                """Written again and again: the first ones may come before anything watches."""
+                (place.docs / f"{word}.md").write_text(f"# {word}\n\nAll about the {word}.\n")
+                time.sleep(0.1)
+                return found(word) > 0
+
+            until(lambda: written("okapi"))
+            (place.docs / "giraffe.md").write_text("# giraffe\n\nAll about the giraffe.\n")
+            until(lambda: found("giraffe") > 0)
+            (place.docs / "okapi.md").unlink()
+            until(lambda: found("okapi") == 0)
+            (place.docs / "more").mkdir()
+            (place.docs / "more" / "zebra.md").write_text("# zebra\n\nAll about the zebra.\n")
+            until(lambda: found("zebra") > 0)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)

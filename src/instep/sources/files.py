@@ -94,6 +94,8 @@ class FilesSource:
                 return None
             if status is None:
                 missing.append(uri)
+            elif stat.S_ISDIR(status.st_mode) and exclude.matches(f"{relative}/"):
+                continue
             elif not stat.S_ISREG(status.st_mode):
                 return None
             elif not include or include.matches(relative):

@@ -101,6 +101,26 @@ class Documents(Fixtures):
         assert some == {"doc_0001": ledger.documents.get(part.instance, "doc_0001")}
         assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", None) == {}
 
+    def test_documents_below_a_folder_are_found_by_its_uri(self, ledger: Ledger) -> None:
+        uris = ["file:///docs/a/b.md", "file:///docs/100%25/c_d.md"]
+        entries = [ManifestEntry(document_id(uri), uri, 1, "v", "hash", 1, 0) for uri in uris]
+
+        def make(claim: Claim) -> SliceOutcome:
+            return SliceOutcome(claim.slice_id, claim.fence, Counts(2, 2), entries)
+
+        part = self._run(ledger, "first", make)
+
+        def below(*uris: str) -> bool:
+            return ledger.documents.any_below(part.instance, uris)
+
+        assert below("file:///docs/a")
+        assert below("file:///docs/none", "file:///docs")
+        assert below("file:///docs/100%25")
+        for other in ("file:///docs/a/b.md", "file:///docs/a/b", "file:///doc", "file:///docs/_", "file:///docs/%"):
+            assert not below(other), other
+        assert not below()
+        assert not ledger.documents.any_below("another", ["file:///docs"])
+
     def test_some_documents_are_found_by_ids_that_need_not_be_there(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
 

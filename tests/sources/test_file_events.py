@@ -1,0 +1,76 @@
+"""The system tells what changes in folders: no path is missed, and nothing is told after the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from instep.sources import file_events
+from instep.sources.file_events import FileEvents
+from tests.waiting import until
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Iterator[FileEvents]:
+    (tmp_path / "sub").mkdir()
+    made = FileEvents([str(tmp_path)])
+    assert made.ready.wait(60)
+    yield made
+    made.close()
+
+
+def told(events: FileEvents, *paths: Path) -> None:
+    """Wait until these have been told."""
+    found: set[str] = set()
+
+    def all_of_them() -> bool:
+        found.update(events.take() or ())
+        return found >= set(map(str, paths))
+
+    until(all_of_them, found)
+
+
+def test_written_renamed_and_deleted_files_are_told_by_their_paths(tmp_path: Path, events: FileEvents) -> None:
+    first, other = tmp_path / "sub" / "first.md", tmp_path / "sub" / "other.md"
+    first.write_text("x")
+    told(events, first)
+    first.rename(other)
+    told(events, first, other)
+    other.unlink()
+    told(events, other)
+    assert not events.failure
+
+
+def test_folders_that_are_made_later_are_watched(tmp_path: Path, events: FileEvents) -> None:
+    (tmp_path / "later").mkdir()
+    told(events, tmp_path / "later")
+
+    def written() -> bool:
+        (tmp_path / "later" / "a.md").write_text("x")
+        return str(tmp_path / "later" / "a.md") in (events.take() or ())
+
+    until(written)
+
+
+def test_too_many_paths_are_not_remembered(tmp_path: Path, events: FileEvents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_events, "MOST_PATHS", 3)
+    for number in range(10):
+        (tmp_path / f"{number}.md").write_text("x")
+    until(lambda: events.take() is None)
+    (tmp_path / "last.md").write_text("x")
+    told(events, tmp_path / "last.md")
+
+
+def test_without_watches_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "OS file watch limit reached")
+
+    monkeypatch.setattr("watchfiles._rust_notify.RustNotify", refused)
+    events = FileEvents([str(tmp_path)])
+    assert events.ready.wait(60)
+    (tmp_path / "a.md").write_text("x")
+    events.close()
+    assert "watch limit" in events.failure
+    assert events.take() == set()

@@ -123,7 +123,7 @@ class DocumentSource(Protocol):
 
 
 class Looked(NamedTuple):
-    """What a look at some paths has found: the documents there, and the URIs of those that are not there."""
+    """The answer of a look at some paths: the documents there, and the URIs of those that are not there."""
 
     documents: Sequence[SourceDocument]
     missing: Sequence[str]

@@ -311,7 +311,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
 def _compared_in_part(
     setup: DocumentAdapters, request: PlanRequest, failed: Mapping[str, str], *, retry_failures: bool
 ) -> tuple[Listing, Difference] | None:
-    """The changes at the paths of the request. None where only a listing tells them, or somebody asks for all."""
+    """The changes at the paths of the request. None where only a listing tells them, or a want is for all."""
     ledger, checkpoint, paths = request.ledger, request.checkpoint, request.options.paths
     if paths is None or request.kind is not Kind.REFRESH or checkpoint is None:
         return None

@@ -40,6 +40,7 @@ GROUPS: Final = {
         "cli/test_state_url.py",
         "e2e/test_state_at_url.py",
         "sources/test_object_store.py",
+        "sources/test_sqs_events.py",
         "bus/test_servers.py",
         "targets/postgres/",
         "queues/test_postgres",

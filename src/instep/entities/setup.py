@@ -32,6 +32,8 @@ from instep.targets.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from instep.sources.document_source import SourceEvents
+
 
 @dataclass(frozen=True)
 class Inspection:
@@ -185,8 +187,8 @@ class EntitySetup(ABC):
     def unit(self) -> str:
         """The unit that is read, written and counted: a `document`, or a `row`."""
 
-    def folders(self) -> Sequence[str] | None:
-        """Folders of this machine below which all of the source is; None where that is not so."""
+    def events(self) -> SourceEvents | None:
+        """Listen to what changes in the source from now on; None where nothing tells it."""
         return None
 
     def not_included(self) -> Sequence[str] | None:

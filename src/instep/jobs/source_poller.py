@@ -13,7 +13,7 @@ from instep.jobs.restart_pauses import RestartPauses
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.planning.upstream import in_hand, missing_upstream, upstream_first
-from instep.sources.file_events import FileEvents
+from instep.sources.document_source import SourceEvents
 
 #: The pause after a slow poll, as a multiple of its duration; and where the system tells what changes meanwhile.
 REST, REST_WITH_EVENTS = 4, 100
@@ -31,7 +31,8 @@ class SourcePoller(JobStarter):
         super().__init__(planner, pauses)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
-        self._events: dict[PartitionRef, FileEvents | None] = {}
+        self._events: dict[PartitionRef, SourceEvents | None] = {}
+        self._failures: dict[PartitionRef, str] = {}
         #: Paths that have changed, until a plan says that nothing is to be done about them.
         self._changed: dict[PartitionRef, set[str]] = {}
         #: No look at single paths before then: only a long listing would have told what has changed.
@@ -57,10 +58,14 @@ class SourcePoller(JobStarter):
 
     def _take_events(self, ref: PartitionRef) -> None:
         if ref not in self._events:
-            folders = self._planner.setups[ref].folders()
-            self._events[ref] = FileEvents(folders) if folders else None
+            self._events[ref] = self._planner.setups[ref].events()
         events = self._events[ref]
-        paths = events.take() if events is not None else ()
+        if events is None:
+            return
+        if events.failure and events.failure != self._failures.get(ref):
+            self._context.progress.say(ref.label, f"changes are found by listing: {events.failure}")
+        self._failures[ref] = events.failure
+        paths = events.take()
         if paths is None:
             self._next.pop(ref, None)
         else:
@@ -107,8 +112,10 @@ class SourcePoller(JobStarter):
         finally:
             if plan is None or not plan.found.partial:
                 self._looked(ref, began)
-        if plan is not None and not plan.pending:
+        if plan is not None and not plan.pending and seen:
             self._changed[ref] -= seen
+            if events := self._events.get(ref):
+                events.done(seen)
         if plan is not None and self._left_unread(plan):
             return None
         if plan is None:

@@ -43,6 +43,22 @@ _PATTERN = re.compile(r"[*?{}\[\]\\]")
 _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
 
+class SqsEvents(Variant):
+    """Messages about objects of S3 in a queue of SQS: `--watch` then looks at these alone."""
+
+    type: Literal["sqs"] = "sqs"
+    """`sqs`."""
+    url: Text
+    """URL of the queue. Its bucket sends `s3:ObjectCreated:*` and `s3:ObjectRemoved:*` there, or EventBridge does."""
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.lower().startswith(("http://", "https://")) or "@" in value:
+            raise problem("url", "must look like https://sqs.eu-central-1.amazonaws.com/123456789012/name")
+        return value
+
+
 class FilesSource(Variant):
     """Files in folders: local ones, or any URL that fsspec can list."""
 
@@ -58,8 +74,16 @@ class FilesSource(Variant):
     virtual environments and caches."""
     storage_options: dict[str, Secret[JsonValue]] = Field(default={})
     """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+    events: SqsEvents | None = None
+    """A queue that tells what changes, of a source in S3: between listings `--watch` looks at these objects alone."""
 
     _texts = field_validator("path", "include", "exclude")(no_empty_text)
+
+    @model_validator(mode="after")
+    def _events_of_s3(self) -> Self:
+        if self.events is not None and not all(each.startswith(("s3://", "s3a://")) for each in self.path):
+            raise problem("conflict", "is for paths that begin with s3://", path=("events",))
+        return self
 
     def storage(self) -> dict[str, JsonValue]:
         """The storage options in clear text, for fsspec only."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
@@ -127,6 +127,27 @@ class Looked(NamedTuple):
 
     documents: Sequence[SourceDocument]
     missing: Sequence[str]
+
+
+#: The answer about what is no document of the source, whether there is something or not.
+NOT_THERE: Final = Looked([], [])
+
+
+class SourceEvents(Protocol):
+    """Messages of what changes in a source. Each is told at least once, if it arrives."""
+
+    @property
+    def failure(self) -> str:
+        """The reason why none come now, or empty: then only listings find what changes."""
+
+    def take(self) -> Collection[str] | None:
+        """Take the paths that have changed and were not told yet; None if there were too many to remember."""
+
+    def done(self, paths: Collection[str]) -> None:
+        """Forget these paths: what has changed there is indexed, and need not be told again."""
+
+    def close(self) -> None:
+        """Stop listening."""
 
 
 @runtime_checkable

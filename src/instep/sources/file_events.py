@@ -14,8 +14,9 @@ MOST_PATHS = 10_000
 
 
 class FileEvents:
-    """Changes below some folders since it was made, until it is closed. Where the system cannot watch them (no watches
-    are left, or another machine writes to a network mount), it tells nothing, and listings find the changes.
+    """Implements `sources.document_source.SourceEvents`: changes below some folders since it was made, until it is
+    closed. Where the system cannot watch them (no watches are left, or another machine writes to a network mount), it
+    tells nothing.
     """
 
     def __init__(self, folders: Sequence[str]) -> None:
@@ -37,6 +38,9 @@ class FileEvents:
             paths, lost = self._paths, self._lost
             self._paths, self._lost = set(), False
         return None if lost else paths
+
+    def done(self, paths: Collection[str]) -> None:
+        """The system tells each change once."""
 
     def close(self) -> None:
         """Stop watching."""

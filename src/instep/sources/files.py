@@ -11,11 +11,11 @@ from operator import itemgetter
 from typing import IO, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from instep.domain.identity import file_uri, project_uri, quoted
+from instep.domain.identity import file_uri, project_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local_files
-from instep.sources.document_source import Answer, Content, Listing, Looked, Unread, Unreadable, Vanished
+from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Vanished
 from instep.sources.globs import Globs
 from instep.sources.url_files import UrlRoot, is_url
 
@@ -71,36 +71,31 @@ class FilesSource:
         return found if all(map(os.path.isdir, found)) else None
 
     def look(self, paths: Iterable[str]) -> Looked | None:
-        """Look at these local paths alone. None where only a listing tells what has changed: a folder, a link, or what
-        is below several roots.
+        """Look at these paths alone: of this machine, or `s3://bucket/key` as it is, without %-codes. None where only a
+        listing tells what has changed: a folder, a link, or what is below several roots.
         """
-        exclude, include = Globs(self.exclude), Globs(self.include, of_files=True)
-        places = [self._place(root) for root in self.roots if not is_url(root)]
+        include, exclude = Globs(self.include, of_files=True), Globs(self.exclude)
         documents: list[SourceDocument] = []
         missing: list[str] = []
-        for path in map(os.fsencode, paths):
-            found = [place for place in places if _is_below(path, place[0])]
-            if len(found) != 1:
-                if found:
-                    return None
-                continue
-            folder, name = found[0]
-            relative, uri = os.fsdecode(os.path.relpath(path, folder)), name + quoted(path[len(folder) :])
-            if _leaves_out(exclude, relative):
-                continue
-            try:
-                status = local_files.at(path, folder)
-            except Unread:
+        for path in paths:
+            found = self._look_at(path, include, exclude)
+            if found is None:
                 return None
-            if status is None:
-                missing.append(uri)
-            elif stat.S_ISDIR(status.st_mode) and exclude.matches(f"{relative}/"):
-                continue
-            elif not stat.S_ISREG(status.st_mode):
-                return None
-            elif not include or include.matches(relative):
-                documents.append(local_files.document(uri, status))
+            documents += found.documents
+            missing += found.missing
         return Looked(documents, missing)
+
+    def _look_at(self, path: str, include: Globs, exclude: Globs) -> Looked | None:
+        if is_url(path):
+            urls = [root for root in self._urls() if root.below(path) is not None]
+            if len(urls) == 1:
+                return urls[0].look(path, include, exclude)
+            return None if urls else NOT_THERE
+        places = [self._place(root) for root in self.roots if not is_url(root)]
+        found = [place for place in places if local_files.is_below(os.fsencode(path), place[0])]
+        if len(found) == 1:
+            return local_files.look(os.fsencode(path), *found[0], include, exclude)
+        return None if found else NOT_THERE
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for document in documents:
@@ -180,7 +175,7 @@ class FilesSource:
         return [each.uri for each in replace(self, include=()).list().documents if each.uri not in taken]
 
     def _left_out(self, relative: str) -> str | None:
-        if _leaves_out(Globs(self.exclude), relative):
+        if Globs(self.exclude).leave_out(relative):
             return "`exclude` leaves it out"
         include = Globs(self.include, of_files=True)
         return "no `include` takes it" if include and not include.matches(relative) else None
@@ -241,17 +236,6 @@ class FilesSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_opened"}
-
-
-def _leaves_out(exclude: Globs, relative: str) -> bool:
-    """Whether a file is left out, for itself or with a folder that it is in."""
-    steps = relative.split("/")
-    folders = ("/".join(steps[:end]) + "/" for end in range(1, len(steps)))
-    return exclude.matches(relative) or any(map(exclude.matches, folders))
-
-
-def _is_below(path: bytes, folder: bytes) -> bool:
-    return path.startswith(folder.rstrip(b"/") + b"/")
 
 
 def is_relative(root: str) -> bool:

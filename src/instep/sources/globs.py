@@ -56,6 +56,12 @@ class Globs:
                 return wanted
         return False
 
+    def leave_out(self, relative: str) -> bool:
+        """Whether an `exclude` of these leaves out a file, for itself or with a folder that it is in."""
+        steps = relative.split("/")
+        folders = ("/".join(steps[:end]) + "/" for end in range(1, len(steps)))
+        return self.matches(relative) or any(map(self.matches, folders))
+
 
 def _rule(pattern: str) -> tuple[str, bool] | None:
     """The pattern as a regular expression, and whether it adds or takes back; None for a comment."""

@@ -14,7 +14,7 @@ from typing import IO
 
 from instep.domain.identity import plain, quoted
 from instep.domain.manifest import SourceDocument
-from instep.sources.document_source import Content, TooLarge, Unread, Vanished
+from instep.sources.document_source import NOT_THERE, Content, Looked, TooLarge, Unread, Vanished
 from instep.sources.globs import Globs
 
 #: A file that changes while it is read is read again this often in all.
@@ -119,20 +119,37 @@ def _status(
     return status if of(status.st_mode) else None
 
 
-def at(path: bytes, folder: bytes) -> os.stat_result | None:
-    """The status of what is at a path below a folder, of a link itself if one leads there; None for nothing."""
-    steps = path[len(folder) :].strip(b"/").split(b"/")
-    place = folder.rstrip(b"/")
+def is_below(path: bytes, folder: bytes) -> bool:
+    """Whether a path is in a folder, by its name."""
+    return path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def look(path: bytes, root: bytes, base: str, include: Globs, exclude: Globs) -> Looked | None:
+    """Look at one path below a root that goes by the URI `base`. None for a folder, a link or what is no file: only a
+    listing tells what they mean.
+    """
+    relative, uri = os.fsdecode(path[len(root.rstrip(b"/")) + 1 :]), base + quoted(path[len(root) :])
+    if exclude.leave_out(relative):
+        return NOT_THERE
     try:
-        for step in steps:
-            place += b"/" + step
-            status = os.lstat(place)
-            if stat.S_ISLNK(status.st_mode):
-                break
+        status = _unfollowed(path, root)
     except OSError as error:
-        if error.errno in _NOWHERE:
-            return None
-        raise Unread(reason(error)) from None
+        return Looked([], [uri]) if error.errno in _NOWHERE else None
+    if stat.S_ISDIR(status.st_mode) and exclude.matches(f"{relative}/"):
+        return NOT_THERE
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return NOT_THERE if include and not include.matches(relative) else Looked([document(uri, status)], [])
+
+
+def _unfollowed(path: bytes, root: bytes) -> os.stat_result:
+    """The status of what is at a path below a folder; of the first link on the way, if there is one."""
+    place = root.rstrip(b"/")
+    for step in path[len(place) + 1 :].split(b"/"):
+        place += b"/" + step
+        status = os.lstat(place)
+        if stat.S_ISLNK(status.st_mode):
+            break
     return status
 
 

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from instep.domain.identity import canonical_uri
 from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.errors import InstepError, Transient, UserError
-from instep.sources.document_source import Content, Unread, Unreadable, Vanished
+from instep.sources.document_source import NOT_THERE, Content, Looked, Unread, Unreadable, Vanished
 from instep.sources.globs import Globs
 from instep.sources.local_files import READS, check_size, reason
 
@@ -30,6 +30,8 @@ _WITH_HOST = frozenset(
     | {"smb", "ssh", "tos", "webdav", "webhdfs"}
 )
 _BUFFER = 1 << 20
+#: Protocols of stores that tell of their objects by bucket and key.
+S3: Final = frozenset({"s3", "s3a"})
 _SAFE = "/-._~!$&'()*+,;=:@"
 
 
@@ -75,6 +77,38 @@ class UrlRoot:
     def _shown(self, path: str, why: str) -> str:
         _, root = self._open()
         return f"{self._uri(path[len(root) :].strip('/'))}: {why}"
+
+    def below(self, path: str) -> str | None:
+        """The path from this root to an object of a store, which is named as it is: `s3://bucket/key`. Empty for the
+        root itself, None for what is elsewhere.
+        """
+        if urlsplit(self.url).scheme not in S3 or "::" in self.url:
+            return None
+        _, root = self._open()
+        inner = path.partition("://")[2]
+        if inner == root:
+            return ""
+        within = f"{root.rstrip('/')}/"
+        return inner.removeprefix(within) if inner.startswith(within) else None
+
+    def look(self, path: str, include: Globs, exclude: Globs) -> Looked | None:
+        """Look at one object, which is below this root. None for what cannot be told of it alone."""
+        relative = self.below(path)
+        if not relative or relative.endswith("/"):
+            return None if relative == "" else NOT_THERE
+        if (include and not include.matches(relative)) or (exclude and exclude.matches(relative)):
+            return NOT_THERE
+        fs, root = self._open()
+        bucket, _, key = f"{root.rstrip('/')}/{relative}".partition("/")
+        try:
+            # As listings tell it: asked for one object, a store may round its time.
+            found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents") or [{}]
+            if found[0].get("Key") != key:
+                return Looked([], [self._uri(relative)])
+            version = file_version(fs, f"{bucket}/{key}", found[0])
+        except Exception:  # Stores are not ours; the listing says what is wrong.
+            return None
+        return Looked([SourceDocument(self._uri(relative), int(found[0]["Size"]), version)], [])
 
     def owns(self, uri: str) -> bool:
         return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")

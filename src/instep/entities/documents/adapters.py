@@ -17,6 +17,7 @@ from instep.pipeline.documents.embed.embedder import Embedder
 from instep.pipeline.documents.rerank.reranker import Reranking
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
+from instep.sources.sqs_events import SqsQueue
 from instep.targets.document_target import EQUAL, DocumentTarget, FusionWeights, SearchMode
 
 if TYPE_CHECKING:
@@ -73,3 +74,5 @@ class DocumentAdapters(EntitySetup):
     trial: Callable[[Callable[[str], None]], None] | None = None
     way_to_plan: Callable[[], WayToPlan] = WayToPlan
     scanned_rows: Callable[[], int] = int
+    #: The queue that tells what changes in the source, if one is declared.
+    queue: SqsQueue | None = None

@@ -22,8 +22,10 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
-from instep.sources.document_source import DocumentSource, Unreadable, Vanished
+from instep.sources.document_source import DocumentSource, SourceEvents, Unreadable, Vanished
+from instep.sources.file_events import FileEvents
 from instep.sources.files import FilesSource
+from instep.sources.sqs_events import SqsEvents
 from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
 from instep.sources.tables.table_source import Sessions
 from instep.targets.trial import Trial, trial_of_documents
@@ -168,8 +170,11 @@ class DocumentSetup(DocumentAdapters):
     def why_absent(self, ledger: Ledger, text: str) -> str | None:
         return provenance.why_absent(self, ledger, text)
 
-    def folders(self) -> Sequence[str] | None:
-        return self.source.folders() if isinstance(self.source, FilesSource) else None
+    def events(self) -> SourceEvents | None:
+        if self.queue is not None:
+            return SqsEvents(self.queue)
+        folders = self.source.folders() if isinstance(self.source, FilesSource) else None
+        return FileEvents(folders) if folders else None
 
     def target_trial(self) -> Trial:
         return trial_of_documents(self.target, self.dimensions)
@@ -190,6 +195,8 @@ class DocumentSetup(DocumentAdapters):
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         found = {"source": self._check_source, "embedder": self._check_embedder}
+        if self.queue is not None:
+            found["events"] = self.queue.check
         return found if self.rehearsal is None else {**found, "transform": self.rehearsal}
 
     def _check_source(self) -> str:

@@ -32,6 +32,7 @@ from instep.sources.debezium import DebeziumLines
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
 from instep.sources.feed_lines import LineFormat
+from instep.sources.sqs_events import SqsQueue
 from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
 
@@ -114,6 +115,14 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document, _from_source(entity))
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+
+
+def queue_of(entity: DocumentEntity) -> SqsQueue | None:
+    """The queue that tells what changes in the source, if one is declared."""
+    declared = entity.source
+    if not isinstance(declared, FilesSource) or declared.events is None:
+        return None
+    return SqsQueue(declared.events.url, declared.storage())
 
 
 def _listing_and_reading(declared: PythonSource) -> tuple[OwnFunction, OwnFunction]:

@@ -20,7 +20,7 @@ from instep.entities.documents.embedders import embedder_of, embedding_time_of, 
 from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
-from instep.entities.documents.sources import document_source, limits_of, source_fingerprint, source_text
+from instep.entities.documents.sources import document_source, limits_of, queue_of, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
@@ -125,6 +125,7 @@ def document_setup(
         scanned_rows=cache(scanned_rows),
         ref=PartitionRef(name),
         source=source,
+        queue=queue_of(entity),
         source_text=source_text(entity, source),
         local_sources=project.local_sources(name),
         target=target,

@@ -54,7 +54,7 @@ def measure(folder: Path, rows: int, questions: int) -> dict[str, list[float]]:
     )
     asked = [_uri(number * (rows // _CHUNKS // questions)) for number in range(questions)]
     return {
-        "a chunk_id": [_asked(folder, chunk_id(document_id(uri), 3, "c"), uri, 3) for uri in asked],
+        "a chunk_id": [_asked(folder, chunk_id(document_id(uri), "c", 3), uri, 3) for uri in asked],
         "a source URI": [_asked(folder, uri, uri, 0) for uri in asked],
     }
 
@@ -101,7 +101,7 @@ def _batch(start: int, count: int, instance: str, epoch: int) -> pa.RecordBatch:
         "document_hash": ids,
         "source_uri": [_uri(each // _CHUNKS) for each in numbers],
         "source_version": ["1"] * count,
-        "chunk_id": [chunk_id(id, each % _CHUNKS, "c") for id, each in zip(ids, numbers, strict=True)],
+        "chunk_id": [chunk_id(id, "c", each % _CHUNKS) for id, each in zip(ids, numbers, strict=True)],
         "chunk_hash": ids,
         "chunk_index": [each % _CHUNKS for each in numbers],
         "title": [None] * count,

@@ -36,12 +36,16 @@ def repaired(place: Home) -> None:
     assert (found.counts, found.differs, found.found) == (CLEAN, False, [])
 
 
-class DiffContract:
+class OnTarget:
     """Inherit, and provide `setting`."""
 
     def setting(self, folder: Path) -> str:
         """The target in the project file."""
         raise NotImplementedError
+
+
+class DiffContract(OnTarget):
+    """The contract of `instep diff`."""
 
     def lose(self, tamperer: Tamperer) -> None:
         """The whole index."""

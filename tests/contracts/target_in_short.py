@@ -41,6 +41,8 @@ class ShortContract(OnOneIndex):
     test_updates_and_deletes_of_one_commit = TargetContract.test_updates_and_deletes_of_one_commit
     test_written_rows_are_read_back = TargetContract.test_written_rows_are_read_back_as_a_multiset
     test_rows_are_given_back_whole = TargetContract.test_rows_of_documents_are_given_back_whole
+    test_existing_tells_where_each_row_stands = TargetContract.test_existing_tells_where_each_row_stands
+    test_another_place = TargetContract.test_a_row_gets_another_place_without_its_vector
     test_travels_pickled = TargetContract.test_travels_pickled
     with_columns = ColumnsContract.with_columns
     put_rows = ColumnsContract.put_rows

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import chunk_id, document_id
+from instep.domain.identity import chunk_id, content_hash, document_id
 from instep.domain.texts import cleaned
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
@@ -163,7 +163,9 @@ def test_the_schema_in_words_is_that_of_the_rows() -> None:
 def test_golden_ids() -> None:
     document = document_id("file:///docs/a.md")
     assert document == "doc_461bbb6eb236b44c233629ff66cd876a4b27d9e8f7ef7680ce24a89e785af2a1"
-    assert chunk_id(document, 0, "chunker") == "d446a045ff06335c92d1f05dc303653d79a09e00facc7fceb5312f912f7f904d"
+    assert (
+        chunk_id(document, content_hash(b"text")) == "c14e7c0d3be9c66573427aa6be8f210ce8bf0f6d6e849ca4df520e77bd99cca3"
+    )
 
 
 def test_without_the_extra_a_model_asks_for_it() -> None:

@@ -14,6 +14,7 @@ from instep.domain.identity import (
     bucket_of,
     canonical_uri,
     chunk_id,
+    chunk_ids,
     document_id,
     file_uri,
 )
@@ -71,7 +72,12 @@ def test_golden_vectors() -> None:
     assert [bucket_of(each, 4) for each in ("doc_A", "doc_B", "doc_C")] == [1, 2, 3]
     # Whether the first four bytes are signed only shows where buckets are no power of two.
     assert [bucket_of(each, 7) for each in ("doc_K", "doc_M", "doc_N")] == [4, 3, 3]
-    assert chunk_id("doc_A", 0, "c1") == "e7841370e5bda309f05c8bf1051c5ccac37169349292bc6759b0aad65a427ca4"
+    assert chunk_id("doc_A", "hash") == "094d2792e213a7a2cfa2307b00b34089524826bc67d4fa27c180d11a8eedd671"
+    assert (
+        chunk_ids("doc_A", ["hash", "other", "hash"])[2]
+        == chunk_id("doc_A", "hash", 1)
+        == "1e38fa03333e2518ac17abb0213496cbd3e2a9ce151c8f81c3c58e518f79bc54"
+    )
 
 
 @given(st.text(min_size=1), st.integers(1, 1024))

@@ -344,7 +344,7 @@ class MemoryWriter:
         wanted = set(document_ids)
         live = [*index.rows.items(), *((key, row) for key, row in index.removed.items())]
         found = [
-            {**{name: row[name] for name in existing_schema().names[:3]}, "locator": locator}
+            {**{name: row[name] for name in existing_schema().names[:4]}, "locator": locator}
             for locator, row in live
             if row["document_id"] in wanted
             and index.written_at[locator] <= self.base

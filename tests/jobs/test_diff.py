@@ -18,6 +18,7 @@ from instep.errors import Away, UserError
 from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents import comparison
 from instep.targets.lance import LanceTarget
+from tests.contracts.chunk_identity import ChunkIdentityContract
 from tests.contracts.document_diff import CLEAN, DiffContract, identity, repaired, seen
 
 from ..e2e import corpus
@@ -25,7 +26,7 @@ from .projects import home
 from .tampering import Tamperer, stranger
 
 
-class TestLance(DiffContract):
+class TestLance(ChunkIdentityContract, DiffContract):
     def setting(self, folder: Path) -> str:
         return "{type: lance, uri: .instep/index}"
 

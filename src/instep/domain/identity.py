@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -112,9 +113,21 @@ def chunk_hash(title: str | None, text: str | None, columns: str = "") -> str:
     return found[:OF_TEXT] + content_hash(columns.encode())[:OF_TEXT] if columns else found
 
 
-def chunk_id(document: str, index: int, chunker: str) -> str:
-    """SHA-256 of `document_id | chunk_index | chunker fingerprint`."""
-    return hashlib.sha256(f"{document}|{index}|{chunker}".encode()).hexdigest()
+def chunk_id(document: str, text_hash: str, nth: int = 0) -> str:
+    """SHA-256 of `document_id | hash of what is embedded | n`, for the n-th (from 0 on) chunk of the document with this
+    text: it stays the same wherever the text stands.
+    """
+    return hashlib.sha256(f"{document}|{text_hash}|{nth}".encode()).hexdigest()
+
+
+def chunk_ids(document: str, text_hashes: Sequence[str]) -> list[str]:
+    """The ids of all chunks of a document, in their order."""
+    met: Counter[str] = Counter()
+    found = []
+    for each in text_hashes:
+        found.append(chunk_id(document, each, met[each]))
+        met[each] += 1
+    return found
 
 
 _Known = TypeVar("_Known")

@@ -129,6 +129,7 @@ def existing_schema() -> pa.Schema:
         ("document_id", pa.string()),
         ("chunk_id", pa.string()),
         ("chunk_hash", pa.string()),
+        ("chunk_index", pa.int32()),
         ("locator", pa.uint64()),
     ]
     return pa.schema(columns)

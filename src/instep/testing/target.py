@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from instep.domain.waves import Mark
@@ -24,6 +25,7 @@ from instep.targets.document_target import (
     DocumentTarget,
     contents_schema,
     existing_schema,
+    retold_schema,
     written_schema,
 )
 from instep.targets.trial import ALIAS, trial_of_documents
@@ -199,6 +201,35 @@ class TargetContract(WritersContract, ServingContract, SearchingContract, Column
         assert found.schema == existing_schema()
         assert Counter(found["document_id"].to_pylist()) == Counter({f"d{n}": 2 for n in range(0, 1500, 2)})
         assert writer.existing([]).num_rows == 0
+
+    def test_existing_tells_where_each_row_stands(self, target: DocumentTarget, index: str) -> None:
+        put(target, index, {"a": ["one", "two"], "b": ["three"]}, epoch=1, attempt="1")
+        found = target.writer(index, target.fence(index, 1)).existing(["a", "b"])
+        rows = rows_of({"a": ["one", "two"], "b": ["three"]})
+        assert dict(zip(found["chunk_id"].to_pylist(), found["chunk_index"].to_pylist(), strict=True)) == dict(
+            zip(rows["chunk_id"].to_pylist(), rows["chunk_index"].to_pylist(), strict=True)
+        )
+
+    def test_a_row_gets_another_place_without_its_vector(self, target: DocumentTarget, index: str) -> None:
+        put(target, index, {"a": ["one", "two"]}, epoch=1, attempt="1")
+        base = target.fence(index, 2)
+        writer = target.writer(index, base)
+        there = writer.existing(["a"]).sort_by("chunk_index")
+        moved = pa.Table.from_batches([rows_of({"a": ["one", "two"]}, epoch=2)]).sort_by("chunk_index")
+        at = moved.schema.get_field_index("chunk_index")
+        moved = moved.set_column(at, moved.schema.field(at), pa.array([-1, 7], pa.int32()))
+        moved = moved.drop_columns("vector").append_column("locator", there["locator"]).cast(retold_schema([]))
+        staged = writer.stage(iter([ChunkChanges(rows_of({}), NOTHING, retold=moved)]))
+        target.commit(index, base=base, epoch=2, attempt="2", staged=[staged], marks=[])
+        after = target.writer(index, target.fence(index, 3)).existing(["a"]).sort_by("chunk_index")
+        assert after["chunk_index"].to_pylist() == [-1, 7]
+        assert after["chunk_id"].to_pylist() == there["chunk_id"].to_pylist()
+        assert self.content(target, index) == expected({"a": ["one", "two"]})
+        vectors = target.written(index, ["a"])["vector"].to_pylist()
+        assert all(vector and any(vector) for vector in vectors)
+        first = target.row(index, "a")
+        assert first is not None
+        assert first.chunk_index == -1
 
     def test_existing_reads_at_its_base(self, target: DocumentTarget, index: str) -> None:
         if target.kind != "transactional":

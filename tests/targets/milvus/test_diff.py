@@ -8,13 +8,14 @@ import pytest
 
 from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location
+from tests.contracts.chunk_identity import ChunkIdentityContract
 from tests.contracts.document_diff import DiffContract, repaired, seen
 from tests.jobs.projects import Home
 from tests.jobs.tampering import Tamperer
 
 
 @pytest.mark.proof
-class TestMilvus(DiffContract):
+class TestMilvus(ChunkIdentityContract, DiffContract):
     def setting(self, folder: Path) -> str:
         return "{type: milvus, uri: .instep/milvus.db}"
 

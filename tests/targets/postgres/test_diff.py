@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.chunk_identity import ChunkIdentityContract
 from tests.contracts.document_diff import DiffContract
 from tests.jobs.tampering import Tamperer
 from tests.servers.postgres import PostgresServer
@@ -14,7 +15,7 @@ from tests.targets.postgres.conftest import DATABASE
 
 
 @pytest.mark.proof
-class TestPostgres(DiffContract):
+class TestPostgres(ChunkIdentityContract, DiffContract):
     @pytest.fixture(autouse=True)
     def _given(self, server: PostgresServer) -> None:
         self._server = server

@@ -21,7 +21,7 @@ from instep.domain.column_values import Value, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import chunk_hash, titled_hash
 from instep.errors import UserError
-from instep.pipeline.documents.rows import embedded_texts
+from instep.pipeline.documents.rows import CONTEXT
 from instep.sources.document_source import Content, Row
 
 Values: TypeAlias = Mapping[str, Value]
@@ -179,11 +179,20 @@ def typed_rows(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> tuple[pa.T
 
 def chunk_hashes(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> list[str]:
     """The hash of each row: of its title, its text with what stands before it, and its columns."""
-    texts = [rows["title"].to_pylist(), embedded_texts(rows).to_pylist()]
+    texts: list[list[Any]] = [rows["title"].to_pylist(), _told_apart(rows)]
     if not declared:
         return [titled_hash(title, text) for title, text in zip(*texts, strict=True)]
     said = texts_of({each.name: rows[each.name] for each in declared}).to_pylist()
     return [chunk_hash(title, text, columns) for title, text, columns in zip(*texts, said, strict=True)]
+
+
+def _told_apart(rows: pa.Table) -> list[str]:
+    """The texts of rows, each behind what stands before it and a NUL, which no text has."""
+    texts: list[Any] = rows["text"].to_pylist()
+    if CONTEXT not in rows.schema.names:
+        return texts
+    before = rows[CONTEXT].to_pylist()
+    return [f"{context}\0{text}" if context else text for context, text in zip(before, texts, strict=True)]
 
 
 def spoken(values: Values) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.domain.chunk_places import placed
 from instep.domain.identity import OF_TEXT
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class ChunkDifference:
 def chunk_difference(new: pa.Table, existing: pa.Table) -> ChunkDifference:
     """Compare all chunks that some documents should have with all that are stored of them.
 
-    Both have `document_id`, `chunk_id` and `chunk_hash`; chunk ids are unique in `new`. A stored row
-    is kept if a new one has its id and hash (the first, if it is stored more than once); an updated
+    Both have `document_id`, `chunk_id`, `chunk_hash` and `chunk_index`; chunk ids are unique in `new`. A stored row
+    is kept if a new one has its id, hash and place (the first, if it is stored more than once); an updated
     chunk is both written and stale.
     """
     import numpy as np
@@ -51,6 +52,7 @@ def chunk_difference(new: pa.Table, existing: pa.Table) -> ChunkDifference:
         pc.equal(stored["chunk_hash"], here["chunk_hash"].take(place)),
         pc.equal(stored["document_id"], here["document_id"].take(place)),
     )
+    same = pc.and_(same, pc.equal(stored["chunk_index"], here["chunk_index"].take(place)))
     matches: Any = pc.fill_null(same, False)
     rows = np.flatnonzero(matches.to_numpy(zero_copy_only=False))
     places = place.take(pa.array(rows)).to_numpy(zero_copy_only=False)
@@ -60,8 +62,39 @@ def chunk_difference(new: pa.Table, existing: pa.Table) -> ChunkDifference:
     return ChunkDifference(write, stale, len(kept))
 
 
+def placed_rows(new: pa.Table, existing: pa.Table, owner: Array) -> pa.Table:
+    """The new rows with the places that `domain.chunk_places` gives them beside those that are stored. `owner` is the
+    document of each new row, which come in the order of their documents and chunks.
+    """
+    import numpy as np
+
+    if not new.num_rows or not existing.num_rows:
+        return new
+    here, stored = _whole(new), _whole(existing)
+    found: Any = pc.index_in(here["chunk_id"], value_set=stored["chunk_id"])
+    known = found.is_valid().to_numpy(zero_copy_only=False)
+    numbers = stored["chunk_index"].take(found).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    at = np.arange(len(owner)) - np.repeat(first, np.diff(first, append=len(owner)))
+    shifts = numbers - at
+    documents = np.cumsum(np.diff(owner, prepend=-1) != 0) - 1
+    # Of most documents nothing is stored, or all of it stands as it did: all differ by one and the same number.
+    most, least = (np.full(len(first), edge) for edge in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+    np.maximum.at(most, documents[known], shifts[known])
+    np.minimum.at(least, documents[known], shifts[known])
+    shift = np.where(most == least, most, 0)
+    places = at + shift[documents]
+    for document in np.flatnonzero(most > least).tolist():
+        start, end = int(first[document]), int(first[document + 1]) if document + 1 < len(first) else len(owner)
+        some = zip(known[start:end].tolist(), numbers[start:end].tolist(), strict=True)
+        places[start:end] = placed([number if there else None for there, number in some])
+    column = new.schema.get_field_index("chunk_index")
+    return new.set_column(column, new.schema.field(column), pa.array(places, pa.int32()))
+
+
 def same_texts(new: pa.Table, existing: pa.Table, difference: ChunkDifference) -> tuple[Array, Array]:
-    """The places of new rows of which a stale one has title and text, and those of the stale ones: only columns differ.
+    """The places of new rows of which a stale one has title and text, and those of the stale ones: only columns differ,
+    or their place in the document.
     Each stale row is that of one new row at most.
     """
     import numpy as np
@@ -88,7 +121,7 @@ def _of_texts(table: dict[str, Any]) -> Any:
 
 
 def _whole(table: pa.Table) -> dict[str, Any]:
-    return {name: table[name].combine_chunks() for name in ("document_id", "chunk_id", "chunk_hash")}
+    return {name: table[name].combine_chunks() for name in ("document_id", "chunk_id", "chunk_hash", "chunk_index")}
 
 
 #: Bytes of a SHA-256 in hex, which is what ids and hashes of chunks are unless they were changed.

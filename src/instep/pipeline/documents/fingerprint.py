@@ -188,8 +188,8 @@ ROWS = (
     "modified:timestamp[us, tz=UTC]? _ref:string _instance:string _version:int64"
 )
 #: What is done with the columns, as far as an index that was made in another way would not do it. A chunk's hash is of
-#: its title and its text, and words of both are found.
-RULES = "titles-1"
+#: its title and its text, and words of both are found; its id is of its text.
+RULES = "titles-2"
 
 
 def fingerprint(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from instep.arrow_values import column_type
 from instep.domain.document_columns import CHUNK_FACTS
-from instep.domain.identity import chunk_id, content_hash, with_facts
+from instep.domain.identity import chunk_ids, content_hash, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED
@@ -21,7 +21,7 @@ from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
 from instep.pipeline.documents.places import contexts, headings_at, markdown_headings, page_at, starts_of
-from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts
+from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts, text_hashes
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
@@ -307,12 +307,6 @@ def _assemble(
     counts = np.array([len(each) for each in chunks])
     starts = np.cumsum(counts) - counts
     texts = [text for each in chunks for text in each]
-    fingerprint = chunker.fingerprint
-    ids = [
-        chunk_id(each.document_id, index, fingerprint)
-        for each, cut in zip(group, chunks, strict=True)
-        for index in range(len(cut))
-    ]
     text, flag = pa.string(), pa.bool_()
     documents: dict[str, Any] = {
         "slice_id": pa.array([each.slice_id for each in group], text),
@@ -334,13 +328,18 @@ def _assemble(
     documents |= {field.name: array for field, array in zip(declared.of_documents, said, strict=True)}
     of_chunks = {
         "chunk_index": pa.array((np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)),
-        "chunk_id": pa.array(ids, text),
         "text": pa.array(texts, text),
     }
     if chunker.context:
         of_chunks[CONTEXT] = pa.array([each.context for each in places], text)
-    embedded = embedded_texts(pa.RecordBatch.from_pydict(of_chunks)).to_pylist() if chunker.context else texts
-    of_chunks["chunk_hash"] = pa.array([content_hash(each.encode()) for each in embedded], text)
+    cut = pa.RecordBatch.from_pydict(of_chunks)
+    hashes = text_hashes(cut)
+    embedded = [content_hash(each.encode()) for each in embedded_texts(cut).to_pylist()] if chunker.context else hashes
+    of_chunks["chunk_hash"] = pa.array(embedded, text)
+    named = zip(group, starts.tolist(), (starts + counts).tolist(), strict=True)
+    of_chunks["chunk_id"] = pa.array(
+        [id for each, start, end in named for id in chunk_ids(each.document_id, hashes[start:end])], text
+    )
     for name, fact in declared.of_chunks.items():
         kind = column_type(CHUNK_FACTS[fact])
         of_chunks[name] = pa.array([getattr(each, fact) for each in places], kind)

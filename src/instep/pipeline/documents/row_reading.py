@@ -143,7 +143,6 @@ class RowReader:
         counts[fresh] = 1
         rows, nothing = changes.num_rows, pa.nulls(changes.num_rows, pa.string())
         no = pa.repeat(False, rows)
-        fingerprint = reader.chunker.fingerprint
         at: Any = pa.array(fresh)
         sizes: Any = pc.binary_length(stored)
         texts: Any = pc.utf8_trim(stored.take(at).cast(pa.string()), _TRIMMED)
@@ -165,10 +164,11 @@ class RowReader:
             **{each.name: said[each.name] for each in reader.columns.fields},
         }
         ids = documents["document_id"].take(at).to_pylist()
+        of_texts = list(map(content_hash, texts.cast(pa.binary()).to_pylist()))
         chunks = {
             "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
-            "chunk_id": pa.array([chunk_id(each, 0, fingerprint) for each in ids], pa.string()),
-            "chunk_hash": pa.array(list(map(content_hash, texts.cast(pa.binary()).to_pylist())), pa.string()),
+            "chunk_id": pa.array(list(map(chunk_id, ids, of_texts)), pa.string()),
+            "chunk_hash": pa.array(of_texts, pa.string()),
             "text": texts,
         }
         return interleaved(documents, chunks, counts, reader.schema)

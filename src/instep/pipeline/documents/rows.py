@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
+from instep.domain.identity import content_hash, titled_content
 from instep.domain.waves import WaveSlice
 
 
@@ -83,6 +84,20 @@ def embedded_texts(rows: pa.Table | pa.RecordBatch) -> Any:
     whole: Any = pc.binary_join_element_wise(context, texts, pa.scalar("\n\n"))
     filled: Any = pc.fill_null(context, "")
     return pc.if_else(pc.equal(filled, pa.scalar("")), texts, whole)
+
+
+def text_hashes(rows: pa.Table | pa.RecordBatch) -> list[str]:
+    """The hash of each chunk's text with what stands before it: another one, too, where the same characters are split
+    otherwise into what is shown and what is not.
+    """
+    texts: list[Any] = rows["text"].to_pylist()
+    if CONTEXT not in rows.schema.names:
+        return [content_hash(each.encode()) for each in texts]
+    before: list[Any] = rows[CONTEXT].to_pylist()
+    return [
+        content_hash(titled_content(context.encode(), text.encode()) if context else text.encode())
+        for context, text in zip(before, texts, strict=True)
+    ]
 
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:

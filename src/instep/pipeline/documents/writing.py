@@ -18,7 +18,7 @@ from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import InstepError
 from instep.pipeline.documents.accounting import Effects, Ends, SliceTally, account
 from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
-from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, same_texts
+from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, placed_rows, same_texts
 from instep.pipeline.documents.narrowing import TOGETHER, narrow
 from instep.pipeline.documents.rows import CHUNK_SCHEMA, embedded_texts
 from instep.pipeline.documents.words import searched_column
@@ -125,10 +125,12 @@ class Writer:
         compared = ends.compared[stored_owner]
         kept = np.flatnonzero(ends.unchanged[stored_owner])
         stored = existing.filter(pa.array(compared))
+        # A transform may have put its rows into an order of its own.
+        rows = rows if self._transformed else placed_rows(rows, stored, owner)
         difference = chunk_difference(rows, stored)
         write, stale = difference.write, np.zeros(len(compared), bool)
         stale[compared] = difference.stale
-        retold, replaced = same_texts(rows, stored, difference) if self._declared else (np.zeros(0, np.int64),) * 2
+        retold, replaced = same_texts(rows, stored, difference)
         replaced = np.flatnonzero(compared)[replaced]
         _leave_alone(flaws, owner, write, stored_owner, stale)
 

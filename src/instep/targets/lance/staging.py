@@ -145,7 +145,7 @@ class LanceChunkWriter:
         return [document_ids[place] for place in there.nonzero()[0].tolist()]
 
     def _rows(self, document_ids: Sequence[str]) -> pa.Table:
-        found = self._scanned(document_ids, ["document_id", "chunk_id", "chunk_hash"])
+        found = self._scanned(document_ids, ["document_id", "chunk_id", "chunk_hash", "chunk_index"])
         return found.select(existing_schema().names).cast(existing_schema())
 
     def _scanned(self, document_ids: Sequence[str], columns: Sequence[str]) -> pa.Table:

@@ -89,7 +89,7 @@ class MilvusChunkWriter:
         return (self._rows(field, some) for some in portions(values, _FILTER_IDS))
 
     def _rows(self, field: str, values: Sequence[str]) -> pa.Table:
-        fields = ["document_id", "chunk_id", "chunk_hash", "_version"]
+        fields = ["document_id", "chunk_id", "chunk_hash", "chunk_index", "_version"]
         try:
             found = self.place.call(
                 "query",

@@ -26,7 +26,7 @@ from instep.targets.request_limits import portions
 _LOOKUP = 500
 _PAGE = 5_000
 
-_FIELDS = ("document_id", "chunk_id", "chunk_hash")
+_FIELDS = ("document_id", "chunk_id", "chunk_hash", "chunk_index")
 
 
 class OpenSearchChunkWriter:

@@ -239,8 +239,9 @@ def _rows(session: Session, index: DocumentIndex, document_ids: Sequence[str], *
         )
         for each in _COMPARED
     ]
-    ((*texts, numbers),) = session.run(
-        "SELECT {columns}, string_agg(int8send({row}), '') FROM {table} WHERE {those}",
+    ((*texts, places, numbers),) = session.run(
+        "SELECT {columns}, string_agg(int4send(chunk_index), ''), string_agg(int8send({row}), '') "
+        "FROM {table} WHERE {those}",
         *_bound(document_ids, but),
         columns=sql.SQL(", ").join(columns),
         row=Name(ROW),
@@ -250,8 +251,9 @@ def _rows(session: Session, index: DocumentIndex, document_ids: Sequence[str], *
     if numbers is None:
         return existing_schema().empty_table()
     found = [_strings(data, lengths) for data, lengths in zip(texts[::2], texts[1::2], strict=True)]
+    indexes = pa.array(np.frombuffer(places, ">i4").astype(np.int32))
     rows = pa.array(np.frombuffer(numbers, ">i8").astype(np.uint64))
-    return pa.Table.from_arrays([*found, rows], schema=existing_schema())
+    return pa.Table.from_arrays([*found, indexes, rows], schema=existing_schema())
 
 
 def _counted(session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]) -> pa.Table:
@@ -268,8 +270,8 @@ def _counted(session: Session, index: DocumentIndex, document_ids: Sequence[str]
     ids, counts = zip(*found, strict=True) if found else ((), ())
     owners = pa.array(ids, pa.string()).take(np.repeat(np.arange(len(ids)), counts))
     empty = pa.repeat(pa.scalar(""), len(owners))
-    numbers = pa.repeat(pa.scalar(0, pa.uint64()), len(owners))
-    return pa.Table.from_arrays([owners, empty, empty, numbers], schema=existing_schema())
+    places, numbers = pa.array(np.zeros(len(owners), np.int32)), pa.array(np.zeros(len(owners), np.uint64))
+    return pa.Table.from_arrays([owners, empty, empty, places, numbers], schema=existing_schema())
 
 
 def _of_documents(but: Sequence[int]) -> sql.Composed:

@@ -84,7 +84,7 @@ class Rows:
     @property
     def retold(self) -> dict[str, ColumnType | Listed | Vector]:
         """Types of the columns that a row gets anew where its text stays, and the number of that row."""
-        kept = ("document_id", "chunk_id", "chunk_index", "title", "text", "vector")
+        kept = ("document_id", "chunk_id", "title", "text", "vector")
         return {name: kind for name, kind in self.staged.items() if name not in kept} | {LOCATOR: INT64}
 
     def encode(self) -> str:

@@ -45,7 +45,8 @@ _RETOLD_AT_ONCE = 500
 #: A server takes requests of 32 MB; a row has to fit into one, whatever JSON makes of its letters.
 ROW_BYTES = 16 * 1024 * 1024
 
-_FIELDS = ("document_id", "chunk_id", "chunk_hash")
+#: Of rows that are to be removed only the first is asked for.
+_FIELDS: Mapping[str, Any] = {"document_id": "", "chunk_id": "", "chunk_hash": "", "chunk_index": 0}
 
 
 class QdrantChunkWriter:
@@ -63,8 +64,10 @@ class QdrantChunkWriter:
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted, going = list(dict.fromkeys(document_ids)), frozenset(removed)
         compared, counted = [each for each in wanted if each not in going], [each for each in wanted if each in going]
-        found = [*self._found(compared, _FIELDS), *self._found(counted, _FIELDS[:1])]
-        columns: dict[str, Any] = {name: [each.get(name, "") for each in found] for name in _FIELDS}
+        found = [*self._found(compared, list(_FIELDS)), *self._found(counted, ["document_id"])]
+        columns: dict[str, Any] = {
+            name: [each.get(name, nothing) for each in found] for name, nothing in _FIELDS.items()
+        }
         # A point is found again by its chunk_id.
         columns["locator"] = [0] * len(found)
         return pa.table(columns, schema=existing_schema())

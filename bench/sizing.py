@@ -26,6 +26,7 @@ from bench.scale import table
 
 SIZES, LARGE = (100_000, 1_000_000), (1_000_000, 100_000_000, 1_000_000_000)
 PLANNING, BUILDING, COMPARING = "process, plan of a first build", "process, first run", "process, nothing changed"
+DIFFERING = "process, compared with the target"
 LEDGER, BASE, PLAN, INDEX = "ledger", "state: base file", "state: plan file", "target (Lance)"
 #: One entity; all of a first build in one job. The index is as `table` fills it: 200 characters, 64 dimensions.
 PROJECT = """\
@@ -72,6 +73,7 @@ def sizes(bin: Path, folder: Path, documents: int, engine: str = "inline") -> di
     found[BUILDING] = measure.run([bin / "instep", "run"], folder=folder).peak_rss
     watch.stop()
     found[COMPARING] = measure.run([bin / "instep", "run"], folder=folder).peak_rss
+    found[DIFFERING] = measure.run([bin / "instep", "diff"], folder=folder).peak_rss
     with closing(sqlite3.connect(folder / ".instep" / "ledger.db")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     found[LEDGER] = _bytes(folder / ".instep", "ledger.db*")

@@ -9,7 +9,7 @@ import pytest
 
 from instep.answers.answer import as_json
 from instep.domain.identity import canonical_uri, content_hash, document_id
-from instep.entities.documents.differences import Differences, Looked
+from instep.entities.documents.differences import Differences
 from tests.e2e import corpus
 from tests.jobs.projects import Home
 from tests.jobs.tampering import Tamperer, altered, stranger
@@ -33,7 +33,7 @@ def repaired(place: Home) -> None:
     assert result.problem is None
     assert result.counts.failed == 0
     found = seen(place)
-    assert (found.counts, found.differs, found.found) == (CLEAN, False, [])
+    assert (found.counts, found.differs, found.examples) == (CLEAN, False, [])
 
 
 class OnTarget:
@@ -76,10 +76,10 @@ class DiffContract(OnTarget):
         tamperer.add(more_row | {"chunk_id": content_hash(b"more")}, stranger())
         found = seen(place)
         assert found.counts == {"missing": 2, "stale": 1, "orphan": 2, "duplicate": 0}
-        kinds = {(each.document_id, str(each.kind)) for each in found.found}
+        kinds = {(each.document.document_id, str(each.document.kind)) for each in found.examples}
         strangers = {("stranger", "orphan"), (more, "orphan")}
         assert kinds == {(lost, "missing"), (half, "missing"), (other, "stale"), *strangers}
-        rows = {each.document_id: each.rows for each in found.found}
+        rows = {each.document.document_id: each.document.rows for each in found.examples}
         # Of the one with an altered chunk only that is wrong: the others are what its source says.
         assert (rows[half], rows[more], rows["stranger"], rows[other]) == (1, 1, 1, 1)
         repaired(place)
@@ -89,7 +89,7 @@ class DiffContract(OnTarget):
         """Texts, titles and vectors; neither anything else, nor what the source has changed since."""
         (clean,) = place.open().diff(deep=True)
         assert clean.differences is not None
-        assert (clean.differences.counts, clean.differences.looked) == ({**CLEAN, "altered": 0}, Looked({}, 0))
+        assert (clean.differences.counts, clean.differences.unread) == ({**CLEAN, "altered": 0}, 0)
         tamperer, (one, lost, changed) = Tamperer(place), (identity(place, number) for number in (1, 2, 3))
         tamperer.change(one, lambda row: [row])  # With the same id and hash; all else is another.
         tamperer.change(lost, lambda row: [row] if row["chunk_index"] else [])

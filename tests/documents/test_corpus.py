@@ -30,7 +30,8 @@ from instep.domain.promotion_rules import Tally
 from instep.domain.rows import DocumentColumns
 from instep.error_transport import explained
 from instep.errors import Away
-from instep.pipeline.documents.corpus import CUT, FOUND, LISTED, SUMS, TALLIED, Comparison, Cutting, PartFile, counts_of
+from instep.pipeline.documents.corpus import FOUND, LISTED, SUMS, TALLIED, Comparison, counts_of
+from instep.pipeline.documents.stored_changes import CUT, Cutting, PartFile
 from instep.pipeline.engine.corpus import SparkCorpus
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 

@@ -99,7 +99,7 @@ def test_rows_of_a_database_are_followed_by_spark(tmp_path: Path) -> None:
 def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is planned on Spark, its changes are cut there, and what is recorded is kept for that."""
     monkeypatch.setattr("instep.pipeline.engine.choice.SPARK_PLANS", 1)
-    monkeypatch.setattr("instep.pipeline.engine.corpus._FEW", 0)
+    monkeypatch.setattr("instep.pipeline.documents.stored_changes.FEW", 0)
     monkeypatch.setattr("instep.pipeline.engine.corpus._ROWS", 10)
     monkeypatch.setattr("instep.document_state.corpus_parts._DOCUMENTS", 16)
     monkeypatch.setattr("instep.ledger.documents._BASE_ROWS", 1)
@@ -167,6 +167,13 @@ def test_tables_that_only_spark_reads_are_listed_in_tasks(
     assert there.documents is not None
     assert there.documents["changed"] == 1
     assert there.documents["deleted"] == 2
+    (compared_here,) = instep.Instep(project, spark=desk.spark).diff()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("instep.pipeline.engine.choice.SPARK_PLANS", 1)
+        elsewhere.setattr("instep.sources.tables.spark_rows.SparkRows.listed", not_here)
+        (compared_there,) = instep.Instep(project, spark=desk.spark).diff()
+    assert compared_there.pending == compared_here.pending
+    assert (compared_there.differs, compared_there.rows) == (compared_here.differs, compared_here.rows)
     desk.run()
     assert desk.wrong() == ""
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from instep.cli import main
-from instep.document_state.columns import ChangeColumns
 from instep.domain.identity import content_hash
-from instep.entities.documents import changes
+from instep.entities.documents import changes, source_parts
 from instep.errors import Away, UserError
 from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents import comparison
@@ -74,7 +73,7 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
     with pytest.raises(Away, match="has not ended"):
         seen(place)
     repaired(place)  # It ends the job first.
-    assert not seen(place).pending.changes
+    assert not seen(place).changes
 
 
 def test_a_job_that_ends_during_a_comparison_invalidates_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +142,13 @@ def test_a_comparison_in_columns_says_what_one_of_objects_says(tmp_path: Path, m
     place.change(4, "one line more")
     before = seen(place)
     monkeypatch.setattr(changes, "FEW", 2)
+    monkeypatch.setattr(source_parts, "FEW", 2)
     now = seen(place)
-    assert isinstance(now.pending.changes, ChangeColumns)
-    assert now.found == before.found
+    assert now.examples == before.examples
     assert now.counts == {**CLEAN, "missing": 1, "stale": 1, "duplicate": 1}
-    assert [*now.pending.changes] == [*before.pending.changes]
+    assert now.pending == before.pending
+    assert now.changes == 2
     assert (now.recorded, now.rows, now.problems) == (before.recorded, before.rows, before.problems)
-    assert {*now.truth.recorded} == {each.document_id for each in now.found}
     repaired(place)
     assert seen(place).counts == CLEAN
 
@@ -165,13 +164,13 @@ def test_a_comparison_separates_changes_of_the_source(tmp_path: Path) -> None:
     corpus.write(place.docs, range(8, 9))
     pending = seen(place)
     assert not pending.differs
-    assert len(pending.pending.changes) == 4
+    assert pending.changes == 4
     Tamperer(place).change(identity(place, 5), lambda row: [])
     repaired(place)
-    assert len(seen(place).pending.changes) == 4
+    assert seen(place).changes == 4
     assert place.open().status()[0].watermark == checkpoint
     place.run()
-    assert not seen(place).pending.changes
+    assert not seen(place).changes
 
 
 def test_many_rows_are_not_removed_unasked(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
 
@@ -212,6 +214,7 @@ class Simulation:
             embedder=_no_embedder,
             query_embedder=_no_embedder,
             programs=program,
+            planning_folder=Path(os.devnull),  # Nothing is repaired.
             ttl=None,
             revision=lambda: "simulated",
             depends_on=tuple(self._refs[each] for each in self._relations.upstream.get(name, ())),

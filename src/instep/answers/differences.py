@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
-from instep.domain.discrepancies import Differing, Discrepancy
+from instep.domain.discrepancies import Discrepancy
 from instep.entities.documents import differences
-from instep.entities.documents.changes import counts_of
-from instep.entities.documents.differences import Differences
+from instep.entities.documents.differences import Differences, Example
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of
 from instep.errors import InstepError, UserError
@@ -43,7 +41,9 @@ class DifferingDocument(Answer):
 
 
 class Comparison(Answer):
-    """One partition: what differs in the target, or why that is not known (`problem`; then the rest is left out)."""
+    """One partition: what differs in the target, or why that is not known (`problem`; then the rest is left out).
+    `found` are numbers; the first 10,000 of these documents are in `documents`.
+    """
 
     ref: Ref
     generation: str | None = OPTIONAL
@@ -96,10 +96,6 @@ def compare(
 
 
 def _answer(seen: Differences) -> Comparison:
-    rows = Counter[str]()
-    for each in seen.found:
-        rows[each.kind] += each.rows
-    changing = {each.uri for each in seen.pending.changes}
     return Comparison(
         ref=seen.ref,
         generation=seen.generation,
@@ -108,20 +104,19 @@ def _answer(seen: Differences) -> Comparison:
         rows=seen.rows,
         served=seen.served,
         differs=seen.differs,
-        found={kind: Number(documents=number, rows=rows[kind]) for kind, number in seen.counts.items()},
-        pending=counts_of(seen.pending),
-        documents=tuple(_document(seen, each, pending=each.uri in changing) for each in seen.found),
+        found={str(kind): Number(**number._asdict()) for kind, number in seen.found.items()},
+        pending=dict(seen.pending),
+        documents=tuple(map(_document, seen.examples)),
         problems=tuple(seen.problems),
-        unread=None if seen.looked is None else seen.looked.unread,
+        unread=seen.unread,
         differences=seen,
         error=None,
     )
 
 
-def _document(seen: Differences, document: Differing, *, pending: bool) -> DifferingDocument:
-    found = DifferingDocument(**document._asdict(), pending=pending, failed=document.uri in seen.truth.failed)
-    if seen.looked is None or document.kind is not Discrepancy.ALTERED:
+def _document(seen: Example) -> DifferingDocument:
+    found = DifferingDocument(**seen.document._asdict(), pending=seen.pending, failed=seen.failed)
+    if seen.unlike is None:
         return found
-    unlike = seen.looked.unlike[document.document_id]
-    counted = unlike._asdict()
+    counted = seen.unlike._asdict()
     return found.model_copy(update={name: counted[name] for name in ("texts", "titles", "vectors", "columns")})

@@ -60,7 +60,7 @@ class Upkeep:
         """
         from instep.answers.differences import compare
 
-        container, name = Container(self.project), checked_generation(generation)
+        container, name = Container(self.project, spark=self._spark), checked_generation(generation)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
             return Answers(compare(container.documents(entities), ledger, name, progress or Silent(), deep=deep))
 

@@ -18,15 +18,15 @@ from instep.cli.options import (
 )
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.domain.discrepancies import Differing, Discrepancy
+from instep.domain.discrepancies import Discrepancy
 from instep.domain.texts import amount
 from instep.telemetry.texts import ref_text
 
 if TYPE_CHECKING:
     from instep.answers.differences import Comparison
-    from instep.entities.documents.differences import Differences
+    from instep.entities.documents.differences import Differences, Example
 
-#: So many documents are named for people; JSON has them all.
+#: So many documents are named for people; JSON names more.
 _NAMED = 20
 
 
@@ -95,9 +95,9 @@ def diff(
 
 def _show(out: Output, found: Sequence[Comparison]) -> None:
     seen = [each.differences for each in found if each.differences]
-    kinds = list(dict.fromkeys(kind for each in seen for kind in each.kinds)) or list(Discrepancy)[:4]
+    kinds = list(dict.fromkeys(kind for each in seen for kind in each.found)) or list(Discrepancy)[:4]
     rows = [
-        [ref_text(each.ref, each.generation), each.rows, *(each.counts[kind] for kind in kinds), _pending(each)]
+        [ref_text(each.ref, each.generation), each.rows, *(each.counts[kind] for kind in kinds), each.changes]
         for each in seen
     ]
     out.table(None, ["entity", "rows", *kinds, "pending"], rows)
@@ -111,31 +111,27 @@ def _show(out: Output, found: Sequence[Comparison]) -> None:
 
 def _show_documents(out: Output, seen: Differences) -> None:
     name = ref_text(seen.ref, seen.generation)
-    for each in seen.found[:_NAMED]:
-        failed = "; it failed at the last try" if each.uri in seen.truth.failed else ""
-        what = f"{each.uri or each.document_id}{failed}{_in_what(seen, each)}"
-        out.line(f"  {each.kind:<10}{amount(each.rows, 'row'):<10} {what}")
-    if len(seen.found) > _NAMED:
-        out.line(f"  … and {len(seen.found) - _NAMED:,} more; see --json")
+    for each in seen.examples[:_NAMED]:
+        document, failed = each.document, "; it failed at the last try" if each.failed else ""
+        what = f"{document.uri or document.document_id}{failed}{_in_what(each)}"
+        out.line(f"  {document.kind:<10}{amount(document.rows, 'row'):<10} {what}")
+    if (more := sum(seen.counts.values()) - _NAMED) > 0:
+        out.line(f"  … and {more:,} more; --json names up to 10,000")
     if not seen.served:
         out.line(f"{name}: the alias in target {seen.target!r} does not lead to what was indexed ({seen.physical})")
-    if pending := _pending(seen):
-        out.line(f"{name}: {amount(pending, 'change')} of the source not indexed yet: instep run")
-    if seen.pending.known_failures:
-        out.line(f"{name}: {amount(seen.pending.known_failures, 'known failure')}: instep failures")
-    if seen.looked is not None and seen.looked.unread:
-        out.line(f"{name}: {amount(seen.looked.unread, 'document')} could not be read, so their text was not compared")
+    if seen.changes:
+        out.line(f"{name}: {amount(seen.changes, 'change')} of the source not indexed yet: instep run")
+    if known := seen.pending["known_failures"]:
+        out.line(f"{name}: {amount(known, 'known failure')}: instep failures")
+    if seen.unread:
+        out.line(f"{name}: {amount(seen.unread, 'document')} could not be read, so their text was not compared")
     for problem in seen.problems:
         out.line(f"{name}: the listing is not complete: {problem}")
 
 
-def _in_what(seen: Differences, document: Differing) -> str:
-    if seen.looked is None or document.kind is not Discrepancy.ALTERED:
+def _in_what(seen: Example) -> str:
+    if seen.unlike is None:
         return ""
-    found = seen.looked.unlike[document.document_id]._asdict()
+    found = seen.unlike._asdict()
     del found["rows"]
     return f" ({', '.join(amount(number, name.removesuffix('s')) for name, number in found.items() if number)})"
-
-
-def _pending(seen: Differences) -> int:
-    return len(seen.pending.changes)

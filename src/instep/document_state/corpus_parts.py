@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.document_state.identities import PREFIX, heads_of
+from instep.document_state.identities import BEGINNING, PREFIX, beginnings_of, heads_of
 
 #: Documents in a part, about.
 _DOCUMENTS: Final = 50_000
@@ -31,6 +31,24 @@ def part_numbers(uris: pa.ChunkedArray[Any], parts: int) -> npt.NDArray[np.int32
 def parts_of(heads: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.int32]:
     """The part of each document whose id begins like this (`identities.heads_of`)."""
     return ((heads >> np.uint64(_BITS)) * np.uint64(parts) >> np.uint64(_BITS)).astype(np.int32)
+
+
+def parts_of_ids(ids: pa.ChunkedArray[Any], parts: int) -> npt.NDArray[np.int32]:
+    """The part of each document with these ids, which may be any texts: see `bounds`."""
+    beginnings = beginnings_of(ids)
+    if beginnings is not None:
+        return parts_of(beginnings << np.uint64(64 - BEGINNING), parts)
+    firsts = [bounds(part, parts)[0] for part in range(parts)]
+    return np.array([bisect_right(firsts, str(each)) - 1 for each in ids.to_pylist()], np.int32)
+
+
+def by_part(values: Mapping[str, str], parts: int) -> dict[int, dict[str, str]]:
+    """Values by URI, for each part that has some."""
+    uris: Any = pa.chunked_array([pa.array(list(values), pa.string())])
+    found: dict[int, dict[str, str]] = {}
+    for part, (uri, value) in zip(part_numbers(uris, parts).tolist(), values.items(), strict=True):
+        found.setdefault(part, {})[uri] = value
+    return found
 
 
 def bounds(part: int, parts: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
-from instep.document_state.identities import PREFIX
+from instep.document_state.identities import BEGINNING, beginnings_of
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import Action
 from instep.domain.planning import SliceSizing, grown, slices_allowed
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
-
-#: Of an id's hash, what is compared as a number: 48 bits.
-_DIGITS: Final = 12
 
 
 def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
@@ -91,35 +88,11 @@ def _order(table: pa.Table) -> Numbers:
 
 
 def _numbered(ids: Any, buckets: Numbers) -> npt.NDArray[np.uint64] | None:
-    """A number for each id, in its order: the bucket, and the first bytes of the hash. None if one is no hash."""
-    lengths: Any = pc.min_max(pc.binary_length(ids))
-    least, most = lengths.as_py().values()
-    if least is None or least != most or least < len(PREFIX) + _DIGITS or buckets.max() >= 1 << 16:
+    """A number for each id, in its order: the bucket, and the first bits of the hash. None if one is no hash."""
+    heads = beginnings_of(ids)
+    if heads is None or not len(heads) or buckets.max() >= 1 << 16:
         return None
-    heads = [_head(each, most) for each in ids.chunks]
-    known = [each for each in heads if each is not None]
-    if len(known) < len(heads):
-        return None
-    return buckets.astype(np.uint64) << np.uint64(4 * _DIGITS) | np.concatenate(known)
-
-
-def _head(ids: Any, length: int) -> npt.NDArray[np.uint64] | None:
-    digits = _beginnings(ids, length)
-    known = (digits >= ord("0")) & (digits <= ord("9")) | (digits >= ord("a")) & (digits <= ord("f"))
-    if not (np.all(known[:, len(PREFIX) :]) and np.all(digits[:, : len(PREFIX)] == np.frombuffer(PREFIX, np.uint8))):
-        return None
-    numbers = np.zeros(len(ids), np.uint64)
-    for column in digits.T[len(PREFIX) :]:
-        numbers = numbers << np.uint64(4) | ((column & 15) + 9 * (column >> 6)).astype(np.uint64)
-    return numbers
-
-
-def _beginnings(ids: Any, length: int) -> npt.NDArray[np.uint8]:
-    """Bytes of ids of the same length."""
-    _, offsets, data = ids.buffers()
-    begin = np.frombuffer(offsets, np.int32)[ids.offset]
-    texts = np.frombuffer(data, np.uint8)[begin : begin + len(ids) * length].reshape(-1, length)
-    return texts[:, : len(PREFIX) + _DIGITS]
+    return buckets.astype(np.uint64) << np.uint64(BEGINNING) | heads
 
 
 def _rows(table: pa.Table, sizing: SliceSizing) -> Numbers:

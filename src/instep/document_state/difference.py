@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from instep.document_state.columns import ChangeColumns, ListedColumns
 from instep.document_state.identities import buckets_of, document_ids
 from instep.domain.identity import renamed
-from instep.domain.manifest import GONE, LEFT_UNREAD, UNREAD, Action, Difference
+from instep.domain.manifest import GONE, LEFT_UNREAD, UNREAD, Action, Difference, DocumentChange
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -172,6 +172,13 @@ def difference(
         gone,
         int(np.count_nonzero(emptied)) + lost,
     )
+
+
+def change_columns(changes: Sequence[DocumentChange]) -> ChangeColumns:
+    """The same changes in columns."""
+    values = zip(*changes, strict=True) if changes else ((),) * len(CHANGES)
+    columns = [pa.array(column, field.type) for column, field in zip(values, CHANGES, strict=True)]
+    return ChangeColumns(pa.Table.from_arrays(columns, schema=CHANGES))
 
 
 def _as_recorded(table: pa.Table, known: pa.Table) -> bool:

@@ -20,6 +20,9 @@ _AT_ONCE: Final = 50_000
 PREFIX: Final = b"doc_"
 _BYTES: Final = 32
 _DIGEST: Final = type(sha256()).digest
+#: Bits of an id's hash that are compared as a number, and the digits that they are.
+BEGINNING: Final = 48
+_DIGITS: Final = BEGINNING // 4
 _ID: Final = f"^{PREFIX.decode()}[0-9a-f]{{{2 * _BYTES}}}$"
 
 #: What is kept of an id: half as long as its text.
@@ -69,6 +72,33 @@ def heads_of(uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.uint64]:
     """The first eight bytes of the ids of documents, as numbers: ids are in the order of these."""
     heads = [np.frombuffer(_digests(_canonical(some)), ">u8")[:: _BYTES // 8] for some in _portions(uris)]
     return np.concatenate([np.empty(0, ">u8"), *heads]).astype(np.uint64)
+
+
+def beginnings_of(ids: pa.ChunkedArray[Any]) -> npt.NDArray[np.uint64] | None:
+    """The first bits of the hash that each id is, as a number, in the order of ids. None if one is no hash."""
+    lengths: Any = pc.min_max(pc.binary_length(ids))
+    least, most = lengths.as_py().values()
+    if not len(ids):
+        return np.empty(0, np.uint64)
+    if least is None or least != most or least < len(PREFIX) + _DIGITS:
+        return None
+    found = [_beginnings(each, most) for each in ids.chunks]
+    known = [each for each in found if each is not None]
+    return np.concatenate(known) if len(known) == len(found) else None
+
+
+def _beginnings(ids: Any, length: int) -> npt.NDArray[np.uint64] | None:
+    _, offsets, data = ids.buffers()
+    start = np.frombuffer(offsets, np.int32)[ids.offset]
+    texts = np.frombuffer(data, np.uint8)[start : start + len(ids) * length].reshape(-1, length)
+    digits = texts[:, len(PREFIX) : len(PREFIX) + _DIGITS]
+    known = (digits >= ord("0")) & (digits <= ord("9")) | (digits >= ord("a")) & (digits <= ord("f"))
+    if not (np.all(known) and np.all(texts[:, : len(PREFIX)] == np.frombuffer(PREFIX, np.uint8))):
+        return None
+    numbers = np.zeros(len(ids), np.uint64)
+    for column in digits.T:
+        numbers = numbers << np.uint64(4) | ((column & 15) + 9 * (column >> 6)).astype(np.uint64)
+    return numbers
 
 
 def _digests(texts: Any) -> bytes:

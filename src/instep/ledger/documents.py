@@ -8,19 +8,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import and_, case, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.identity import IdentityError, canonical_uri, document_id
-from instep.domain.jobs import JobPart, SliceState
+from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry, fields_of
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
-from instep.ledger import failures, leases
+from instep.ledger import bucket_loads, failures, leases
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
-from instep.ledger.tables import documents, job_parts, jobs, manifests, slices
-from instep.ledger.transaction import Database, Store, Transaction, batches, reads, writes
+from instep.ledger.tables import documents, manifests
+from instep.ledger.transaction import Database, Store, Transaction, batches, reads, uncollected, writes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,11 +35,6 @@ _FEW: Final = 5_000
 #: So many documents make a base file, and one anew when so large a share of them was written since.
 _BASE_ROWS: Final = 50_000
 _BASE_SHARE: Final = 0.1
-
-_DURABLE: Final = slices.c.state == literal_column(f"'{SliceState.COMPLETED}'")
-_OPEN: Final = and_(
-    job_parts.c.state.is_(None), slices.c.state.in_([SliceState.PENDING.value, SliceState.PROCESSING.value])
-)
 
 
 class _Manifest(NamedTuple):
@@ -242,12 +237,29 @@ class Documents(Store):
         return None if row is None else ManifestEntry._make(row)
 
     @reads
-    def of_ids(self, tx: Transaction, instance: str, ids: Sequence[str] | None) -> dict[str, ManifestEntry]:
-        """The entries of an instance that have these ids, or all, by id."""
+    def of_ids(self, tx: Transaction, instance: str, ids: Sequence[str]) -> dict[str, ManifestEntry]:
+        """The entries of an instance that have these ids, by id."""
         every = select(*(documents.c[name] for name in ManifestEntry._fields)).where(documents.c.instance == instance)
-        portions = [every] if ids is None else [every.where(documents.c.document_id.in_(some)) for some in batches(ids)]
+        portions = (every.where(documents.c.document_id.in_(some)) for some in batches(ids))
         rows = (row for each in portions for some in tx.connection.execute(each).partitions(_TOGETHER) for row in some)
         return {row.document_id: ManifestEntry._make(row) for row in rows}
+
+    @reads
+    def between(self, tx: Transaction, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
+        """These columns of the entries of an instance with ids from the first bound on that are less than the second
+        ('' is none), by their ids.
+        """
+        import pyarrow as pa
+
+        from instep.document_state.entries import entry_schema
+
+        lower, upper = bounds
+        here = [documents.c.instance == instance, documents.c.document_id >= lower]
+        if upper:
+            here.append(documents.c.document_id < upper)
+        some = select(*(documents.c[name] for name in names)).where(*here).order_by(documents.c.document_id)
+        with uncollected():
+            return pa.Table.from_batches([_batch(tx.connection.execute(some).fetchall(), entry_schema(names))])
 
     @reads
     def any_below(self, tx: Transaction, instance: str, uris: Iterable[str]) -> bool:
@@ -300,25 +312,7 @@ class Documents(Store):
         """Summarize the buckets of an instance, by number: their documents by the manifest, and their backlog by the
         slices of jobs on that, and of open parts on the generation. A bucket without either is left out.
         """
-        found: dict[int, BucketLoad] = {}
-        held = (
-            select(documents.c.bucket, func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
-            .where(documents.c.instance == instance)
-            .group_by(documents.c.bucket)
-        )
-        for bucket, *sums in tx.connection.execute(held):
-            found[bucket] = BucketLoad(bucket, *map(int, sums))
-        for row in tx.connection.execute(_kept_up(ref, generation, instance)):
-            before = found.get(row.bucket, BucketLoad(row.bucket))
-            found[row.bucket] = before._replace(
-                slices=int(row.durable or 0),
-                latency=_mean(row.latency, row.durable),
-                longest=_whole(row.longest),
-                working=_mean(row.working, row.durable),
-                pending=int(row.pending or 0),
-                pending_since=_whole(row.pending_since),
-            )
-        return [found[bucket] for bucket in sorted(found)]
+        return bucket_loads.read(tx, ref, generation, instance)
 
     @writes
     def absorb(self, tx: Transaction, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
@@ -360,9 +354,11 @@ def _pages(
     after: str | None = None
     while True:
         beyond = page if after is None else page.where(documents.c.document_id > after)
-        rows = tx.connection.execute(beyond).fetchall()
+        with uncollected():
+            rows = tx.connection.execute(beyond).fetchall()
+            made = _batch(rows, schema)
         if rows:
-            yield _batch(rows, schema)
+            yield made
         if len(rows) < _PAGE:
             return
         after = rows[-1].place
@@ -427,39 +423,3 @@ def _manifest(tx: Transaction, instance: str) -> _Manifest:
 def drop(tx: Transaction, instance: str) -> None:
     tx.connection.execute(delete(documents).where(documents.c.instance == instance))
     tx.connection.execute(delete(manifests).where(manifests.c.instance == instance))
-
-
-# Buckets.
-
-
-def _kept_up(ref: PartitionRef, generation: str, instance: str) -> Any:
-    """The slices of jobs on the instance, and of jobs that are open. They are planned as soon as they are created."""
-    latency = slices.c.finished_at - jobs.c.created_at
-    return (
-        select(
-            slices.c.bucket,
-            func.sum(case((_DURABLE, 1))).label("durable"),
-            func.sum(case((_DURABLE, latency))).label("latency"),
-            func.max(case((_DURABLE, latency))).label("longest"),
-            func.sum(case((_DURABLE, slices.c.finished_at - slices.c.claimed_at))).label("working"),
-            func.sum(case((_OPEN, slices.c.units))).label("pending"),
-            func.min(case((_OPEN, jobs.c.created_at))).label("pending_since"),
-        )
-        .join(job_parts, and_(job_parts.c.job_id == slices.c.job_id, job_parts.c.ref == slices.c.ref))
-        .join(jobs, jobs.c.id == slices.c.job_id)
-        .where(
-            job_parts.c.ref == str(ref),
-            job_parts.c.generation == generation,
-            or_(job_parts.c.instance == instance, job_parts.c.state.is_(None)),
-        )
-        .group_by(slices.c.bucket)
-    )
-
-
-def _mean(total: Any, number: Any) -> int | None:
-    """A sum as an integer: databases sum as integers or decimals."""
-    return round(int(total) / int(number)) if number else None
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from instep.document_state.entries import EntryColumns
 from instep.domain.counts import Counts
 from instep.domain.identity import document_id
 from instep.domain.jobs import Claim, JobPart
@@ -95,11 +97,24 @@ class Documents(Fixtures):
 
     def test_entries_are_found_by_their_ids(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
-        every = ledger.documents.of_ids(part.instance, None)
-        assert every == {each.document_id: each for each in ledger.documents.entries(part.instance).values()}
         some = ledger.documents.of_ids(part.instance, ["doc_0001", "doc_9999"])
         assert some == {"doc_0001": ledger.documents.get(part.instance, "doc_0001")}
-        assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", None) == {}
+        assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", ["doc_0001"]) == {}
+
+    def test_entries_are_read_by_ranges_of_their_ids(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+        every = {each.document_id: each for each in ledger.documents.entries(part.instance).values()}
+
+        def between(*bounds: Any) -> list[ManifestEntry]:
+            return [*EntryColumns(ledger.documents.between(part.instance, bounds, ManifestEntry._fields))]
+
+        assert between("", "") == [every[each] for each in sorted(every)]
+        (first, second), rest = sorted(every)[:2], sorted(every)[2:]
+        assert between("", second) == [every[first]]
+        assert [each.document_id for each in between(second, "")] == [second, *rest]
+        assert between(first, first) == []
+        assert ledger.documents.between("another", ("", ""), ("uri",)).num_rows == 0
+        assert ledger.documents.between(part.instance, ("", first), ("chunks", "uri")).column_names == ["chunks", "uri"]
 
     def test_documents_below_a_folder_are_found_by_its_uri(self, ledger: Ledger) -> None:
         uris = ["file:///docs/a/b.md", "file:///docs/100%25/c_d.md"]

@@ -292,7 +292,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is in work of a bucket is not pending any more",
-        "ledger/documents.py",
+        "ledger/bucket_loads.py",
         "slices.c.state.in_([SliceState.PENDING.value, SliceState.PROCESSING.value])",
         "slices.c.state.in_([SliceState.PENDING.value])",
         _SQLITE,

@@ -239,9 +239,23 @@ MUTANTS = [
     Mutant(
         "a target that lost its alias does not differ",
         "entities/documents/differences.py",
-        "return bool(self.found) or not self.served",
-        "return bool(self.found)",
+        "return any(each.documents for each in self.found.values()) or not self.served",
+        "return any(each.documents for each in self.found.values())",
         (f"{_SERVICE}/test_diff.py",),
+    ),
+    Mutant(
+        "a repair forgets all parts but the last",
+        "entities/documents/repairs.py",
+        "self._files.append(file)",
+        "self._files = [file]",
+        (f"{_SERVICE}/test_diff_in_parts.py",),
+    ),
+    Mutant(
+        "a diff takes the changes of one part of a table for those of all",
+        "entities/documents/source_parts.py",
+        "self.counts.update(counts_of(found))",
+        "self.counts = Counter(counts_of(found))",
+        (f"{_SERVICE}/test_diff_in_parts.py",),
     ),
     Mutant(
         "a diff of what a job is changing is trusted",

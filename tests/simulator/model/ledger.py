@@ -415,10 +415,18 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return self._tables.documents.get(instance, {}).get(storable_key(document_id, LONGEST_ID))
 
-    def of_ids(self, instance: str, ids: Sequence[str] | None) -> dict[str, ManifestEntry]:
+    def of_ids(self, instance: str, ids: Sequence[str]) -> dict[str, ManifestEntry]:
         with self._lock:
             entries = self._tables.documents.get(instance, {})
-            return {each: entries[each] for each in (entries if ids is None else ids) if each in entries}
+            return {each: entries[each] for each in ids if each in entries}
+
+    def between(self, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
+        with self._lock:
+            found = documents.columns(self._tables, instance, names)
+            ids = map(str, documents.columns(self._tables, instance, ["document_id"])["document_id"].to_pylist())
+        lower, upper = bounds
+        inside = [each >= lower and (not upper or each < upper) for each in ids]
+        return found.filter(inside)
 
     def any_below(self, instance: str, uris: Iterable[str]) -> bool:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from instep.domain.document_columns import DocumentColumn
@@ -47,7 +48,7 @@ class DocumentAdapters(EntitySetup):
     chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
     `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
-    through, about.
+    through, about. `planning_folder` has what waits to be planned, for as long as that takes.
     """
 
     target: DocumentTarget
@@ -58,6 +59,7 @@ class DocumentAdapters(EntitySetup):
     embedder: Callable[[], Embedder]
     query_embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
+    planning_folder: Path
     columns: Sequence[DocumentColumn] = ()
     readers: DocumentColumn | None = None
     searched: Searched = SEARCHED_BY_DEFAULT

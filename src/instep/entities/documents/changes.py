@@ -190,15 +190,15 @@ def _seen_from(found: Listing, recorded: Record) -> Listing:
     return found.seen_from(map(str, recorded.columns["uri"].to_pylist())) if found.nowhere else found
 
 
-def cut(changes: Difference, sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
+def cut(changes: Sequence[DocumentChange], sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
     """Slices of these changes."""
-    if isinstance(changes.changes, ChangesElsewhere):
-        return changes.changes.cut(sizing, priority=priority)
-    if not isinstance(changes.changes, ChangeColumns):
-        return cut_documents(changes.changes, sizing, priority=priority)
+    if isinstance(changes, ChangesElsewhere):
+        return changes.cut(sizing, priority=priority)
+    if not isinstance(changes, ChangeColumns):
+        return cut_documents(changes, sizing, priority=priority)
     from instep.document_state.cuts import cut_columns
 
-    return cut_columns(changes.changes, sizing, priority=priority)
+    return cut_columns(changes, sizing, priority=priority)
 
 
 def counts_of(changes: Difference) -> dict[str, int]:
@@ -287,7 +287,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     slices: Sequence[SlicePlan] = []
     if kind is not Kind.NOTHING:
         sizing = replace(setup.sizing, asked=request.settings().slice_rows)
-        slices = cut(changes, sizing, priority=setup.priority)
+        slices = cut(changes.changes, sizing, priority=setup.priority)
     return Found(
         kind=kind,
         why=why,
@@ -424,4 +424,4 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> lis
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []
-    return cut(changes, setup.sizing, priority=setup.priority)
+    return cut(changes.changes, setup.sizing, priority=setup.priority)

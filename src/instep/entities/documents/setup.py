@@ -12,7 +12,7 @@ from instep.domain.manifest import DocumentChange, ManifestEntry, SourceDocument
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.entities.documents import changes, differences, inspection, promotion_checks, provenance
+from instep.entities.documents import changes, inspection, promotion_checks, provenance, repairs
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
@@ -64,7 +64,7 @@ class DocumentSetup(DocumentAdapters):
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:
-            return differences.find_repairs(self, request)
+            return repairs.find_repairs(self, request)
         return changes.find_documents(self, request)
 
     def physical(self, instance: str, generation: str) -> str:

@@ -62,6 +62,7 @@ def document_setup(
     columns = declared_columns(entity)
     searched = searched_of(entity)
     limits = limits_of(entity)
+    planning_folder = project.state_dir / "planning"
     embeddings = str(project.state_dir / "embeddings")
     readers = next((each for each in columns if each.name == entity.readers), None)
 
@@ -115,13 +116,14 @@ def document_setup(
             return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
         from instep.pipeline.engine.corpus import SparkCorpus
 
-        corpus = SparkCorpus(spark, project.state_dir / "planning", rows)
+        corpus = SparkCorpus(spark, planning_folder, rows)
         if unseen := corpus.unseen(project.places_of_tasks):
             return WayToPlan(told=f"compared in this process: {unseen.what}")
         return WayToPlan(corpus, f"compared on Spark: {why}")
 
     return DocumentSetup(
         way_to_plan=way_to_plan,
+        planning_folder=planning_folder,
         scanned_rows=cache(scanned_rows),
         ref=PartitionRef(name),
         source=source,

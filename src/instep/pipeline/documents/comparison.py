@@ -1,13 +1,12 @@
 """Compare a target's rows with the recorded documents, or with the rows that a run would write now.
 
-The recorded documents take one pass, and a second for those that differ. Memory grows with the number of documents (by
-about a hundred bytes for each), and with the rows of those that differ; not with the rows of the others.
+Recorded documents are compared some at a time, with all rows that there are of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -15,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.document_state.difference import places
 from instep.domain.discrepancies import Held
 from instep.domain.manifest import DocumentChange
 from instep.domain.waves import WaveSlice
-from instep.pipeline.documents.diff import chunk_digests, key_of
+from instep.pipeline.documents.diff import chunk_digests, document_digests, key_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.rows import change_batch
 from instep.targets.document_target import ChunkChanges, declared_fields, existing_schema, retold_schema
@@ -150,12 +150,6 @@ def _direction(vector: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]
     return found / length if length else found
 
 
-#: Ids that are Python objects at once.
-_AT_ONCE: Final = 50_000
-
-Contents = Callable[[], Iterable[pa.RecordBatch]]
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
     """`held` is what is there of documents that are not as they are recorded, by id; `uris` are what the rows say of
@@ -169,109 +163,53 @@ class Compared:
     chunks: Mapping[str, frozenset[int]]
 
 
-class _Rows(NamedTuple):
-    """Rows of a batch: the place of the document that each is of, the id of its chunk, and a number for that."""
-
-    owner: Array
-    ids: pa.StringArray
-    chunks: Array
+#: Rows of a target as they are compared: of the id of a chunk a number, and one of id and hash (`chunk_digests`).
+HELD: Final = pa.schema(
+    dict[str, pa.DataType](document_id=pa.string(), source_uri=pa.string(), key=pa.uint64(), chunk=pa.uint64())
+)
 
 
-#: What is compared of each recorded document.
-RECORDED: Final = ("document_id", "chunks", "digest")
+def held_rows(contents: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of `contents_schema` as rows of `HELD`. Texts are copied: what a store read with them may go."""
+    columns: Any = contents
+    ids, hashes = columns["chunk_id"], columns["chunk_hash"]
+    numbers: list[Any] = [pa.array(key_of(ids)), pa.array(chunk_digests(ids, hashes))]
+    texts: list[Any] = [pa.concat_arrays([columns[name]]) for name in ("document_id", "source_uri")]
+    return pa.RecordBatch.from_arrays([*texts, *numbers], schema=HELD)
 
 
-def compare(contents: Contents, recorded: pa.Table) -> Compared:
-    """`contents` gives all rows in batches (of `contents_schema`), each time it is called. `recorded` has the columns
-    `RECORDED` of all documents.
-    """
-    places, uris = _Places(recorded), dict[str, str]()
-    rows, sums = _tallied(_placed(contents(), places, uris), recorded.num_rows)
-    differing = _differing(rows, sums, places.recorded)
+def compare(rows: pa.Table, recorded: pa.Table) -> Compared:
+    """All rows (`HELD`) of some documents, and their records (`document_id`, `chunks`, `digest`)."""
+    ids: Any = rows["document_id"]
+    known = recorded.num_rows
+    owner = places(ids, recorded["document_id"])
+    unknown = np.flatnonzero(owner < 0)
+    strange: Any = ids.take(_indices(unknown))
+    others = pc.unique(strange)
+    owner[unknown] = known + places(strange, others)
+    chunks = rows["chunk"].to_numpy()
+    counts = np.bincount(owner, minlength=known + len(others))
+    differing = _differing(counts, document_digests(chunks, owner, len(counts)), recorded)
     at = np.flatnonzero(differing)
-    names = places.names(at)
-    held, chunks = _held(_placed(contents(), places, uris), differing) if len(at) else ({}, {})
+    strangers = list(map(str, others.to_pylist()))
+    names = [
+        *map(str, recorded["document_id"].take(_indices(at[at < known])).to_pylist()),
+        *(strangers[place - known] for place in at[at >= known].tolist()),
+    ]
+    interesting = np.flatnonzero(differing[owner])
+    held, numbers = _held(owner[interesting], rows["key"].to_numpy()[interesting], chunks[interesting])
+    _, first = np.unique(owner[unknown], return_index=True)
+    uris = rows["source_uri"].take(_indices(unknown[first])).to_pylist()
     return Compared(
         {name: held.get(place, Held()) for name, place in zip(names, at.tolist(), strict=True)},
-        uris,
-        int(rows.sum()),
-        {name: chunks.get(place, frozenset()) for name, place in zip(names, at.tolist(), strict=True)},
+        dict(zip(strangers, map(str, uris), strict=True)),
+        rows.num_rows,
+        {name: numbers.get(place, frozenset()) for name, place in zip(names, at.tolist(), strict=True)},
     )
 
 
-class _Places:
-    """Documents by number: the recorded ones in the order of their ids, then others as they are met. No object for each
-    that is recorded.
-    """
-
-    def __init__(self, recorded: pa.Table) -> None:
-        ids = _bytes_of(recorded["document_id"])
-        if not np.all(ids[1:] > ids[:-1]):
-            order = np.argsort(ids)
-            places: Any = pa.array(order)
-            ids, recorded = ids[order], recorded.take(places)
-        self.recorded, self._ids = recorded, ids
-        self._others: dict[str, int] = {}
-
-    def of(self, names: Sequence[str]) -> Array:
-        """The place of each name; -1 if it was not met before."""
-        width = self._ids.dtype.itemsize
-        wanted = np.array([name if len(name := each.encode()) <= width else b"" for each in names], self._ids.dtype)
-        at = np.searchsorted(self._ids, wanted)
-        there = at < len(self._ids)
-        there[there] = self._ids[at[there]] == wanted[there]
-        places: Array = np.where(there, at, -1)
-        for unknown in np.flatnonzero(~there).tolist():
-            places[unknown] = self._others.get(names[unknown], -1)
-        return places
-
-    def add(self, name: str) -> int:
-        return self._others.setdefault(name, len(self._ids) + len(self._others))
-
-    def names(self, places: Array) -> list[str]:
-        others, known = list(self._others), len(self._ids)
-        return [self._ids[at].decode() if at < known else others[at - known] for at in places.tolist()]
-
-
-def _bytes_of(ids: Any) -> Array:
-    width = pc.max(pc.binary_length(ids)).as_py() or 1
-    some = (ids.slice(at, _AT_ONCE).cast(pa.binary()).to_pylist() for at in range(0, len(ids), _AT_ONCE))
-    return np.concatenate([np.empty(0, f"S{width}"), *(np.array(each, f"S{width}") for each in some)])
-
-
-def _placed(batches: Iterable[pa.RecordBatch], places: _Places, uris: dict[str, str]) -> Iterator[_Rows]:
-    """Documents that are met for the first time get a place."""
-    for batch in batches:
-        coded: Any = batch["document_id"].dictionary_encode()
-        codes = coded.indices.to_numpy(zero_copy_only=False)
-        names = coded.dictionary.to_pylist()
-        known = places.of(names)
-        new = np.flatnonzero(known < 0)
-        if len(new):
-            _, first = np.unique(codes, return_index=True)
-            for code in new.tolist():
-                known[code] = places.add(names[code])
-                uris[names[code]] = batch["source_uri"][int(first[code])].as_py()
-        ids, hashes = _texts(batch, "chunk_id"), _texts(batch, "chunk_hash")
-        yield _Rows(known[codes], ids, chunk_digests(ids, hashes))
-
-
-def _texts(batch: pa.RecordBatch, name: str) -> pa.StringArray:
-    column: Any = batch[name]
-    return column  # type: ignore[no-any-return]  # of the schema
-
-
-def _tallied(found: Iterable[_Rows], documents: int) -> tuple[Array, Array]:
-    """Rows of each document, and the digest of these."""
-    rows, sums = np.zeros(documents, np.int64), np.zeros(documents, np.uint64)
-    for some in found:
-        more = max(0, int(some.owner.max(initial=-1)) + 1 - len(rows))
-        if more:
-            room = max(more, len(rows))  # Doubled: unknown documents may be many.
-            rows, sums = (np.concatenate([each, np.zeros(room, each.dtype)]) for each in (rows, sums))
-        np.add.at(rows, some.owner, 1)
-        np.add.at(sums, some.owner, some.chunks)
-    return rows, sums.view(np.int64)
+def _indices(at: Array) -> Any:
+    return pa.array(at)
 
 
 def _differing(rows: Array, sums: Array, recorded: pa.Table) -> Array:
@@ -285,18 +223,10 @@ def _differing(rows: Array, sums: Array, recorded: pa.Table) -> Array:
     return differing
 
 
-def _held(found: Iterable[_Rows], differing: Array) -> tuple[dict[int, Held], dict[int, frozenset[int]]]:
-    """The stored rows of differing documents, and the numbers of their chunks, by place."""
-    kept: list[tuple[Array, Array, Array]] = []
-    for some in found:
-        of_interest = np.flatnonzero(some.owner < len(differing))
-        of_interest = of_interest[differing[some.owner[of_interest]]]
-        if len(of_interest):
-            ids = key_of(some.ids.take(of_interest))
-            kept.append((some.owner[of_interest], ids, some.chunks[of_interest]))
-    if not kept:
+def _held(owner: Array, ids: Array, chunks: Array) -> tuple[dict[int, Held], dict[int, frozenset[int]]]:
+    """The stored rows of documents, and the numbers of their chunks, by place."""
+    if not len(owner):
         return {}, {}
-    owner, ids, chunks = (np.concatenate(column) for column in zip(*kept, strict=True))
     order = np.lexsort((ids, owner))
     owner, ids, chunks = owner[order], ids[order], chunks[order]
     first = np.ones(len(owner), bool)

@@ -1,4 +1,4 @@
-"""The work of tasks that plan a corpus on Spark: list rows, compare a part of them, cut a bucket of the changes.
+"""The work of tasks that plan a corpus on Spark: list rows, and compare a part of them.
 
 Parts are ranges of document ids (`document_state.corpus_parts`), so that what belongs to one part is found without the
 others, and the changes of all parts, one part after the other, are in the order of their ids.
@@ -6,35 +6,33 @@ others, and the changes of all parts, one part after the other, are in the order
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.document_state.columns import ChangeColumns, ListedColumns, stream_of
+from instep.document_state.columns import ChangeColumns, ListedColumns
 from instep.document_state.corpus_parts import bounds, parts_of
-from instep.document_state.cuts import runs
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.document_state.identities import heads_of
 from instep.document_state.losses import failing, tally
-from instep.document_state.pieces import Recorded, new_file, read_whole, write_whole
-from instep.domain.manifest import Action, Difference
-from instep.domain.planning import SliceSizing
+from instep.document_state.pieces import Recorded, read_whole, write_whole
+from instep.domain.manifest import Action
 from instep.domain.promotion_rules import Tally
+from instep.pipeline.documents.stored_changes import PartFile, Workspace, write_part
 from instep.sources.tables.row_documents import RowDocuments, named_schema
 
-#: Rows of a part that were listed together, as a batch of `_ROWS`; none, so that a task comes to that part.
+#: Rows of a part that were listed together, as a batch of `HEADED`; none, so that a task comes to that part.
 LISTED: Final = pa.schema(dict[str, pa.DataType](part=pa.int32(), rows=pa.binary()))
 #: `head`: the beginning of the document's id, in whose order the rows are.
-_ROWS: Final = named_schema().append(pa.field("head", pa.uint64()))
+HEADED: Final = named_schema().append(pa.field("head", pa.uint64()))
 #: Rows that are told apart by part at once.
 _TOGETHER: Final = 200_000
 #: The numbers of a `Difference`.
@@ -44,15 +42,11 @@ FOUND: Final = pa.schema(
     dict.fromkeys(("part", "listed", *SUMS, *map(str, Action)), pa.int64())
     | dict.fromkeys(("file", "buckets"), pa.string())
 )
+#: A part, and the file that has its rows (`HEADED`).
+KEPT: Final = pa.schema(dict[str, pa.DataType](part=pa.int64(), file=pa.string()))
+ROWS: Final = ".rows"
 #: The numbers of a part by which a build is judged.
 TALLIED: Final = pa.schema(dict.fromkeys(Tally._fields, pa.int64()))
-#: A slice, and its place in the file that has its changes.
-CUT: Final = pa.schema(
-    dict.fromkeys(("bucket", "units", "work", "at", "bytes"), pa.int64())
-    | dict.fromkeys(("first", "digest", "file"), pa.string())
-)
-CHANGES: Final = ".changes"
-PLAN: Final = ".plan"
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Comparison:
             order = np.argsort(heads, kind="stable")  # Of rows with one key the first one counts.
             heads = heads[order]
             ordered = some.take(_indices(order)).append_column("head", pa.array(heads))
-            (whole,) = ordered.cast(_ROWS).combine_chunks().to_batches()
+            (whole,) = ordered.cast(HEADED).combine_chunks().to_batches()
             parts = parts_of(heads, self.parts)
             edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
             packed = [whole.slice(start, stop - start).serialize().to_pybytes() for start, stop in pairwise(edges)]
@@ -92,10 +86,17 @@ class Comparison:
     def tallied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count whole parts: batches of `LISTED` become one row of `TALLIED` for each."""
         for part, rows in self._parts(batches):
-            listed = self._listed(rows).table
+            listed = listed_part(self.source, rows).table
             known = failing(listed, self.failed.get(part, {}))
             counted = tally(self._record(part).columns, listed, known)._asdict()
             yield pa.RecordBatch.from_pylist([counted], TALLIED)
+
+    def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Keep whole parts: batches of `LISTED` become files, and one row of `KEPT` for each."""
+        for part, rows in self._parts(batches):
+            if rows.num_rows:
+                name = write_whole(self.folder, ROWS, *rows.combine_chunks().to_batches())
+                yield pa.RecordBatch.from_pylist([{"part": part, "file": name}], KEPT)
 
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
         found: dict[int, list[pa.RecordBatch]] = {}
@@ -103,15 +104,12 @@ class Comparison:
             for part, packed in zip(batch.column(0).to_numpy().tolist(), batch.column(1), strict=True):
                 here = found.setdefault(part, [])
                 if packed.is_valid:
-                    here.append(pa.ipc.read_record_batch(packed.as_buffer(), _ROWS))
+                    here.append(pa.ipc.read_record_batch(packed.as_buffer(), HEADED))
         for part in sorted(found):
-            yield part, pa.Table.from_batches(found.pop(part), _ROWS)
-
-    def _listed(self, rows: pa.Table) -> ListedColumns:
-        return self.source.documents(_by_id(rows).select(named_schema().names).combine_chunks())
+            yield part, pa.Table.from_batches(found.pop(part), HEADED)
 
     def _part(self, part: int, rows: pa.Table) -> pa.RecordBatch:
-        listed = self._listed(rows)
+        listed = listed_part(self.source, rows)
         found = difference(
             listed,
             self._record(part),
@@ -120,11 +118,11 @@ class Comparison:
             buckets=self.buckets,
             retry_failures=self.retry_failures,
         )
-        file, buckets = self._written(found)
         assert isinstance(found.changes, ChangeColumns), "compared in columns"
+        file = write_part(self.folder, found.changes.table) or PartFile("", [])
         actions = found.changes.counts("action")
         values: list[Any] = [part, len(listed), *(getattr(found, name) for name in SUMS)]
-        values += [*(actions[str(each)] for each in Action), file, buckets]
+        values += [*(actions[str(each)] for each in Action), file.name, " ".join(map(str, file.buckets))]
         return pa.RecordBatch.from_pylist([dict(zip(FOUND.names, values, strict=True))], FOUND)
 
     def _record(self, part: int) -> Record:
@@ -137,19 +135,25 @@ class Comparison:
 
         return Record(entries.select(RECORDED), named)
 
-    def _written(self, found: Difference) -> tuple[str, str]:
-        """The name of the file of a part's changes, by bucket and id, a batch for each bucket; and these buckets."""
-        assert isinstance(found.changes, ChangeColumns), "compared in columns"
-        table = found.changes.table
-        if not table.num_rows:
-            return "", ""
-        table = table.sort_by([("bucket", "ascending"), ("document_id", "ascending")]).combine_chunks()
-        numbers = table["bucket"].to_numpy()
-        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        (whole,) = table.to_batches()
-        batches = [whole.slice(start, stop - start) for start, stop in pairwise(starts)]
-        name = write_whole(self.folder, CHANGES, *batches)
-        return name, " ".join(str(numbers[start]) for start in starts[:-1])
+
+class PartRows:
+    """Rows of a table in files of their parts."""
+
+    def __init__(self, work: Workspace, files: Mapping[int, str]) -> None:
+        self._work, self._files = work, files
+
+    def part(self, number: int) -> pa.Table:
+        """The rows of a part (`HEADED`)."""
+        file = self._files.get(number)
+        return HEADED.empty_table() if file is None else read_whole(self._work.folder, file, ROWS).read_all()
+
+    def close(self) -> None:
+        self._files = {}
+
+
+def listed_part(source: RowDocuments, rows: pa.Table) -> ListedColumns:
+    """The documents of a part, of which these are all rows (`HEADED`), in the order of their ids."""
+    return source.documents(by_id(rows).select(named_schema().names).combine_chunks())
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -163,8 +167,8 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _by_id(rows: pa.Table) -> pa.Table:
-    """In the order of ids, as records are: then most comparisons are of columns as a whole."""
+def by_id(rows: pa.Table) -> pa.Table:
+    """Rows with a `head` in the order of ids, as records are: then most comparisons are of columns as a whole."""
     heads = rows["head"].to_numpy()
     order = np.argsort(heads)
     if np.any(heads[order[1:]] == heads[order[:-1]]):  # Rows with one key, as a rule. They have to lie together.
@@ -174,48 +178,6 @@ def _by_id(rows: pa.Table) -> pa.Table:
 
 def _indices(order: npt.NDArray[np.int64]) -> Any:
     return pa.array(order)
-
-
-class PartFile(NamedTuple):
-    """A file of changes of a part, and the bucket of each of its batches."""
-
-    name: str
-    buckets: Sequence[int]
-
-    def read(self, folder: Path) -> pa.Table:
-        return read_whole(folder, self.name, CHANGES).read_all()
-
-    def bucket(self, folder: Path, bucket: int) -> pa.Table:
-        """The changes of a bucket: of all readers of the file only `read` looks whether it is whole."""
-        mapped = pa.memory_map(str(folder / f"{self.name}{CHANGES}"))
-        return pa.Table.from_batches([pa.ipc.open_file(mapped).get_batch(self.buckets.index(bucket))])
-
-
-@dataclass(frozen=True)
-class Cutting:
-    """Cuts the changes of buckets into slices of about `most` rows. Picklable: a task does a bucket."""
-
-    files: Sequence[PartFile]
-    sizing: SliceSizing
-    most: int
-    folder: Path
-
-    def cut(self, bucket: int) -> pa.RecordBatch:
-        """Write the slices of a bucket into a file; a row of `CUT` for each."""
-        portions = (each.bucket(self.folder, bucket) for each in self.files if bucket in each.buckets)
-        found: list[dict[str, Any]] = []
-        whole, at = hashlib.blake2b(digest_size=16), 0
-        with new_file(self.folder) as new:
-            for changes, work in runs(portions, self.sizing, self.most):
-                data = stream_of(changes)
-                first = changes.table["document_id"][0].as_py()
-                digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-                found.append({"bucket": bucket, "units": len(changes), "work": work, "at": at, "first": first})
-                found[-1] |= {"bytes": len(data), "digest": digest}
-                at += new.file.write(data)
-                whole.update(data)
-            new.name = f"{whole.hexdigest()}{PLAN}"
-        return pa.RecordBatch.from_pylist([{**each, "file": new.name} for each in found], CUT)
 
 
 def counts_of(found: pa.Table) -> Counter[str]:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.filters import Condition
@@ -101,11 +101,17 @@ def row(place: Location, physical: str, id: str) -> StoredRow | None:
     return None
 
 
+#: Of a scan of everything: more takes memory, and no less time.
+_READ_AHEAD: Final[dict[str, Any]] = {"batch_readahead": 2, "fragment_readahead": 1, "io_buffer_size": 16 << 20}
+
+
 def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     """See `DocumentTarget.contents`. One version is read, whatever is committed in the time of the scan."""
     dataset, schema = place.open(physical), contents_schema()
     with place.understood():
-        for batch in dataset.scanner(columns=schema.names, batch_size=CONTENTS_ROWS, scan_in_order=False).to_batches():
+        for batch in dataset.scanner(
+            columns=schema.names, batch_size=CONTENTS_ROWS, scan_in_order=False, **_READ_AHEAD
+        ).to_batches():
             if batch.num_rows:
                 yield batch.cast(schema)
 

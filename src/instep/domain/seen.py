@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 from instep.domain.rows import Window
 from instep.domain.storable import pack, unpack
 from instep.domain.table_files import Files
+from instep.domain.table_versions import TableVersion
 
 #: Rows of the margin that are known one by one.
 MARKED: Final = 10_000
@@ -83,7 +84,7 @@ class Seen:
     """The part of a table that runs have seen: the greatest watermark (None: no row has one), and the margin below it
     with the rows that have none; or `files`. `marks` are digests of single rows of the margin; None: there are more
     than `MARKED`. `rows` is -1 when nothing is known of the margin. `lag` (µs): how far down it goes.
-    `reconciled`: when all keys were compared, or all rows read (ms).
+    `reconciled`: when all keys were compared, or all rows read (ms). `version` is that of a table that keeps them.
     """
 
     floor: int | None = None
@@ -94,18 +95,20 @@ class Seen:
     files: Files | None = None
     late: Late | None = None
     reconciled: int | None = None
+    version: TableVersion | None = None
 
     def encode(self) -> bytes:
         """All but the late rows, which are kept beside it."""
         marks = None if self.marks is None else sorted(self.marks)
-        head = pack([self.floor, self.lag, self.rows, self.digest, marks, self.reconciled])
+        version = () if self.version is None else (str(self.version),)
+        head = pack([self.floor, self.lag, self.rows, self.digest, marks, self.reconciled, *version])
         files = b"" if self.files is None else b"f" + self.files.encode()
         return len(head).to_bytes(4, "big") + head + files
 
     @classmethod
     def decode(cls, data: bytes, late: Late | None = None) -> Seen:
         size = int.from_bytes(data[:4], "big")
-        floor, lag, rows, digest, marks, reconciled = unpack(data[4 : 4 + size])
+        floor, lag, rows, digest, marks, reconciled, *version = unpack(data[4 : 4 + size])
         rest = data[4 + size :]
         return cls(
             floor,
@@ -116,6 +119,7 @@ class Seen:
             Files.decode(rest[1:]) if rest else None,
             late,
             reconciled,
+            TableVersion.parse(version[0]) if version else None,
         )
 
     def within(self, lag: int) -> Seen:

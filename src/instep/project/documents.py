@@ -28,6 +28,7 @@ from instep.project.sources import (
     DeclaredDocuments,
     FeedSource,
     FilesSource,
+    LakeSource,
     PythonSource,
     SparkSource,
 )
@@ -306,12 +307,13 @@ class DocumentEntity(EntityBase):
     @model_validator(mode="after")
     def _rows_of_tables(self) -> Self:
         rows = isinstance(self.source, FeedSource) and self.source.format == "debezium"
-        if self.document is not None and not (rows or isinstance(self.source, SparkSource | ClickHouseSource)):
+        tables = isinstance(self.source, SparkSource | ClickHouseSource | LakeSource)
+        if self.document is not None and not (rows or tables):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
-        if not rows:
-            return self
-        if self.document is None:
+        if self.document is None and (rows or isinstance(self.source, LakeSource)):
             raise problem("required", "is missing: say which columns are key and text", path=("document",))
+        if not rows or self.document is None:
+            return self
         for name in ("version", "deleted"):
             if getattr(self.document, name) is not None:
                 raise problem("conflict", "is for tables: the events of a feed say it", path=("document", name))

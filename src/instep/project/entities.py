@@ -65,7 +65,7 @@ def _names(name: str, entity: Entity) -> Sequence[str]:
 DOCUMENT: Final = "[document]"
 TABLE: Final = "[table]"
 
-_DOCUMENT_TYPES: Final = ("files", "feed")
+_DOCUMENT_TYPES: Final = ("files", "feed", "delta", "iceberg")
 _TABLE_TYPES: Final = ("spark", "clickhouse")
 _TABLE_KEYS: Final = frozenset(TableEntity.model_fields) - frozenset(DocumentEntity.model_fields)
 

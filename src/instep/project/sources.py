@@ -227,8 +227,31 @@ class ClickHouseSource(Variant):
     _sql = field_validator("sql")(_reads_the_source)
 
 
-_TYPED = typed("files", "feed", "python", "spark", "clickhouse")
+class DeltaSource(Variant):
+    """A Delta table, whose changes are followed from version to version, without Spark."""
+
+    type: Literal["delta"] = "delta"
+    """`delta`: documents, which are rows of a Delta table."""
+    path: OneOrMore
+    """Folder of the table, in which its `_delta_log` lies: relative to the project, absolute, or a URL."""
+    storage_options: dict[str, SecretText] = Field(default={})
+    """Options passed on to deltalake, such as `AWS_ACCESS_KEY_ID`; values are treated as secrets."""
+
+    @field_validator("path")
+    @classmethod
+    def _one_table(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > 1:
+            raise problem("conflict", "a Delta table has one path")
+        return no_empty_text(value)
+
+    def storage(self) -> dict[str, str]:
+        """The storage options in clear text, for deltalake only."""
+        return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
+_TYPED = typed("files", "feed", "python", "spark", "clickhouse", "delta")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
-Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource
+LakeSource: TypeAlias = DeltaSource
+Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource | LakeSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

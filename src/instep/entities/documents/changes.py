@@ -22,8 +22,10 @@ from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange, difference, same, unchanged
 from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
+from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.versions import compared_since, follow
 from instep.entities.generations import waiting_wants, wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
@@ -266,8 +268,17 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
     partly = _compared_in_part(setup, request, failed, retry_failures=retry)
-    found, changes = partly or seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
-    if kind is Kind.REFRESH and not changes.changes and not partly:
+    followed = follow(setup, request, base, failed, retry=retry)
+    if partly:
+        found, changes = partly
+    elif base and followed and followed.listing:
+        found = followed.listing
+        changes = compared_since(ledger, base, found, failed, buckets=setup.buckets)
+    else:
+        found, changes = seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
+    if kind is Kind.REFRESH and followed and followed.moved:
+        why = [*why, followed.why]
+    elif kind is Kind.REFRESH and not changes.changes and not partly:
         why = wanted_as_of_now(request, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
     if partly and not changes.changes:
@@ -297,7 +308,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         changes=PlannedChanges(changes.changes),
         state=state_of(changes),
         problems=found.problems,
-        warnings=seen.warnings,
+        warnings=[*seen.warnings, *(followed.warnings if followed else ())],
         blocked=blocked,
         held_back=held_back,
         # Of all others nothing is known: it stays complete up to where it was.
@@ -305,6 +316,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         lost=Loss(units=lost),
         compared=None if partly else seen.way.told,
         partial=partly is not None,
+        seen=Seen(version=followed.now) if followed else None,
     )
 
 
@@ -418,7 +430,11 @@ def _left_out(
 
 
 def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
-    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
+    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission; and
+    so are all changes of a table that keeps its versions, which knows them from this job's version on.
+    """
+    if isinstance(setup.source, RowDocuments) and setup.source.lake:
+        return []
     failed = ledger.failures.versions(part.ref, part.generation)
     _, changes = _Seen(setup, ledger, None).compared(part.instance, failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS

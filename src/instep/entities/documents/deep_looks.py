@@ -42,13 +42,13 @@ def program_of(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) 
     another one.
     """
     from instep.pipeline.documents.pipeline import DocumentProgram
-    from instep.pipeline.documents.row_program import RowProgram
+    from instep.pipeline.documents.row_program import LookingProgram
 
     job = ledger.jobs.get(checkpoint.job_id)
     if job is None or changed_parts(setup.fingerprint, checkpoint.fingerprint):
         return None
     program = setup.programs(job.part(setup.ref).part, 0, setup.target)
-    if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:
+    if not isinstance(program, DocumentProgram) or isinstance(program, LookingProgram) or program.transformed:
         return None
     return program
 

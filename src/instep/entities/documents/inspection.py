@@ -142,11 +142,11 @@ def _why_not(
         return "whether it has the columns that are declared can only be seen by making it again"
     if not has_modified(setup, physical):
         return f"it has no column {MODIFIED.name!r}"
-    from instep.pipeline.documents.row_program import RowProgram
+    from instep.pipeline.documents.row_program import LookingProgram
 
     part = JobPart(setup.ref, "", physical, setup.fingerprint, setup.buckets, 0, 0, False)
     program = setup.programs(part, 0, setup.target)
-    if setup.needs_spark or isinstance(program, RowProgram):
+    if setup.needs_spark or isinstance(program, LookingProgram):
         return "whether it was made in the same way can only be seen by making it again"
     return _otherwise_made(setup, physical, program, sampled)
 

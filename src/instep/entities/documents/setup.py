@@ -189,7 +189,7 @@ class DocumentSetup(DocumentAdapters):
         return partial(_read, self.source, first, self.limits.ceiling)
 
     def frame(self, spark: Sessions) -> DataFrame | None:
-        if not isinstance(self.source, RowDocuments):
+        if not isinstance(self.source, RowDocuments) or self.source.frames is None:
             return None
         return self.source.frames.frame(spark, row_columns(self.source.columns), selection())
 

@@ -16,9 +16,11 @@ from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.pipeline.loading import full_name
 from instep.project import (
     ClickHouseSource,
+    DeltaSource,
     DocumentEntity,
     FeedSource,
     FilesSource,
+    LakeSource,
     Project,
     PythonSource,
     RowDocument,
@@ -177,9 +179,10 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
         return {"document": own.code}
     if entity.document is not None and isinstance(entity.source, FeedSource):
         return {"document": digest([entity.document.text, entity.document.title])}
-    if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):
+    if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource | LakeSource):
         return {}
-    return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}
+    sql = None if isinstance(entity.source, LakeSource) else entity.source.sql
+    return {"document": digest([entity.document.text, entity.document.title, sql])}
 
 
 def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> DocumentColumns:
@@ -188,9 +191,13 @@ def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> Docume
 
 
 def _tables(
-    declared: SparkSource | ClickHouseSource, columns: DocumentColumns, spark: Sessions
-) -> tuple[RowTable, TableSource]:
-    """A table as read by this process, and as read by Spark."""
+    declared: SparkSource | ClickHouseSource | LakeSource, columns: DocumentColumns, spark: Sessions
+) -> tuple[RowTable, TableSource | None]:
+    """A table as read by this process, and as read by Spark (None: by the same code, in its tasks)."""
+    if isinstance(declared, DeltaSource):
+        from instep.sources.tables.delta_rows import DeltaRows
+
+        return DeltaRows(declared.path[0], declared.storage()), None
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable
         from instep.sources.tables.clickhouse_rows import ClickHouseRows

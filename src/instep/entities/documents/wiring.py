@@ -27,7 +27,7 @@ from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint, revision_of
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
-from instep.pipeline.documents.row_program import RowProgram
+from instep.pipeline.documents.row_program import LookingProgram, RowProgram
 from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
@@ -37,6 +37,7 @@ from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse, OpenAIEmbed, PythonParse, SentenceTransformersEmbed
 from instep.project.search import searched_of
 from instep.project.targets import in_process
+from instep.sources.document_source import DocumentSource
 from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget, FusionWeights
@@ -58,7 +59,7 @@ def document_setup(
     entity = project.entities[name]
     assert isinstance(entity, DocumentEntity), "asked for documents"
     source = document_source(project, name, spark)
-    kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
+    kind = _program_of(source)
     columns = declared_columns(entity)
     searched = searched_of(entity)
     limits = limits_of(entity)
@@ -103,9 +104,11 @@ def document_setup(
         )
 
     def scanned_rows() -> int:
-        if isinstance(source, RowDocuments) and isinstance(source.table, PortionedTable):
-            return source.table.count(source.columns)
-        return 0
+        if not isinstance(source, RowDocuments):
+            return 0
+        if source.lake:
+            return source.lake.size()
+        return source.table.count(source.columns) if isinstance(source.table, PortionedTable) else 0
 
     def way_to_plan() -> WayToPlan:
         if not (isinstance(source, RowDocuments) and isinstance(source.table, CountedTable)):
@@ -162,6 +165,12 @@ def document_setup(
         in_process=in_process(project.targets[project.target_of(name)]) or getattr(target, "in_process", False),
         needed=project.promotion_ratio,
     )
+
+
+def _program_of(source: DocumentSource) -> type[DocumentProgram]:
+    if not isinstance(source, RowDocuments):
+        return DocumentProgram
+    return LookingProgram if source.frames is None else RowProgram
 
 
 def chunker_of(entity: DocumentEntity) -> Chunker:

@@ -24,16 +24,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from instep.pipeline.documents.row_reading import RowReader
-    from instep.sources.tables.table_source import Sessions
+    from instep.sources.tables.table_source import Sessions, TableSource
 
 
 @dataclass(frozen=True)
-class RowProgram(DocumentProgram):
-    """Implements `pipeline.engine.engine.RowProgram`. Its `source` is `RowDocuments`."""
+class LookingProgram(DocumentProgram):
+    """Looks for the rows of changes in their table, in this process or in tasks. Its `source` is `RowDocuments`."""
 
     @property
     def _rows(self) -> RowDocuments:
         return cast(RowDocuments, self.source)
+
+    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
+        return self._row_reader.rows(changes)
+
+    @property
+    def _row_reader(self) -> RowReader:
+        from instep.pipeline.documents.row_reading import RowReader
+
+        return RowReader(self.reader, self._rows)
+
+
+@dataclass(frozen=True)
+class RowProgram(LookingProgram):
+    """Implements `pipeline.engine.engine.RowProgram`."""
+
+    @property
+    def _frames(self) -> TableSource:
+        frames = self._rows.frames
+        assert frames is not None, "a table that Spark scans"
+        return frames
 
     def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
         """See the port."""
@@ -41,10 +62,10 @@ class RowProgram(DocumentProgram):
 
         from instep.sources.tables.spark_rows import document_types, rows_of_keys
 
-        rows, columns = self._rows, self._rows.columns
-        types = document_types(rows.frames, spark, columns)
+        frames, columns = self._frames, self._rows.columns
+        types = document_types(frames, spark, columns)
         changes, keys = _with_keys(wave, [types[each] for each in columns.key], name)
-        found = rows_of_keys(rows.frames, spark, columns, keys)
+        found = rows_of_keys(frames, spark, columns, keys)
         beside = broadcast(spark().createDataFrame(changes))
         same = [found[f"k{at}"] == beside[f"{name}_k{at}"] for at in range(len(columns.key))]
         condition: Any = same[0]
@@ -57,16 +78,6 @@ class RowProgram(DocumentProgram):
     def read_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See the port."""
         return self._row_reader.rows_of(map(self._answered, rows))
-
-    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
-        return self._row_reader.rows(changes)
-
-    @property
-    def _row_reader(self) -> RowReader:
-        from instep.pipeline.documents.row_reading import RowReader
-
-        return RowReader(self.reader, self._rows)
 
     def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         import pyarrow as pa

@@ -20,6 +20,7 @@ from instep.domain.manifest import Action
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.parse import TITLE, titled
 from instep.pipeline.documents.reading import Reader, bounded, interleaved, together, tombstones
+from instep.sources.tables.row_documents import sound
 from instep.sources.tables.rows import FACTS, WRONG
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class RowReader:
         uris, flaws = (pa.chunked_array([changes[name]]) for name in ("uri", "locator"))
         for found in self.source.looked_up(uris, flaws):
             some = changes.slice(found.at.start, found.at.stop - found.at.start)
-            there = pc.and_(pa.array(found.places >= 0), pc.equal(some["locator"], pa.scalar("")))
+            there = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
             yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))
             rest = some.filter(pc.invert(there))
             if rest.num_rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +13,7 @@ from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window, row_key
+from instep.domain.table_versions import CHANGED, Between, TableVersion
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Row, Unreadable, Vanished
 from instep.sources.local_files import check_size
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 ROW_BYTES = 2_000
 #: Documents that are Python objects at once, where their columns are made.
 _AT_ONCE = 1_000
+
+#: The version of a document that cannot be read: what `RowDocuments._flaw` says.
+_FLAW = re.compile(r"[\d,]+ rows? ha(?:s|ve) (?:a null in the key|this key) ")
 
 
 class RowTable(Protocol):
@@ -90,6 +95,35 @@ class PortionedTable(CountedTable, Protocol):
         """All rows, in portions of so many, about."""
 
 
+@runtime_checkable
+class LakeTable(RowTable, Protocol):
+    """A table whose versions tell what has changed. Picklable: tasks read it."""
+
+    @property
+    def unit(self) -> str:
+        """The word for one of its versions."""
+
+    def version(self) -> TableVersion:
+        """The version that it has now."""
+
+    def size(self) -> int:
+        """The number of rows, about, without reading them."""
+
+    def note(self) -> str | None:
+        """Something that a user may want to know of how its changes are read."""
+
+    def changed(self, columns: DocumentColumns, between: Between) -> Iterator[pa.RecordBatch]:
+        """What became of rows: the columns of the key; the version as text; the size (see `RowTable.listed`); and the
+        `order` (int64) of the change: the greatest one of a key is its last, even for a row that is gone, odd for one
+        that is there. Raises `Unfollowable`.
+        """
+
+    def rows_between(self, columns: DocumentColumns, keys: Sequence[Key], between: Between) -> Iterator[pa.RecordBatch]:
+        """Read rows that are there after these changes: as `RowTable.rows`, or as they are now if these versions are
+        gone.
+        """
+
+
 def selection(keys: Sequence[Key] = ()) -> Selection:
     """Rows that are not deleted; with these keys."""
     return Selection(window=Window(None, 0), keys=tuple(keys))
@@ -143,11 +177,12 @@ def _told(documents: Iterable[SourceDocument]) -> tuple[Any, Any]:
     return pa.chunked_array(uris, pa.string()), pa.chunked_array(flaws, pa.string())
 
 
-def _sound(flaws: pa.ChunkedArray[Any]) -> Any:
+def sound(locators: Any) -> Any:
+    """Which documents have no flaw: the locator of one says it, or between which versions of the table it changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.equal(flaws, pa.scalar(""))
+    return pc.or_(pc.equal(locators, pa.scalar("")), pc.starts_with(locators, CHANGED))
 
 
 class FoundRows(NamedTuple):
@@ -164,16 +199,17 @@ class FoundRows(NamedTuple):
 @dataclass(frozen=True)
 class RowDocuments:
     """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
-    `frames` is the same table for Spark. Tasks of Spark are given the rows: both stay behind.
+    `frames` is the same table for Spark. Tasks of Spark are given the rows: both stay behind. Without `frames`, tasks
+    read the table.
     """
 
     entity: str
     columns: DocumentColumns
     table: RowTable
-    frames: TableSource
+    frames: TableSource | None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "table": None, "frames": None}
+        return {**self.__dict__, "table": None, "frames": None} if self.frames else self.__dict__
 
     @property
     def text(self) -> str:
@@ -193,6 +229,34 @@ class RowDocuments:
         listed = [pa.Table.from_batches(found, named_schema()).combine_chunks()]
         found.clear()
         return Listing(self.documents(_sorted(listed)), [])
+
+    @property
+    def lake(self) -> LakeTable | None:
+        """The table, if its versions tell what has changed."""
+        return self.table if isinstance(self.table, LakeTable) else None
+
+    def changed(self, lake: LakeTable, between: Between) -> Listing:
+        """The documents that were changed between two versions, and those that were deleted. Raises `Unfollowable`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from instep.sources.tables.lakes import is_there, last_changes
+
+        found: list[pa.RecordBatch] = []
+        orders: list[Any] = []
+        for batch in lake.changed(self.columns, between):
+            orders.append(batch.column("order"))
+            found.append(self.named(batch.remove_column(batch.num_columns - 1)))
+        rows = pa.Table.from_batches(found, named_schema()).combine_chunks()
+        order: Any = pa.chunked_array(orders, pa.int64()).combine_chunks()
+        last = last_changes(rows["uri"].combine_chunks(), order)
+        there = is_there(order)
+        gone: Any = pc.unique(rows["uri"].filter(pc.and_(last, pc.invert(there))))
+        documents = self.documents(_sorted([rows.filter(pc.and_(last, there)).combine_chunks()])).table
+        locators = pc.if_else(pc.equal(documents["locator"], pa.scalar("")), between.locator, documents["locator"])
+        at = documents.schema.get_field_index("locator")
+        listed = ListedColumns(documents.set_column(at, documents.schema.field(at), locators))
+        return Listing(listed, [], gone.to_pylist(), exhaustive=False)
 
     def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as a table lists them, with the URIs that their keys give them (`named_schema`)."""
@@ -237,29 +301,48 @@ class RowDocuments:
             said = flaws[found.at.start : found.at.stop].to_pylist()
             for place, flaw in zip(found.places.tolist(), said, strict=True):
                 content = next(read) if place >= 0 else None
-                yield content if content is not None and not flaw else self._absent(place, flaw)
+                flawed = flaw and not flaw.startswith(CHANGED)
+                yield content if content is not None and not flawed else self._absent(place, flaw)
 
     def looked_up(self, uris: pa.ChunkedArray[Any], flaws: pa.ChunkedArray[Any]) -> Iterator[FoundRows]:
         """The rows of documents with these URIs, a few megabytes at once, in one look at the table. `flaws`: what the
-        listing knows to be wrong with each, or nothing.
+        listing knows to be wrong with each, or between which versions of the table it changed, or nothing.
         """
         from instep.sources.tables.rows import RowSpool
 
         with RowSpool(self.entity, self.columns) as spool:
-            sought = uris.filter(_sound(flaws))
-            if keys := self._keys(sought):
-                spool.keep(self.table.rows(self.columns, keys), sought)
+            spool.keep(self._rows_of(uris, flaws), uris.filter(sound(flaws)))
             places = spool.places(uris)
             for some in spool.portions(places):
                 here = places[some]
                 yield FoundRows(some, here, spool.rows(here[here >= 0]))
+
+    def _rows_of(self, uris: pa.ChunkedArray[Any], locators: pa.ChunkedArray[Any]) -> Iterator[pa.RecordBatch]:
+        """The rows of documents without a flaw, and perhaps others."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from instep.sources.tables.rows import row_uris
+
+        lake = self.lake
+        known: Any = pc.unique(locators.filter(sound(locators)))
+        for locator in known.to_pylist():
+            asked = uris.filter(pc.equal(locators, pa.scalar(locator)))
+            if keys := self._keys(asked):
+                rows = self.table.rows(self.columns, keys)
+                if locator and lake:
+                    rows = lake.rows_between(self.columns, keys, Between.of(locator))
+                for batch in rows:
+                    # Those of another version than is wanted may come as well.
+                    named = row_uris(self.entity, batch.columns[: len(self.columns.key)])
+                    yield batch.filter(pc.is_in(named, value_set=asked)) if lake else batch
 
     def absent(self, places: npt.NDArray[np.int64], flaws: Sequence[str | None]) -> Iterator[Answer]:
         """Answers for documents without a row that can be read: see `FoundRows.places`."""
         return map(self._absent, places.tolist(), flaws)
 
     def _absent(self, place: int, flaw: str | None) -> Answer:
-        if flaw:
+        if flaw and not flaw.startswith(CHANGED):
             return Unreadable(flaw)
         return Vanished() if place == -1 else Unreadable(self._flaw(-place, null=False))
 
@@ -293,6 +376,11 @@ class RowDocuments:
             return answer
         shown = (title or b"").decode(errors="replace") if self.columns.title else None
         return Content(data, len(data), version, shown, text=True, fields=row)
+
+
+def is_flaw(version: str) -> bool:
+    """Whether a document of this version is none, since rows share a key, or have none."""
+    return _FLAW.match(version) is not None
 
 
 def named_schema() -> pa.Schema:

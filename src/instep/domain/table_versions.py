@@ -1,0 +1,45 @@
+"""Versions of a table that keeps them, and what lies between two."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+#: The beginning of a locator that says between which versions a document was changed.
+CHANGED: Final = "changed in "
+
+
+class TableVersion(NamedTuple):
+    """`table` is the table's own id: another one at the same place has another. `number` is that of Delta's version, or
+    of Iceberg's snapshot (-1: there is none yet).
+    """
+
+    table: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.table}@{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableVersion:
+        table, _, number = text.rpartition("@")
+        return cls(table, int(number))
+
+
+class Between(NamedTuple):
+    """All that was changed after one version, up to another. As a text it is the locator of a changed document."""
+
+    since: int
+    until: int
+
+    @property
+    def locator(self) -> str:
+        return f"{CHANGED}{self.since}..{self.until}"
+
+    @classmethod
+    def of(cls, locator: str) -> Between:
+        since, _, until = locator.removeprefix(CHANGED).partition("..")
+        return cls(int(since), int(until))
+
+
+class Unfollowable(Exception):
+    """A version is gone, or what was changed since cannot be told; the message says why. All rows are compared then."""

@@ -1,0 +1,147 @@
+"""Follow a table that keeps its versions: a refresh compares what was changed since the last one, and no other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from instep.document_state.columns import FEW, ListedColumns
+from instep.domain.manifest import UNREAD, Difference
+from instep.domain.table_versions import Between, TableVersion, Unfollowable
+from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.plan_request import PlanRequest
+from instep.ledger.ledger import Ledger
+from instep.sources.document_source import Listing
+from instep.sources.tables.row_documents import RowDocuments, is_flaw
+
+if TYPE_CHECKING:
+    from instep.document_state.difference import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A table at the version that it has `now`. `listing` has what was changed since `before`, the version of the last
+    run; without it all rows are to be compared, and `why_all` says why if that costs more than it should. `note` is
+    about the way in which changes are read.
+    """
+
+    now: TableVersion
+    before: TableVersion | None
+    listing: Listing | None = None
+    why_all: str | None = None
+    note: str | None = None
+    unit: str = "version"
+
+    @property
+    def moved(self) -> bool:
+        return self.now != self.before
+
+    @property
+    def why(self) -> str:
+        """The reason of a refresh."""
+        if self.before is None:
+            return f"it is not known yet at which {self.unit} its table was read: all rows were compared"
+        if self.listing is None:
+            return f"all rows were compared: {self.why_all}"
+        return f"its table went from {self.unit} {self.before.number} to {self.now.number}"
+
+    @property
+    def warnings(self) -> list[str]:
+        said = [f"warning: all rows were compared: {self.why_all}"] if self.why_all else []
+        return said + ([f"note: {self.note}"] if self.note else [])
+
+
+def follow(
+    setup: DocumentAdapters, request: PlanRequest, base: str | None, failed: Mapping[str, str], *, retry: bool
+) -> Followed | None:
+    """The source as seen from what is indexed (`base`); None if it keeps no versions."""
+    source = setup.source
+    lake = source.lake if isinstance(source, RowDocuments) else None
+    if lake is None or not isinstance(source, RowDocuments):
+        return None
+    # Before anything is read: what comes in between is read once more.
+    now, checkpoint = lake.version(), request.checkpoint
+    seen = request.ledger.seen.get(checkpoint) if checkpoint and checkpoint.instance == base else None
+    before = seen.version if seen else None
+    found = Followed(now, before, unit=lake.unit)
+    if before is None:
+        return replace(found, note=lake.note())
+    if not found.moved and not failed:
+        return replace(found, listing=_nothing())
+    try:
+        return replace(found, listing=_changed(source, before, now, failed, retry=retry), note=lake.note())
+    except Unfollowable as why:
+        return replace(found, why_all=str(why))
+
+
+def _changed(
+    source: RowDocuments, before: TableVersion, now: TableVersion, failed: Mapping[str, str], *, retry: bool
+) -> Listing:
+    """Raises `Unfollowable`."""
+    if before.table != now.table:
+        raise Unfollowable("it is another table than the one that was read, though at the same place")
+    if failed and (retry or UNREAD in failed.values()):
+        raise Unfollowable("documents that failed are tried again")
+    if before == now:
+        return _nothing()
+    lake = source.lake
+    assert lake is not None, "asked of a table with versions"
+    listing = source.changed(lake, Between(before.number, now.number))
+    flawed = {uri for uri, version in failed.items() if is_flaw(version)}
+    if flawed and (not flawed.isdisjoint(listing.deleted) or _has(listing, flawed)):
+        raise Unfollowable("rows were changed that share their key with others")
+    return listing
+
+
+def _nothing() -> Listing:
+    from instep.document_state.columns import listed_columns
+
+    return Listing(listed_columns(()), [], exhaustive=False)
+
+
+def _has(listing: Listing, uris: set[str]) -> bool:
+    assert isinstance(listing.documents, ListedColumns), "rows are listed in columns"
+    return len(listing.documents.named(uris)) > 0
+
+
+def compared_since(
+    ledger: Ledger, instance: str, found: Listing, failed: Mapping[str, str], *, buckets: int
+) -> Difference:
+    """The difference that these changes make. What they delete counts as gone, as of any other table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from instep.document_state.difference import difference
+
+    listed = found.documents
+    assert isinstance(listed, ListedColumns), "rows are listed in columns"
+    uris: Any = pa.chunked_array([*listed.table["uri"].chunks, pa.array(found.deleted, pa.string())], pa.string())
+    known = pa.array(list(failed), pa.string())
+    touched = known.filter(pc.is_in(known, value_set=uris.combine_chunks()))
+    failures = {str(uri): failed[str(uri)] for uri in touched.to_pylist()}
+    changes = difference(listed, _record(ledger, instance, uris), failures, complete=True, buckets=buckets)
+    return replace(changes, recorded=ledger.documents.totals(instance)[0]) if changes.lost else changes
+
+
+def _record(ledger: Ledger, instance: str, uris: Any) -> Record:
+    """What is recorded of these documents."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from instep.document_state.difference import ENTRY, RECORDED, Record
+    from instep.document_state.entries import entry_schema
+    from instep.document_state.identities import document_ids
+
+    if len(uris) > FEW:
+        columns = ledger.documents.columns(instance, RECORDED)
+        touched = columns.filter(pc.is_in(columns["uri"], value_set=uris.combine_chunks()))
+        return Record(touched, lambda some: ledger.documents.named(instance, some, ENTRY))
+    ids = [str(each) for each in document_ids(uris).to_pylist()]
+    schema = entry_schema(tuple(dict.fromkeys((*RECORDED, *ENTRY))))
+    rows = [each._asdict() for each in ledger.documents.of_ids(instance, ids).values()]
+    entries = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+    return Record(
+        entries.select(list(RECORDED)),
+        lambda some: entries.filter(pc.is_in(entries["uri"], value_set=some)).select(list(ENTRY)),
+    )

@@ -1,0 +1,241 @@
+"""Rows of a Delta table as documents, read without Spark: all of them, or what was changed between two versions.
+
+Changes come from the table's change data feed. Where it was not enabled, a commit says which files it took away and
+which it added, and their rows come in place of changed ones: more is read, and nothing else is found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.columns import ColumnType
+from instep.domain.keys import Key
+from instep.domain.rows import DocumentColumns
+from instep.domain.table_versions import Between, TableVersion, Unfollowable
+from instep.errors import InstepError, UserError
+from instep.sources.tables.arrow_rows import ArrowRows, types_of
+from instep.sources.tables.folders import shown
+from instep.sources.tables.lakes import Reasons, is_there, last_changes, plain
+from instep.sources.tables.row_documents import ROW_BYTES
+from instep.sources.tables.rows import row_uris
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+ENABLED: Final = "delta.enableChangeDataFeed"
+ENABLE: Final = f"ALTER TABLE … SET TBLPROPERTIES ('{ENABLED}' = 'true')"
+_TYPE, _VERSION = "_change_type", "_commit_version"
+#: What a change data feed says of a row: what it was before is not needed.
+_BEFORE, _GONE = "update_preimage", "delete"
+_HINT = "Make another column of it in the table."
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """Implements `row_documents.LakeTable` for the table at `path` (absolute, or a URL)."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unit: ClassVar[str] = "version"
+
+    @property
+    def text(self) -> str:
+        return shown(self.path)
+
+    def version(self) -> TableVersion:
+        with self._told():
+            table = self._opened()
+            return TableVersion(str(table.metadata().id), table.version())
+
+    def note(self) -> str | None:
+        """Something that a user may want to know: that more is read than has to be."""
+        with self._told():
+            if self._opened().metadata().configuration.get(ENABLED, "").lower() == "true":
+                return None
+        return (
+            f"the change data feed of {self.text} is not enabled, so all rows of the files that a change rewrites are "
+            f"compared: {ENABLE}"
+        )
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        with self._told():
+            types = self._rows(self._opened(), columns).types
+        return [types[name] for name in columns.key]
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            # Text is read only where nothing else tells whether a row has changed.
+            marked = columns.version is not None and not self._nulls(table, columns.version)
+            names, usual = (rows.marks, ROW_BYTES) if marked else (columns.named, None)
+            for batch in plain(table.scan(columns=_once(names))):
+                yield rows.listed(rows.undeleted(batch), usual)
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            asked = _predicate(columns, keys)
+            wanted = rows.sets(keys)
+            for batch in rows.wanted(plain(table.scan(columns=_once(columns.named), predicate=asked)), wanted):
+                if batch.num_rows:
+                    yield rows.read(rows.undeleted(batch))
+
+    def changed(self, columns: DocumentColumns, between: Between) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            if min(table.version(), between.until) < between.since:
+                raise Unfollowable(f"its version went back from {between.since} to {table.version()}")
+            self._demand_sound(table, between)
+        version = columns.version
+        if version is not None and not self._has_nulls(table, version, between):
+            for batch in self._feed(table, rows.marks, between):
+                yield _events(rows, batch, ROW_BYTES)
+        else:  # Of a row without a version its content tells.
+            for batch in self._feed(table, columns.named, between):
+                yield _events(rows, batch, None)
+
+    def _has_nulls(self, table: DeltaTable, name: str, between: Between) -> bool:
+        return any(batch.column(name).null_count for batch in self._feed(table, [name], between))
+
+    def rows_between(self, columns: DocumentColumns, keys: Sequence[Key], between: Between) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+        try:
+            # All of it, before the first is handed on: a version that is gone is found out in the midst.
+            found = _last(rows, rows.wanted(self._feed(table, columns.named, between), rows.sets(keys)))
+        except Unfollowable:
+            yield from self.rows(columns, keys)
+            return
+        yield from map(rows.read, found)
+
+    def _feed(self, table: DeltaTable, names: Sequence[str], between: Between) -> Iterator[pa.RecordBatch]:
+        """Rows that came, and those that went, in these versions."""
+        columns = [*_once(names), _TYPE, _VERSION]
+        try:
+            reader = table.load_cdf(between.since + 1, between.until, columns=columns)
+            for batch in plain(reader):
+                before: Any = pc.equal(batch.column(_TYPE), pa.scalar(_BEFORE))
+                yield batch.filter(pc.invert(before))
+        except InstepError:
+            raise
+        except Exception as error:
+            said = Reasons(self.options).of(error)
+            raise Unfollowable(f"its versions {between.since + 1} to {between.until} are not there: {said}") from None
+
+    def _demand_sound(self, table: DeltaTable, between: Between) -> None:
+        """Files of which deletion vectors take rows away are read as a whole in place of a change feed: a commit that
+        has none must have no such file. Raises `Unfollowable`.
+        """
+        if "deletionVectors" not in (table.protocol().reader_features or ()):
+            return
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        handler: Any = DeltaStorageHandler.from_table(table._table, dict(self.options))
+        log = PyFileSystem(handler)
+        for version in range(between.since + 1, between.until + 1):
+            try:
+                with log.open_input_stream(f"_delta_log/{version:020}.json") as file:
+                    actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+            except (OSError, ValueError):
+                raise Unfollowable(f"its version {version} is not in its log any more") from None
+            files = [each[kind] for each in actions for kind in ("add", "remove") if kind in each]
+            fed = any("cdc" in each for each in actions)
+            if not fed and any(each.get("deletionVector") and each.get("dataChange", True) for each in files):
+                raise Unfollowable(f"its version {version} has deletion vectors and no change data feed ({ENABLE})")
+
+    def size(self) -> int:
+        with self._told():
+            found: Any = pa.table(self._opened().get_add_actions())["num_records"]
+        return int(pc.sum(found).as_py() or 0)
+
+    @staticmethod
+    def _nulls(table: DeltaTable, name: str) -> bool:
+        """Whether some row may have none, by the statistics of files."""
+        actions = pa.table(table.get_add_actions(flatten=True))
+        if not actions.num_rows:
+            return False
+        if f"null_count.{name}" not in actions.column_names:
+            return True
+        counts: Any = actions[f"null_count.{name}"]
+        return bool(counts.null_count or pc.sum(counts).as_py())
+
+    def _rows(self, table: DeltaTable, columns: DocumentColumns) -> ArrowRows:
+        found: Any = table.schema().to_arrow()
+        schema = pa.schema(found)
+        types = types_of(columns, [("the table", schema)], self.text, hint=_HINT)
+        return ArrowRows(columns, types, self.text)
+
+    def _opened(self) -> DeltaTable:
+        try:
+            from deltalake import DeltaTable
+        except ImportError:
+            raise UserError(
+                "Delta tables are read by deltalake, which is not installed",
+                where=self.text,
+                hint="pip install 'instep[delta]'",
+            ) from None
+        return DeltaTable(self.path, storage_options=dict(self.options) or None)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever the library says becomes a `UserError`."""
+        try:
+            yield
+        except (InstepError, Unfollowable):
+            raise
+        except Exception as error:
+            if type(error).__name__ == "TableNotFoundError":
+                hint = "Check the path of the source: it is the folder in which _delta_log lies."
+                raise UserError("there is no Delta table", where=self.text, hint=hint) from None
+            raise UserError(f"it cannot be read: {Reasons(self.options).of(error)}", where=self.text) from None
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:
+    """A batch of a feed as `LakeTable.changed` has it."""
+    listed = rows.listed(batch, usual)
+    return listed.append_column("order", _order(rows, batch))
+
+
+def _order(rows: ArrowRows, batch: pa.RecordBatch) -> Any:
+    """Twice the version, and one more for a row that is there."""
+    there: Any = pc.not_equal(batch.column(_TYPE), pa.scalar(_GONE))
+    if (deleted := rows.is_deleted(batch)) is not None:
+        there = pc.and_(there, pc.invert(deleted))
+    doubled = pc.multiply(batch.column(_VERSION).cast(pa.int64()), pa.scalar(2))
+    return pc.add(doubled, there.cast(pa.int64()))
+
+
+def _last(rows: ArrowRows, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Of each key the rows of its last change, if that is no deletion."""
+    found = list(batches)
+    if not found:
+        return []
+    (batch,) = pa.Table.from_batches(found).combine_chunks().to_batches() or [found[0]]
+    orders = _order(rows, batch)
+    uris = row_uris("", [rows.values(batch, name) for name in rows.columns.key])
+    return [batch.filter(pc.and_(last_changes(uris, orders), is_there(orders)))]
+
+
+def _predicate(columns: DocumentColumns, keys: Sequence[Key]) -> str | None:
+    """The range in which the first column of the keys lies, so that files without are left out; None: all are read."""
+    values: list[Any] = sorted({key.values[0] for key in keys})
+    name = '"' + columns.key[0].replace('"', '""') + '"'
+    if not values or isinstance(values[0], bool) or not isinstance(values[0], int):
+        return None
+    return f"{name} BETWEEN {values[0]} AND {values[-1]}"

@@ -15,14 +15,15 @@ COMPLETE = "complete"
 
 
 class Checkpoint(Answer):
-    """`state` is `complete` for that of a partition (`watermark`: up to when, in µs), else how far a slice of an open
-    part is.
+    """`state` is `complete` for that of a partition (`watermark`: up to when, in µs; `version`: of a table that keeps
+    its versions, that which was read), else how far a slice of an open part is.
     """
 
     key: str
     generation: str
     state: str
     watermark: int | None
+    version: int | None = None
     job: str
     instance: str
     error: str | None = None
@@ -39,18 +40,20 @@ def checkpoints(
     views = []
     for ref in refs:
         mine = [each for each in served if each.ref == ref]
-        views += [_whole(each) for each in mine]
+        views += [_whole(ledger, each) for each in mine]
         for generation in sorted({"", *(each.generation for each in mine)}):
             views += _open(ledger, ref, generation, slices)
     return views
 
 
-def _whole(checkpoint: stored.Checkpoint) -> Checkpoint:
+def _whole(ledger: Ledger, checkpoint: stored.Checkpoint) -> Checkpoint:
+    seen = ledger.seen.get(checkpoint)
     return Checkpoint(
         key=str(CheckpointKey(checkpoint.ref)),
         generation=checkpoint.generation,
         state=COMPLETE,
         watermark=checkpoint.watermark * 1_000,
+        version=seen.version.number if seen and seen.version else None,
         job=checkpoint.job_id,
         instance=checkpoint.instance,
     )

@@ -45,7 +45,8 @@ class SatisfiedWant(Answer):
 class Provenance(Answer):
     """`row` has the columns that say where it comes from; of documents, `document` is what is recorded of its document
     now, and of tables, `slice` is the one that it was in. What is null is not known any more. `forgotten`: the job is
-    null because those of this partition that ended at that time or before were forgotten.
+    null because those of this partition that ended at that time or before were forgotten. `version`: the index is as
+    its table was at this version (of Delta) or snapshot (of Iceberg).
     """
 
     row: dict[str, Any]
@@ -57,6 +58,7 @@ class Provenance(Answer):
     job: WrittenBy | None
     forgotten: int | None = None
     window: Window | None
+    version: int | None = None
     wants: tuple[SatisfiedWant, ...]
     inputs: tuple[Node, ...]
 
@@ -70,6 +72,7 @@ def provenance_answer(found: provenance.Provenance) -> Provenance:
         job=_written_by(found.job, found.part) if found.job and found.part else None,
         forgotten=found.forgotten,
         window=Window.model_validate(found.window) if found.window else None,
+        version=found.version,
         wants=tuple(map(_satisfied, found.behind.wants)),
         inputs=tuple(
             Node(uuid=uuid, instance=instance_answer(each) if each else None, state=each.state if each else None)

@@ -46,11 +46,12 @@ def _show(out: Output, found: Sequence[Checkpoint]) -> None:
             None if each.watermark is None else moment_text(each.watermark // 1_000),
             id_text(each.job),
             each.generation or None,
+            each.version,
             each.error,
         ]
         for each in found
     ]
-    columns = ["checkpoint", "state", "as of", "job", "generation", "error"]
+    columns = ["checkpoint", "state", "as of", "job", "generation", "version", "error"]
     # What nothing is in does not take room.
     shown = [place for place in range(len(columns)) if place < 4 or any(row[place] is not None for row in rows)]
     out.table(None, [columns[place] for place in shown], [[row[place] for place in shown] for row in rows])

@@ -83,6 +83,8 @@ def _facts(found: Provenance, kept: str) -> Iterator[tuple[str, str]]:
         yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"
     elif found.job is not None and found.instance is not None and "chunk_id" in row:
         yield "window", f"forgotten (retention: {kept})"
+    if found.version is not None:
+        yield "source", f"as of version {found.version} of its table"
     if found.job is not None:
         parts = ", ".join(f"{name} {value}" for name, value in sorted(found.job.fingerprint.items()))
         yield "fingerprint", parts or "none"

@@ -57,6 +57,7 @@ class Provenance(ABC):
 
     `job`, `part` and `window` are those that wrote the row, which may be a refresh after the instance was built.
     `forgotten`: jobs of the partition that ended at that time or before are, but for those that are still needed.
+    `version` is that of its table, if that keeps versions, at which the index is as the table was.
     """
 
     target: str
@@ -66,6 +67,7 @@ class Provenance(ABC):
     window: Window | None
     behind: Background
     forgotten: int | None = None
+    version: int | None = None
 
     @property
     @abstractmethod

@@ -249,9 +249,30 @@ class DeltaSource(Variant):
         return {key: value.get_secret_value() for key, value in self.storage_options.items()}
 
 
-_TYPED = typed("files", "feed", "python", "spark", "clickhouse", "delta")
+class IcebergSource(Variant):
+    """An Iceberg table, whose changes are followed from snapshot to snapshot, without Spark."""
+
+    type: Literal["iceberg"] = "iceberg"
+    """`iceberg`: documents, which are rows of an Iceberg table."""
+    table: Text
+    """Name of the table in its catalog: `namespace.table`."""
+    catalog: dict[str, SecretText] = Field(min_length=1)
+    """Options of pyiceberg's catalog, such as `uri`, `warehouse` and `type`, and its `name` (`default`); values are
+    treated as secrets."""
+
+    @property
+    def path(self) -> None:
+        """It has no place in the file system of its own."""
+        return None
+
+    def options(self) -> dict[str, str]:
+        """The options in clear text, for pyiceberg only."""
+        return {key: value.get_secret_value() for key, value in self.catalog.items()}
+
+
+_TYPED = typed("files", "feed", "python", "spark", "clickhouse", "delta", "iceberg")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
-LakeSource: TypeAlias = DeltaSource
+LakeSource: TypeAlias = DeltaSource | IcebergSource
 Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource | LakeSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

@@ -49,7 +49,7 @@ class Table:
 
 
 def read(table: Table, *documents: SourceDocument) -> list[Answer]:
-    source = RowDocuments("Row", COLUMNS, table, None)  # type: ignore[arg-type]  # frames are for Spark
+    source = RowDocuments("Row", COLUMNS, table, None)
     return list(source.contents(documents, max_bytes=1_000))
 
 

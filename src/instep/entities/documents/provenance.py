@@ -65,7 +65,14 @@ def trace(setup: DocumentAdapters, ledger: Ledger, physical: str, text: str) -> 
         behind=behind,
         forgotten=None if job else forgotten_at(ledger, ref),
         document=ledger.documents.get(row.instance, row.document_id),
+        version=_table_version(ledger, ref, row),
     )
+
+
+def _table_version(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> int | None:
+    served = next((each for each in ledger.checkpoints.of_partition(ref) if each.instance == row.instance), None)
+    seen = ledger.seen.get(served) if served else None
+    return seen.version.number if seen and seen.version else None
 
 
 def why_absent(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None:

@@ -20,6 +20,7 @@ from instep.project import (
     DocumentEntity,
     FeedSource,
     FilesSource,
+    IcebergSource,
     LakeSource,
     Project,
     PythonSource,
@@ -198,6 +199,10 @@ def _tables(
         from instep.sources.tables.delta_rows import DeltaRows
 
         return DeltaRows(declared.path[0], declared.storage()), None
+    if isinstance(declared, IcebergSource):
+        from instep.sources.tables.iceberg_rows import IcebergRows
+
+        return IcebergRows(declared.table, declared.options()), None
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable
         from instep.sources.tables.clickhouse_rows import ClickHouseRows

@@ -329,9 +329,10 @@ class RowDocuments:
         for locator in known.to_pylist():
             asked = uris.filter(pc.equal(locators, pa.scalar(locator)))
             if keys := self._keys(asked):
-                rows = self.table.rows(self.columns, keys)
                 if locator and lake:
                     rows = lake.rows_between(self.columns, keys, Between.of(locator))
+                else:
+                    rows = self.table.rows(self.columns, keys)
                 for batch in rows:
                     # Those of another version than is wanted may come as well.
                     named = row_uris(self.entity, batch.columns[: len(self.columns.key)])

@@ -1,0 +1,220 @@
+"""Rows of an Iceberg table as documents, read without Spark: all of them, or what was changed between two snapshots.
+
+A snapshot names its files, and what is deleted in them. So of two snapshots those files are compared that only one of
+them has, or that are otherwise deleted from in the other: a row of the later one has come or stayed, and a key that
+only the earlier one has is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from instep.domain.columns import ColumnType
+from instep.domain.keys import Key
+from instep.domain.rows import DocumentColumns
+from instep.domain.table_versions import Between, TableVersion, Unfollowable
+from instep.errors import InstepError, UserError
+from instep.sources.tables.arrow_rows import ArrowRows, types_of
+from instep.sources.tables.lakes import Reasons, plain
+from instep.sources.tables.row_documents import ROW_BYTES
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+
+#: The number of a table without a snapshot.
+_EMPTY: Final = -1
+_HINT: Final = "Make another column of it in the table."
+#: The name of a catalog that is given none, as pyiceberg has it.
+_CATALOG: Final = "default"
+_EQUALITY: Final = "Have the table's engine rewrite its delete files: rewrite_data_files in Spark."
+
+
+@dataclass(frozen=True)
+class IcebergRows:
+    """Implements `row_documents.LakeTable` for a table of a catalog. `options` are those of the catalog, as pyiceberg
+    has them, and its `name`.
+    """
+
+    table: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unit: ClassVar[str] = "snapshot"
+
+    @property
+    def text(self) -> str:
+        return self.table
+
+    def version(self) -> TableVersion:
+        with self._told():
+            table = self._opened()
+            snapshot = table.current_snapshot()
+            return TableVersion(str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else _EMPTY)
+
+    def note(self) -> None:
+        """There is nothing to be said."""
+
+    def size(self) -> int:
+        with self._told():
+            return sum(each.file.record_count for each in self._opened().scan().plan_files())
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        with self._told():
+            types = self._rows(self._opened(), columns).types
+        return [types[name] for name in columns.key]
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            tasks = list(table.scan().plan_files())
+            names, usual = _marks(table, rows, tasks)
+            for batch in _read(table, names, tasks):
+                yield rows.listed(rows.undeleted(batch), usual)
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            tasks = table.scan(row_filter=_filter(columns, keys)).plan_files()
+            yield from _read_keys(table, rows, keys, tasks)
+
+    def changed(self, columns: DocumentColumns, between: Between) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            before, after = self._apart(table, between)
+            for batch in _read(table, columns.key, before):
+                yield _gone(rows, batch)
+            names, usual = _marks(table, rows, after)
+            for batch in _read(table, names, after):
+                yield _there(rows, batch, usual)
+
+    def rows_between(self, columns: DocumentColumns, keys: Sequence[Key], between: Between) -> Iterator[pa.RecordBatch]:
+        with self._told():
+            table = self._opened()
+            rows = self._rows(table, columns)
+            try:
+                _, after = self._apart(table, between)
+            except Unfollowable:
+                yield from self.rows(columns, keys)
+                return
+            yield from _read_keys(table, rows, keys, after)
+
+    def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
+        """What only the earlier snapshot has, and what only the later one has. Raises `Unfollowable`."""
+        before, after = self._tasks(table, between.since), self._tasks(table, between.until)
+        gone = [before[each] for each in before.keys() - after.keys()]
+        return gone, [after[each] for each in after.keys() - before.keys()]
+
+    def _tasks(self, table: Table, snapshot: int) -> dict[tuple[Any, ...], FileScanTask]:
+        """The files of a snapshot, by their names and what is deleted in them. Raises `Unfollowable`."""
+        if snapshot == _EMPTY:
+            return {}
+        if table.snapshot_by_id(snapshot) is None:
+            raise Unfollowable(f"its snapshot {snapshot} has expired")
+        try:
+            tasks = list(table.scan(snapshot_id=snapshot).plan_files())
+        except FileNotFoundError as error:
+            said = Reasons(self.options).of(error)
+            raise Unfollowable(f"files of its snapshot {snapshot} are not there: {said}") from None
+        return {_identity(each): each for each in tasks}
+
+    def _rows(self, table: Table, columns: DocumentColumns) -> ArrowRows:
+        types = types_of(columns, [("the table", table.schema().as_arrow())], self.text, hint=_HINT)
+        return ArrowRows(columns, types, self.text)
+
+    def _opened(self) -> Table:
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError:
+            raise UserError(
+                "Iceberg tables are read by pyiceberg, which is not installed",
+                where=self.text,
+                hint="pip install 'instep[iceberg]'",
+            ) from None
+        options = {name: value for name, value in self.options.items() if name != "name"}
+        return load_catalog(self.options.get("name", _CATALOG), **options).load_table(self.table)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever the library says becomes a `UserError`."""
+        try:
+            yield
+        except (InstepError, Unfollowable):
+            raise
+        except Exception as error:
+            if type(error).__name__ in ("NoSuchTableError", "NoSuchNamespaceError"):
+                hint = "Check `table` of the source, and its `catalog`."
+                raise UserError("there is no such table in the catalog", where=self.text, hint=hint) from None
+            said = Reasons(self.options).of(error)
+            mend = _EQUALITY if "equality delete" in said else None
+            raise UserError(f"it cannot be read: {said}", where=self.text, hint=mend) from None
+
+
+def _identity(task: FileScanTask) -> tuple[Any, ...]:
+    deletes = sorted((each.file_path, each.record_count) for each in task.delete_files)
+    return (task.file.file_path, *deletes)
+
+
+def _read(table: Table, names: Sequence[str], tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    """These columns, as the table has them now, of the rows of files."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    schema = table.schema().select(*dict.fromkeys(names))
+    return plain(ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_record_batches(tasks))
+
+
+def _read_keys(
+    table: Table, rows: ArrowRows, keys: Sequence[Key], tasks: Iterable[FileScanTask]
+) -> Iterator[pa.RecordBatch]:
+    for batch in rows.wanted(_read(table, rows.columns.named, tasks), rows.sets(keys)):
+        if batch.num_rows:
+            yield rows.read(rows.undeleted(batch))
+
+
+def _marks(table: Table, rows: ArrowRows, tasks: Sequence[FileScanTask]) -> tuple[Sequence[str], int | None]:
+    """The columns that tell whether rows have changed, and the bytes of a text that is not read for it, about."""
+    version = rows.columns.version
+    if version is not None:
+        field_id = table.schema().find_field(version).field_id
+        if all((each.file.null_value_counts or {}).get(field_id) == 0 for each in tasks):
+            return rows.marks, ROW_BYTES
+    return rows.columns.named, None  # Of a row without a version its content tells.
+
+
+def _gone(rows: ArrowRows, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Keys of rows that were there, as `LakeTable.changed` has them."""
+    count = batch.num_rows
+    keys = [rows.values(batch, name) for name in rows.columns.key]
+    nothing: Any = pa.repeat("", count)
+    numbers: Any = pa.array(np.zeros(count, np.int64))
+    names = [*(f"c{at}" for at in range(len(keys) + 2)), "order"]
+    return pa.RecordBatch.from_arrays([*keys, nothing, numbers, numbers], names)
+
+
+def _there(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:
+    """Rows that are there, as `LakeTable.changed` has them."""
+    deleted = rows.is_deleted(batch)
+    order = np.ones(batch.num_rows, np.int64)
+    if deleted is not None:
+        order -= deleted.to_numpy(zero_copy_only=False).astype(np.int64)
+    return rows.listed(batch, usual).append_column("order", pa.array(order))
+
+
+def _filter(columns: DocumentColumns, keys: Sequence[Key]) -> Any:
+    """The range in which the first column of the keys lies, so that files without are left out."""
+    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
+
+    values: list[Any] = sorted({key.values[0] for key in keys})
+    if not values or isinstance(values[0], bool) or not isinstance(values[0], int):
+        return AlwaysTrue()
+    name = columns.key[0]
+    least: Any = GreaterThanOrEqual
+    most: Any = LessThanOrEqual
+    return And(least(name, values[0]), most(name, values[-1]))

@@ -1,0 +1,145 @@
+"""What only Delta tables have: a change feed that may be off, compaction, column mapping, a past that is restored."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from instep.entities.plan_request import Kind
+from instep.errors import UserError
+from instep.sources.tables.delta_rows import DeltaRows
+from tests.sources.tables.sessions import session
+
+from .tables import DeltaLake, rows
+
+FED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DeltaLake:
+    return DeltaLake(tmp_path / "desk")
+
+
+def said(lake: DeltaLake) -> str:
+    found = lake.run().plan.found
+    return " ".join([*found.why, *found.warnings])
+
+
+def test_without_a_change_feed_the_files_of_commits_are_compared(lake: DeltaLake) -> None:
+    lake.properties = {}
+    lake.fill(20)
+    assert "ALTER TABLE … SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')" in said(lake)
+    lake.change(t3="Another text.", t40="A new one.")
+    lake.delete(7)
+    plan = lake.run().plan.found
+    assert (plan.counts["new"], plan.counts["changed"], plan.counts["deleted"]) == (1, 1, 1)
+    assert lake.wrong() == ""
+
+    lake.change(t4="Another text.")
+    lake.table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert "all rows were compared: its versions 3 to 5 are not there" in said(lake)
+    assert lake.wrong() == ""
+    assert lake.run().plan.kind is Kind.NOTHING
+
+
+def test_a_feed_that_is_switched_on_later_is_followed(lake: DeltaLake) -> None:
+    lake.properties = {}
+    lake.fill(20)
+    lake.run()
+    lake.change(t3="Before the feed.")
+    lake.table.alter.set_table_properties(FED)
+    lake.change(t4="With the feed.")
+    assert "SET TBLPROPERTIES" not in said(lake)
+    assert lake.wrong() == ""
+
+
+def test_compaction_reads_no_row(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.fill(20)
+    for number in (30, 31):
+        lake.append(rows({number: "One more."}))
+        lake.tickets[number] = "One more."
+    lake.run()
+    before = lake.version
+    assert lake.table.optimize.compact()["numFilesRemoved"] == 3
+    assert lake.table.optimize.z_order(["id"])["numFilesRemoved"] == 1
+    found = lake.run()
+    assert f"its table went from version {before} to {lake.version}" in found.plan.found.why
+    assert (found.counts.read, found.plan.found.slices, lake.checkpoint()) == (0, [], lake.version)
+    assert lake.wrong() == ""
+
+
+def test_a_past_that_is_restored_is_followed(lake: DeltaLake) -> None:
+    lake.fill(20)
+    then = dict(lake.tickets)
+    lake.change(t3="Another text.", t40="A new one.")
+    lake.delete(7)
+    lake.run()
+    lake.table.restore(0)
+    lake.tickets = then
+    assert "went from version 2 to 3" in said(lake)
+    assert lake.wrong() == ""
+
+
+def test_with_column_mapping_all_rows_are_compared(lake: DeltaLake) -> None:
+    lake.properties = {**FED, "delta.columnMapping.mode": "name"}
+    lake.fill(20)
+    lake.run()
+    write_deltalake(lake.path, rows({30: "One more."}), mode="append")
+    lake.tickets[30] = "One more."
+    assert "all rows were compared: its versions 1 to 1 are not there: Column mapping is not supported" in said(lake)
+    assert lake.wrong() == ""
+
+
+def test_another_table_at_the_same_place_is_compared_as_a_whole(lake: DeltaLake) -> None:
+    lake.fill(20)
+    lake.run()
+    shutil.rmtree(lake.path)
+    lake.tickets[3] = "Another text."
+    lake.create(rows(lake.tickets))
+    assert "all rows were compared: it is another table" in said(lake)
+    assert lake.wrong() == ""
+
+
+def test_a_column_that_is_dropped_is_named(lake: DeltaLake) -> None:
+    lake.fill(20)
+    lake.run()
+    write_deltalake(lake.path, rows(lake.tickets).drop_columns(["body"]), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(UserError, match="there is no column 'body'"):
+        lake.run()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_path_without_a_table_is_said(lake: DeltaLake, empty: bool) -> None:
+    lake.declare()
+    if empty:
+        Path(lake.path).mkdir()
+    with pytest.raises(UserError, match="there is no Delta table") as error:
+        lake.run()
+    assert "_delta_log" in str(error.value)
+
+
+def test_no_secret_stands_in_an_error(lake: DeltaLake) -> None:
+    secrets = {"aws_secret_access_key": "sesame-open", "aws_access_key_id": "ali-baba", "aws_region": "here"}
+    declared = {**secrets, "aws_endpoint": "https://user:sesame-open@127.0.0.1:1", "timeout": "1s"}
+    table = DeltaRows("s3://bucket/tickets", declared)
+    with pytest.raises(UserError, match="it cannot be read: ") as error:
+        table.version()
+    assert not [each for each in (*secrets.values(), "user") if len(each) > 4 and each in str(error.value)]
+    assert "sesame" not in repr(table)
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_tasks_of_spark_read_the_table_themselves(lake: DeltaLake) -> None:
+    lake.spark, lake.declared = session(), "depends_on: []"
+    lake.fill(30)
+    (lake.root / "instep.yaml").write_text((lake.root / "instep.yaml").read_text() + "\nengine: spark\n")
+    lake.run()
+    assert lake.wrong() == ""
+    lake.change(t3="Another text.", t40="A new one.")
+    lake.delete(7)
+    lake.run()
+    assert lake.wrong() == ""

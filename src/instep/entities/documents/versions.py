@@ -125,7 +125,7 @@ def compared_since(
 
 
 def _record(ledger: Ledger, instance: str, uris: Any) -> Record:
-    """What is recorded of these documents."""
+    """The record of these documents."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

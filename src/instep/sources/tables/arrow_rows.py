@@ -88,7 +88,7 @@ class ArrowRows:
             raise UserError(f"{name!r} cannot be read: {error}", where=self.text) from None
 
     def is_deleted(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
-        """Which rows are marked as deleted; None: there is no mark."""
+        """Flags of the rows that are marked as deleted; None: there is no mark."""
         name = self.columns.deleted
         if name is None or name not in batch.schema.names:
             return None

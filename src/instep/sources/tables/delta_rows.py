@@ -222,7 +222,7 @@ def _order(rows: ArrowRows, batch: pa.RecordBatch) -> Any:
 
 
 def _last(rows: ArrowRows, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Of each key the rows of its last change, if that is no deletion."""
+    """The rows of the last change of each key, if that is no deletion."""
     found = list(batches)
     if not found:
         return []

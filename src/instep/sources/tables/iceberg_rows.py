@@ -106,7 +106,7 @@ class IcebergRows:
             yield from _read_keys(table, rows, keys, after)
 
     def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
-        """What only the earlier snapshot has, and what only the later one has. Raises `Unfollowable`."""
+        """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`."""
         before, after = self._tasks(table, between.since), self._tasks(table, between.until)
         gone = [before[each] for each in before.keys() - after.keys()]
         return gone, [after[each] for each in after.keys() - before.keys()]

@@ -1,4 +1,4 @@
-"""What tables that keep versions of themselves (Delta, Iceberg) have in common: changes of keys, types, and reasons."""
+"""Common to tables that keep versions of themselves (Delta, Iceberg): last changes of keys, plain types, reasons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYERS: Final = re.compile(
 
 @dataclass(frozen=True)
 class Reasons:
-    """What a library says, in one line and without secrets."""
+    """The words of a library, in one line and without secrets."""
 
     options: Mapping[str, str]
 
@@ -39,7 +39,7 @@ _SHORT: Final = 5
 
 
 def last_changes(uris: Any, orders: Any) -> Any:
-    """Which changes are the last of their documents: those with the greatest order, as `LakeTable.changed` has it."""
+    """Flags of the changes that are the last of their documents: of the greatest order (`LakeTable.changed`)."""
     import numpy as np
     import pyarrow as pa
 

@@ -113,7 +113,7 @@ class LakeTable(RowTable, Protocol):
         """Something that a user may want to know of how its changes are read."""
 
     def changed(self, columns: DocumentColumns, between: Between) -> Iterator[pa.RecordBatch]:
-        """What became of rows: the columns of the key; the version as text; the size (see `RowTable.listed`); and the
+        """The changes of rows: the columns of the key; the version as text; the size (see `RowTable.listed`); and the
         `order` (int64) of the change: the greatest one of a key is its last, even for a row that is gone, odd for one
         that is there. Raises `Unfollowable`.
         """
@@ -178,7 +178,7 @@ def _told(documents: Iterable[SourceDocument]) -> tuple[Any, Any]:
 
 
 def sound(locators: Any) -> Any:
-    """Which documents have no flaw: the locator of one says it, or between which versions of the table it changed."""
+    """Flags of the documents without a flaw: a locator says it, or between which versions of the table it changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -134,8 +134,8 @@ class DeltaRows:
             raise Unfollowable(f"its versions {between.since + 1} to {between.until} are not there: {said}") from None
 
     def _demand_sound(self, table: DeltaTable, between: Between) -> None:
-        """Files of which deletion vectors take rows away are read as a whole in place of a change feed: a commit that
-        has none must have no such file. Raises `Unfollowable`.
+        """Raises `Unfollowable` for commits whose deletion vectors take rows away, as Spark makes them even where the
+        feed is enabled: deltalake would read their files as a whole in place of the feed.
         """
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return
@@ -153,7 +153,7 @@ class DeltaRows:
             files = [each[kind] for each in actions for kind in ("add", "remove") if kind in each]
             fed = any("cdc" in each for each in actions)
             if not fed and any(each.get("deletionVector") and each.get("dataChange", True) for each in files):
-                raise Unfollowable(f"its version {version} has deletion vectors and no change data feed ({ENABLE})")
+                raise Unfollowable(f"its version {version} takes rows away by deletion vectors, and no feed says which")
 
     def size(self) -> int:
         with self._told():

@@ -92,6 +92,32 @@ def test_a_table_rewritten_with_the_same_rows_embeds_nothing(lake: Lake, never_l
     assert lake.run().plan.kind is Kind.NOTHING
 
 
+def test_many_changes_are_compared_in_columns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.fill(20)
+    lake.run()
+    monkeypatch.setattr("instep.entities.documents.versions.FEW", 0)
+    lake.change(t3="Another text.", t100="A new one.")
+    lake.delete(7)
+    found = lake.run()
+    assert (found.counts.written, found.counts.deleted, lake.wrong()) == (2, 1, "")
+
+
+def test_documents_that_failed_are_tried_again_whatever_has_changed(lake: Lake) -> None:
+    lake.declared = "limits: {max_document_bytes: 100}"
+    lake.fill(20)
+    lake.run()
+    lake.change(t3="x" * 200, t4="Another text.")
+    before = lake.tickets.pop(3)
+    assert lake.run().state is JobState.COMPLETED_WITH_ERRORS
+    assert list(lake.failures()) == ["table://Ticket/3"]
+    assert lake.run().plan.kind is Kind.NOTHING
+    lake.declared = "limits: {max_document_bytes: 1000}"
+    lake.declare()
+    lake.tickets[3] = before
+    lake.run(retry_failures=True)
+    assert (lake.failures(), lake.wrong()) == ({}, "")
+
+
 def test_more_deletes_than_are_usual_are_asked_for(lake: Lake) -> None:
     lake.fill(60)
     lake.run()

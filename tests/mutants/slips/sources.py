@@ -7,7 +7,44 @@ from tests.mutants.mutant import Mutant
 _FILES = ("tests/sources/test_files.py",)
 _FEED = ("tests/sources/test_feed.py",)
 
+_LAKES = ("tests/e2e/lakes/test_following.py",)
+
 MUTANTS = [
+    Mutant(
+        "the first change of a row counts, not the last",
+        "sources/tables/lakes.py",
+        "np.maximum.at(latest, codes, numbers)",
+        "latest[codes[::-1]] = numbers[::-1]",
+        _LAKES,
+    ),
+    Mutant(
+        "a row that was deleted and came back in one commit stays deleted",
+        "sources/tables/delta_rows.py",
+        "return pc.add(doubled, there",
+        "return pc.subtract(doubled, there",
+        _LAKES,
+    ),
+    Mutant(
+        "what a version deletes is left in the index",
+        "entities/documents/versions.py",
+        'uris: Any = pa.chunked_array([*listed.table["uri"].chunks, pa.array(found.deleted, pa.string())], pa.string())',
+        'uris: Any = pa.chunked_array([*listed.table["uri"].chunks], pa.string())',
+        _LAKES,
+    ),
+    Mutant(
+        "a checkpoint forgets the version of its table",
+        "domain/seen.py",
+        "version = () if self.version is None else (str(self.version),)",
+        "version = ()",
+        _LAKES,
+    ),
+    Mutant(
+        "another table at the same place is followed",
+        "entities/documents/versions.py",
+        "    if before.table != now.table:\n",
+        "    if False:\n",
+        ("tests/e2e/lakes/test_delta.py",),
+    ),
     Mutant(
         "a folder that cannot be listed is passed over without a word",
         "sources/local_files.py",

@@ -72,6 +72,7 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.tables
 	@$(BIN)/python -m bench.slicing
 	@$(BIN)/python -m bench.changes
+	@$(BIN)/python -m bench.lakes
 	@$(BIN)/python -m bench.neighbours
 	@$(BIN)/python -m bench.vectors
 	@$(BIN)/python -m bench.opensearch

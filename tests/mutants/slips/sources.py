@@ -27,8 +27,8 @@ MUTANTS = [
     Mutant(
         "what a version deletes is left in the index",
         "entities/documents/versions.py",
-        'uris: Any = pa.chunked_array([*listed.table["uri"].chunks, pa.array(found.deleted, pa.string())], pa.string())',
-        'uris: Any = pa.chunked_array([*listed.table["uri"].chunks], pa.string())',
+        ".chunks, pa.array(found.deleted, pa.string())], pa.string())",
+        ".chunks], pa.string())",
         _LAKES,
     ),
     Mutant(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.document_state.columns import FEW, ListedColumns
-from instep.domain.manifest import UNREAD, Difference
+from instep.domain.manifest import UNREAD, Difference, unchanged
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.plan_request import PlanRequest
@@ -17,6 +17,9 @@ from instep.sources.tables.row_documents import RowDocuments, is_flaw
 
 if TYPE_CHECKING:
     from instep.document_state.difference import Record
+
+#: A table of which nothing was changed.
+_NOTHING: Final = Listing((), [], exhaustive=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def follow(
     if before is None:
         return replace(found, note=lake.note())
     if not found.moved and not failed:
-        return replace(found, listing=_nothing())
+        return replace(found, listing=_NOTHING)
     try:
         return replace(found, listing=_changed(source, before, now, failed, retry=retry), note=lake.note())
     except Unfollowable as why:
@@ -84,7 +87,7 @@ def _changed(
     if failed and (retry or UNREAD in failed.values()):
         raise Unfollowable("documents that failed are tried again")
     if before == now:
-        return _nothing()
+        return _NOTHING
     lake = source.lake
     assert lake is not None, "asked of a table with versions"
     listing = source.changed(lake, Between(before.number, now.number))
@@ -92,12 +95,6 @@ def _changed(
     if flawed and (not flawed.isdisjoint(listing.deleted) or _has(listing, flawed)):
         raise Unfollowable("rows were changed that share their key with others")
     return listing
-
-
-def _nothing() -> Listing:
-    from instep.document_state.columns import listed_columns
-
-    return Listing(listed_columns(()), [], exhaustive=False)
 
 
 def _has(listing: Listing, uris: set[str]) -> bool:
@@ -109,6 +106,9 @@ def compared_since(
     ledger: Ledger, instance: str, found: Listing, failed: Mapping[str, str], *, buckets: int
 ) -> Difference:
     """The difference that these changes make. What they delete counts as gone, as of any other table."""
+    if found is _NOTHING:
+        return unchanged(0)
+
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -134,7 +134,8 @@ def test_those_remembered_are_mutants_and_tests_that_there_are() -> None:
     assert sorted(known.keys() - {each.breaks for each in ALL}) == []
     defined = {
         name
-        for path in (ROOT / "tests").rglob("*.py")
+        for folder in ("tests", "src/instep/testing")
+        for path in (ROOT / folder).rglob("*.py")
         for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     gone = []

@@ -14,9 +14,23 @@ MUTANTS = [
     Mutant(
         "a change of columns alone is embedded again",
         "pipeline/documents/writing.py",
-        "same_texts(rows, stored, difference) if self._declared",
-        "same_texts(rows, stored, difference) if not self._declared",
+        "same_texts(rows, stored, difference)",
+        "same_texts(rows.slice(0, 0), stored, difference)",
         _COLUMNS,
+    ),
+    Mutant(
+        "chunks that need no other number get one",
+        "domain/chunk_places.py",
+        "length = bisect_right(ends, shift)",
+        "length = 0 * bisect_right(ends, shift)",
+        ("tests/domain/test_chunk_places.py",),
+    ),
+    Mutant(
+        "a chunk that has moved keeps the number that it had",
+        "pipeline/documents/writing.py",
+        "placed_rows(rows, stored, owner)",
+        "placed_rows(rows, stored.slice(0, 0), owner)",
+        ("tests/jobs/test_diff.py",),
     ),
     Mutant(
         "facts of a file are no part of its document",

@@ -245,8 +245,8 @@ MUTANTS = [
     Mutant(
         "the dimensions of an embedder are in no fingerprint",
         "pipeline/documents/embed/http.py",
-        'digest(["openai", place, self.model, self.dimensions, *',
-        'digest(["openai", place, self.model, *',
+        "digest([self.protocol.name, place, self.model, self.dimensions, *",
+        "digest([self.protocol.name, place, self.model, *",
         ("tests/documents/test_http.py", "tests/documents/test_fingerprint.py"),
     ),
     Mutant(

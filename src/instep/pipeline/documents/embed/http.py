@@ -1,4 +1,4 @@
-"""Vectors from any endpoint that speaks OpenAI's embeddings API."""
+"""Vectors from an endpoint, by OpenAI's protocol or another."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
+from instep.pipeline.documents.embed.protocols import EmbeddingProtocol, OpenAIProtocol, Request, requests
 from instep.servers.calls import tries, within
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class HttpEmbedder:
-    """Asks `url`/embeddings for vectors, `batch` texts at a time.
+    """Asks `url` for vectors by its protocol, `batch` texts at a time, or as few as the protocol allows.
 
     Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
     once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that
@@ -65,12 +66,14 @@ class HttpEmbedder:
     timeout: float = 60.0
     attempts: int = 6
     first_wait: float = 0.5
+    protocol: EmbeddingProtocol = field(default_factory=OpenAIProtocol)
 
     @property
     def fingerprint(self) -> str:
         """The model as its host knows it: the same name elsewhere may be another model."""
         place = self.url.split("?")[0].rstrip("/")
-        return digest(["openai", place, self.model, self.dimensions, *([self.prompt] if self.prompt else [])])
+        prompt = [self.prompt] if self.prompt else []
+        return digest([self.protocol.name, place, self.model, self.dimensions, *self.protocol.kind, *prompt])
 
     @property
     def cached(self) -> bool:
@@ -80,7 +83,7 @@ class HttpEmbedder:
         import numpy as np
 
         plain = [self.prompt + each for each in as_list(texts)]
-        parts = [self._batch(plain[start : start + self.batch]) for start in range(0, len(plain), self.batch)]
+        parts = [self._batch(each) for each in requests(self.protocol, plain, self.batch)]
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), np.float32)
 
     def _batch(self, texts: Sequence[str]) -> Vectors:
@@ -100,12 +103,11 @@ class HttpEmbedder:
         client, turns = _connection(self)
         import httpx
 
-        body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "float"}
-        if self.shorten:
-            body["dimensions"] = self.dimensions
+        body = self.protocol.body(Request(self.model, texts, self.dimensions if self.shorten else None))
+        place = f"{self.url.rstrip('/')}/{self.protocol.path}"
         turns.wait()
         try:
-            response = within(self.timeout, partial(client.post, f"{self.url.rstrip('/')}/embeddings", json=body))
+            response = within(self.timeout, partial(client.post, place, json=body))
         except (TimeoutError, httpx.TimeoutException):
             raise _NoAnswer from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
@@ -132,7 +134,7 @@ class HttpEmbedder:
         """Vectors in the order of the texts, by `index` if the answer has it."""
         import numpy as np
 
-        items = answer.get("data") if isinstance(answer, dict) else None
+        items = self.protocol.items(answer)
         if not isinstance(items, list) or len(items) != count:
             found = len(items) if isinstance(items, list) else 0
             raise _Unavailable(f"it gave {found} vectors for {count} texts")
@@ -164,8 +166,7 @@ class HttpEmbedder:
 
     def _complaint(self, response: httpx.Response) -> str:
         try:
-            error = response.json().get("error", "")
-            text = str(error.get("message", "")) if isinstance(error, dict) else str(error)
+            text = self.protocol.complaint(response.json())
         except (ValueError, AttributeError, RecursionError):
             text = response.text
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)

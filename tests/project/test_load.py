@@ -167,7 +167,7 @@ entities:
     ]
     text = str(error)
     assert "allowed: auto, inline, spark (did you mean spark?)" in text
-    allowed = "hashing, static, openai, sentence-transformers, python"
+    allowed = "hashing, static, openai, cohere, voyage, sentence-transformers, fastembed, python"
     assert f"found 'hasing'; allowed: {allowed} (did you mean hashing?)" in text
     assert "must be at most 1024; found 5000" in text
 
@@ -184,7 +184,8 @@ def test_a_missing_type_lists_the_types(reject: Reject) -> None:
     error = reject(BASE.replace("type: files, ", "") + "    embed: {dimensions: 3}\n")
     assert [str(each) for each in error.problems] == [
         "entities.Document.source.type: is missing; allowed: files, feed, python, spark, clickhouse, delta, iceberg",
-        "entities.Document.embed.type: is missing; allowed: hashing, static, openai, sentence-transformers, python",
+        "entities.Document.embed.type: is missing; allowed: hashing, static, openai, cohere, voyage, "
+        "sentence-transformers, fastembed, python",
     ]
 
 

@@ -259,6 +259,13 @@ def tasks_of(work: int, pace: Pace) -> int:
     return max(1, min(pace.cores * rounds, math.floor(seconds / LEAST_TASK_SECONDS)))
 
 
+def share_of_requests(most: int, workers: int) -> int:
+    """The tasks of one of so many workers that may ask an endpoint at once, where all together may `most`; one at
+    least, or it would never end.
+    """
+    return max(1, most // max(1, workers))
+
+
 def too_long(work: int, units: int, pace: Pace, *, idle: bool) -> bool:
     """Whether a slice alone would take too long, and can be cut: over two waves' time when other workers find
     nothing to do (`idle`), else over fifteen. Cutting costs claims, and only idle workers gain by it; but

@@ -116,6 +116,8 @@ class EntitySetup(ABC):
     needed: float = NEEDED
     #: Absolute paths of the source on this machine.
     local_sources: tuple[str, ...] = ()
+    #: The most requests that its embedder may have open at once, in all tasks of all workers: each task has one.
+    requests_at_once: int | None = None
 
     @property
     def alias(self) -> str:

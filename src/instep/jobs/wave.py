@@ -15,6 +15,7 @@ from instep.domain.planning import (
     Measured,
     Pace,
     learned_pace,
+    share_of_requests,
     tasks_of,
 )
 from instep.domain.texts import cleaned
@@ -331,6 +332,8 @@ class WaveRunner:
     def _wave(self, claims: Sequence[Claim]) -> Wave:
         slices = tuple(self._setup.wave_slice(each, self._ledger.plans.changes) for each in claims)
         tasks = tasks_of(sum(each.work for each in slices), self._pace)
+        if (most := self._setup.requests_at_once) is not None:
+            tasks = min(tasks, share_of_requests(most, len(self._ledger.workers.all())))
         part = self._part
         return Wave(
             self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices, tasks

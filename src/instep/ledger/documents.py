@@ -262,17 +262,6 @@ class Documents(Store):
             return pa.Table.from_batches([_batch(tx.connection.execute(some).fetchall(), entry_schema(names))])
 
     @reads
-    def of_ids(self, tx: Transaction, instance: str, ids: Sequence[str]) -> dict[str, ManifestEntry]:
-        """The entries of an instance that have these ids, by id."""
-        every = select(*(documents.c[name] for name in ManifestEntry._fields)).where(documents.c.instance == instance)
-        rows = (
-            row
-            for some in batches(ids)
-            for row in tx.connection.execute(every.where(documents.c.document_id.in_(some)))
-        )
-        return {row.document_id: ManifestEntry._make(row) for row in rows}
-
-    @reads
     def any_below(self, tx: Transaction, instance: str, uris: Iterable[str]) -> bool:
         """Whether there are entries of an instance whose URIs go on, after a slash, from one of these."""
         for uri in uris:

@@ -3,16 +3,21 @@
 from instep.project.documents import (
     Chunk,
     DocumentEntity,
-    Embed,
-    HashingEmbed,
     Limits,
-    OpenAIEmbed,
     Promotion,
-    PythonEmbed,
     PythonParse,
     RowDocument,
+)
+from instep.project.embedders import (
+    CohereEmbed,
+    Embed,
+    FastembedEmbed,
+    HashingEmbed,
+    OpenAIEmbed,
+    PythonEmbed,
     SentenceTransformersEmbed,
     StaticEmbed,
+    VoyageEmbed,
 )
 from instep.project.entities import Entity
 from instep.project.entity import Deletes
@@ -21,7 +26,7 @@ from instep.project.models import Handler, Project, Spark
 from instep.project.problems import InvalidProject, Problem
 from instep.project.queues import Queue, QueueCoverRows, QueueKeys, QueueRows
 from instep.project.schema import json_schema
-from instep.project.search import HttpRerank, PythonRerank, Searching, Weights
+from instep.project.search import HttpRerank, PythonRerank, Searching, SentenceTransformersRerank, Weights
 from instep.project.sources import (
     DEFAULT_EXCLUDE,
     DEFAULT_INCLUDE,
@@ -56,6 +61,7 @@ __all__ = [
     "Chunk",
     "ClickHouseSource",
     "ClickHouseTarget",
+    "CohereEmbed",
     "Deletes",
     "DeltaSource",
     "DocumentEntity",
@@ -63,6 +69,7 @@ __all__ = [
     "Embed",
     "End",
     "Entity",
+    "FastembedEmbed",
     "FeedSource",
     "FilesSource",
     "Handler",
@@ -94,6 +101,7 @@ __all__ = [
     "RowDocument",
     "Searching",
     "SentenceTransformersEmbed",
+    "SentenceTransformersRerank",
     "Source",
     "Spark",
     "SparkSource",
@@ -101,6 +109,7 @@ __all__ = [
     "TableEntity",
     "TableSource",
     "Target",
+    "VoyageEmbed",
     "Weights",
     "find_project_file",
     "json_schema",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
+from instep.project.embedders import TOKENIZED, DeclaredEmbed, HashingEmbed, PythonEmbed
 from instep.project.entity import EntityBase
 from instep.project.fields import (
     Bytes,
@@ -34,110 +35,6 @@ from instep.project.sources import (
 )
 
 MAX_BUCKETS = 1024
-MAX_DIMENSIONS = 65_536
-
-
-class HashingEmbed(Variant):
-    """Deterministic vectors from hashed words: offline, quick, no model."""
-
-    meaning: ClassVar[bool] = False
-    """Whether texts of one meaning in different words are near to each other."""
-    weight: ClassVar[float] = 1.0
-    """Weight of its vectors beside words, unless told."""
-    type: Literal["hashing"] = "hashing"
-    """`hashing`."""
-    dimensions: Whole = Field(default=384, ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors."""
-
-
-class StaticEmbed(Variant):
-    """A small model whose weights come with a package (the extra `static`): offline, quick, and it knows what words
-    mean. WordLlama: each text is the mean of its tokens' vectors."""
-
-    meaning: ClassVar[bool] = True
-    weight: ClassVar[float] = 0.7  # Chosen on the Cranfield collection; see docs/quality.md.
-    type: Literal["static"] = "static"
-    """`static`."""
-    dimensions: Literal[64, 128, 256] = 256
-    """Length of the vectors: the model can be cut to a half or a quarter."""
-
-
-class OpenAIEmbed(Variant):
-    """An endpoint that speaks OpenAI's embeddings API."""
-
-    meaning: ClassVar[bool] = True
-    weight: ClassVar[float] = 1.0
-    type: Literal["openai"] = "openai"
-    """`openai`."""
-    url: Text = "https://api.openai.com/v1"
-    """Base URL; `/embeddings` is added to it."""
-    model: Text
-    """Name of the model."""
-    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors that the model gives."""
-    shorten: bool = False
-    """Send `dimensions` along: the endpoint then gives vectors of this length, if its model can."""
-    query_prompt: Text | None = None
-    """Text put before each query, such as `"query: "` for E5; stands in quotes, for the space at its end."""
-    document_prompt: Text | None = None
-    """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
-    api_key: SecretStr | None = None
-    """Key sent as a bearer token; write `${OPENAI_API_KEY}`, never the key itself."""
-    batch: Whole = Field(default=64, ge=1, le=2048)
-    """Texts per request."""
-    requests_per_minute: Whole | None = Field(default=None, ge=1)
-    """Upper limit on requests of one process (each Spark worker counts by itself); none when left out."""
-
-    @field_validator("url")
-    @classmethod
-    def _http(cls, value: str) -> str:
-        if not value.lower().startswith(("http://", "https://")):
-            raise problem("url", "must start with http:// or https://")
-        return value.rstrip("/")
-
-
-class SentenceTransformersEmbed(Variant):
-    """A model run in this process by the sentence-transformers library (an extra)."""
-
-    meaning: ClassVar[bool] = True
-    weight: ClassVar[float] = 1.0
-    type: Literal["sentence-transformers"] = "sentence-transformers"
-    """`sentence-transformers`."""
-    model: Text
-    """Name or folder of the model."""
-    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors that the model gives."""
-    query_prompt: Text | None = None
-    """Text put before each query."""
-    document_prompt: Text | None = None
-    """Text put before each chunk that is embedded; it is not stored."""
-
-
-class PythonEmbed(Variant):
-    """A function of yours, from texts to vectors; see [functions.md](functions.md)."""
-
-    meaning: ClassVar[bool] = True
-    weight: ClassVar[float] = 1.0
-    type: Literal["python"] = "python"
-    """`python`."""
-    function: FunctionName
-    """`package.module:function`, from a list of texts to a vector for each."""
-    query_function: FunctionName | None = None
-    """The same for queries, if they are embedded in another way."""
-    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors."""
-    batch: Whole = Field(default=256, ge=1, le=65_536)
-    """Texts in one call."""
-    cache: bool = True
-    """Keep vectors, by the function's code and the text; `false` where looking them up costs more than the function."""
-
-
-Embed: TypeAlias = HashingEmbed | StaticEmbed | OpenAIEmbed | SentenceTransformersEmbed | PythonEmbed
-DeclaredEmbed: TypeAlias = Annotated[
-    Embed,
-    Field(discriminator="type"),
-    typed("hashing", "static", "openai", "sentence-transformers", "python"),
-]
 
 
 class Promotion(Model):
@@ -340,8 +237,9 @@ class DocumentEntity(EntityBase):
 
     @model_validator(mode="after")
     def _tokens_are_of_a_model(self) -> Self:
-        if self.chunk.unit == "tokens" and isinstance(self.embed, HashingEmbed | PythonEmbed):
-            message = f"the embedder `{self.embed.type}` has no tokens: static, openai and sentence-transformers have"
+        if self.chunk.unit == "tokens" and not isinstance(self.embed, TOKENIZED):
+            message = f"it is not known how the embedder `{self.embed.type}` counts tokens"
+            message += ": static, openai, sentence-transformers and fastembed do"
             raise problem("unit", message, path=("chunk", "unit"))
         return self
 

@@ -69,6 +69,17 @@ class HttpRerank(Variant):
         return value
 
 
+class SentenceTransformersRerank(Variant):
+    """A cross-encoder run in this process by the sentence-transformers library (an extra)."""
+
+    type: Literal["sentence-transformers"] = "sentence-transformers"
+    """`sentence-transformers`."""
+    model: Text
+    """Name or folder of the model, such as `cross-encoder/ms-marco-MiniLM-L6-v2`."""
+    top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
+    """So many of the first hits are looked at."""
+
+
 class PythonRerank(Variant):
     """A function of yours, from a query and texts to a score for each; see [functions.md](functions.md#reranking)."""
 
@@ -80,8 +91,10 @@ class PythonRerank(Variant):
     """So many of the first hits are looked at."""
 
 
-Rerank: TypeAlias = HttpRerank | PythonRerank
-DeclaredRerank: TypeAlias = Annotated[Rerank, Field(discriminator="type"), typed("http", "python")]
+Rerank: TypeAlias = HttpRerank | SentenceTransformersRerank | PythonRerank
+DeclaredRerank: TypeAlias = Annotated[
+    Rerank, Field(discriminator="type"), typed("http", "sentence-transformers", "python")
+]
 
 
 class Searching(Model):

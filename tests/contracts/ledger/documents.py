@@ -116,12 +116,6 @@ class Documents(Fixtures):
         assert ledger.documents.between("another", ("", ""), ("uri",)).num_rows == 0
         assert ledger.documents.between(part.instance, ("", first), ("chunks", "uri")).column_names == ["chunks", "uri"]
 
-    def test_entries_are_found_by_their_ids(self, ledger: Ledger) -> None:
-        part = self._run(ledger, "first", outcome)
-        some = ledger.documents.of_ids(part.instance, ["doc_0001", "doc_9999"])
-        assert some == {"doc_0001": ledger.documents.get(part.instance, "doc_0001")}
-        assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", ["doc_0001"]) == {}
-
     def test_documents_below_a_folder_are_found_by_its_uri(self, ledger: Ledger) -> None:
         uris = ["file:///docs/a/b.md", "file:///docs/100%25/c_d.md"]
         entries = [ManifestEntry(document_id(uri), uri, 1, "v", "hash", 1, 0) for uri in uris]

@@ -428,11 +428,6 @@ class _Documents(_Kept, Documents):
         inside = [each >= lower and (not upper or each < upper) for each in ids]
         return found.filter(inside)
 
-    def of_ids(self, instance: str, ids: Sequence[str]) -> dict[str, ManifestEntry]:
-        with self._lock:
-            entries = self._tables.documents.get(instance, {})
-            return {each: entries[each] for each in ids if each in entries}
-
     def any_below(self, instance: str, uris: Iterable[str]) -> bool:
         with self._lock:
             known = documents.manifest(self._tables, instance)

@@ -11,7 +11,16 @@ from typing import Final
 
 from instep.errors import Away, Transient
 from instep.pipeline.documents.embed.embedder import Embedder, probe
-from instep.project import Embed, HashingEmbed, OpenAIEmbed, PythonEmbed, StaticEmbed
+from instep.project import (
+    CohereEmbed,
+    Embed,
+    FastembedEmbed,
+    HashingEmbed,
+    OpenAIEmbed,
+    PythonEmbed,
+    StaticEmbed,
+    VoyageEmbed,
+)
 
 #: Time of a row with the static model, in times of one with hashing: measured, 30,000 texts of 700 characters took 9 s
 #: more than with hashing, which is taken to do 36,000 rows a second on two cores. The same is believed of a function
@@ -40,23 +49,43 @@ def embedder_of(declared: Embed, *, queries: bool = False) -> Embedder:
         name = (declared.query_function if queries else None) or declared.function
         own = OwnFunction.of(name, "embed.function")
         return FunctionEmbedder(own, declared.dimensions, declared.batch, declared.cache)
+    if isinstance(declared, OpenAIEmbed | CohereEmbed | VoyageEmbed):
+        return _of_api(declared, queries)
     prompt = (declared.query_prompt if queries else declared.document_prompt) or ""
-    if isinstance(declared, OpenAIEmbed):
-        from instep.pipeline.documents.embed.http import HttpEmbedder
+    if isinstance(declared, FastembedEmbed):
+        from instep.pipeline.documents.embed.fastembed import FastembedEmbedder
 
-        return HttpEmbedder(
-            url=declared.url,
-            model=declared.model,
-            dimensions=declared.dimensions,
-            prompt=prompt,
-            shorten=declared.shorten,
-            api_key=declared.api_key.get_secret_value() if declared.api_key else None,
-            batch=declared.batch,
-            requests_per_minute=declared.requests_per_minute,
-        )
+        return FastembedEmbedder(declared.model, declared.dimensions, prompt=prompt, pooling=declared.pooling)
     from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
 
     return SentenceTransformersEmbedder(declared.model, declared.dimensions, prompt=prompt)
+
+
+def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) -> Embedder:
+    from instep.pipeline.documents.embed import protocols
+    from instep.pipeline.documents.embed.http import HttpEmbedder
+
+    prompt = ""
+    protocol: protocols.EmbeddingProtocol
+    if isinstance(declared, OpenAIEmbed):
+        prompt = (declared.query_prompt if queries else declared.document_prompt) or ""
+        protocol = protocols.OpenAIProtocol()
+    elif isinstance(declared, CohereEmbed):
+        protocol = protocols.CohereProtocol("search_query" if queries else "search_document")
+    else:
+        protocol = protocols.VoyageProtocol("query" if queries else "document")
+    return HttpEmbedder(
+        url=declared.url,
+        model=declared.model,
+        dimensions=declared.dimensions,
+        prompt=prompt,
+        shorten=declared.shorten,
+        api_key=declared.api_key.get_secret_value() if declared.api_key else None,
+        batch=declared.batch,
+        requests_per_minute=declared.requests_per_minute,
+        requests_at_once=declared.requests_at_once,
+        protocol=protocol,
+    )
 
 
 def embedding_time_of(declared: Embed) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep.pipeline.documents.rerank.reranker import Reranking
-from instep.project.search import HttpRerank, Rerank
+from instep.project.search import HttpRerank, Rerank, SentenceTransformersRerank
 
 
 def reranking_of(declared: Rerank | None) -> Reranking | None:
@@ -17,6 +17,10 @@ def reranking_of(declared: Rerank | None) -> Reranking | None:
         key = declared.api_key.get_secret_value() if declared.api_key else None
         made = HttpReranker(declared.url, declared.model, declared.protocol, key, declared.timeout / 1000)
         return Reranking(made, declared.top)
+    if isinstance(declared, SentenceTransformersRerank):
+        from instep.pipeline.documents.rerank.sentence_transformers import CrossEncoderReranker
+
+        return Reranking(CrossEncoderReranker(declared.model), declared.top)
     from instep.pipeline.documents.functions import OwnFunction
     from instep.pipeline.documents.rerank.function import FunctionReranker
 

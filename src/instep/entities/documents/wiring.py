@@ -34,7 +34,8 @@ from instep.pipeline.engine.engine import WaveProgram
 from instep.pipeline.loading import load_transform
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
-from instep.project.documents import KreuzbergParse, OpenAIEmbed, PythonParse, SentenceTransformersEmbed
+from instep.project.documents import KreuzbergParse, PythonParse
+from instep.project.embedders import ApiEmbed, FastembedEmbed, OpenAIEmbed, SentenceTransformersEmbed
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.document_source import DocumentSource
@@ -159,6 +160,7 @@ def document_setup(
         trial=trial_of(entity.embed, embeddings),
         programs=program,
         limits=limits,
+        requests_at_once=entity.embed.requests_at_once if isinstance(entity.embed, ApiEmbed) else None,
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
@@ -197,7 +199,7 @@ def _tokens_of(entity: DocumentEntity) -> Tokens | None:
     embed = entity.embed
     if isinstance(embed, StaticEmbed):
         return Tokens("static")
-    assert isinstance(embed, OpenAIEmbed | SentenceTransformersEmbed), "others have none, which was checked"
+    assert isinstance(embed, OpenAIEmbed | SentenceTransformersEmbed | FastembedEmbed), "others were refused"
     return Tokens(embed.type, embed.model)
 
 

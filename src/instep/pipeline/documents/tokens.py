@@ -14,11 +14,12 @@ CHARACTERS: Final = 4
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokenizer of a model: that of OpenAI's model `name`, of a model of sentence-transformers, or of `static`.
+    """The tokenizer of a model: that of OpenAI's model `name`, of a model of sentence-transformers or fastembed, or of
+    `static`.
     Special tokens, which a model puts around a text, are not counted.
     """
 
-    of: Literal["openai", "sentence-transformers", "static"]
+    of: Literal["openai", "sentence-transformers", "fastembed", "static"]
     name: str = ""
 
     @property
@@ -36,6 +37,10 @@ class Tokens:
                 from instep.pipeline.documents.embed.sentence_transformers import tokenizer_of
 
                 return kind.from_huggingface_tokenizer(tokenizer_of(self.name), size, overlap)
+            case "fastembed":
+                from instep.pipeline.documents.embed import fastembed
+
+                return kind.from_huggingface_tokenizer(fastembed.tokenizer_of(self.name), size, overlap)
             case "static":
                 from instep.pipeline.documents.embed.static import tokenizer_file
 

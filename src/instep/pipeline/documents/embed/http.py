@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
 from instep.pipeline.documents.embed.protocols import EmbeddingProtocol, OpenAIProtocol, Request, requests
+from instep.pipeline.documents.embed.slots import slot
 from instep.servers.calls import tries, within
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class HttpEmbedder:
     Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
     once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that
     does not fit raises `EmbedRejected`, a wrong key or address or vectors of another length `UserError`.
-    `requests_per_minute` holds for this process. `prompt` stands before each text. `shorten`: the endpoint is asked for
-    vectors of this length.
+    `requests_per_minute` holds for this process, `requests_at_once` for all processes of this machine. `prompt` stands
+    before each text. `shorten`: the endpoint is asked for vectors of this length.
     """
 
     url: str
@@ -63,6 +65,7 @@ class HttpEmbedder:
     api_key: str | None = field(default=None, repr=False)
     batch: int = 64
     requests_per_minute: int | None = None
+    requests_at_once: int | None = None
     timeout: float = 60.0
     attempts: int = 6
     first_wait: float = 0.5
@@ -107,7 +110,8 @@ class HttpEmbedder:
         place = f"{self.url.rstrip('/')}/{self.protocol.path}"
         turns.wait()
         try:
-            response = within(self.timeout, partial(client.post, place, json=body))
+            with slot(self.url, self.requests_at_once):
+                response = within(self.timeout, partial(client.post, place, json=body))
         except (TimeoutError, httpx.TimeoutException):
             raise _NoAnswer from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
@@ -193,6 +197,16 @@ class _Turns:
 #: One client (connections are kept open) and one rate per endpoint in a process.
 _CONNECTIONS: dict[tuple[Any, ...], tuple[httpx.Client, _Turns]] = {}
 _LOCK = threading.Lock()
+
+
+def _forget() -> None:
+    """Forget, in a forked process, connections that are its parent's, and a lock that may be held for ever."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = threading.Lock()
+    _CONNECTIONS.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _connection(embedder: HttpEmbedder) -> tuple[httpx.Client, _Turns]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,6 +89,10 @@ def _client(url: str, api_key: str | None, timeout: float) -> httpx.Client:
         return httpx.Client(headers=headers, timeout=timeout)
     except UnicodeError:
         raise UserError("no request can be made with the reranker's `api_key`", hint=_CHECK) from None
+
+
+# A forked process opens connections of its own.
+os.register_at_fork(after_in_child=_client.cache_clear)
 
 
 def demand_installed() -> None:

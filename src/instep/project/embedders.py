@@ -1,0 +1,176 @@
+"""Embedders: what makes vectors of chunks and queries."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import Field, SecretStr, field_validator
+
+from instep.project.fields import FunctionName, Text, Variant, Whole, problem, typed
+
+MAX_DIMENSIONS = 65_536
+
+
+class HashingEmbed(Variant):
+    """Deterministic vectors from hashed words: offline, quick, no model."""
+
+    meaning: ClassVar[bool] = False
+    """Whether texts of one meaning in different words are near to each other."""
+    weight: ClassVar[float] = 1.0
+    """Weight of its vectors beside words, unless told."""
+    type: Literal["hashing"] = "hashing"
+    """`hashing`."""
+    dimensions: Whole = Field(default=384, ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors."""
+
+
+class StaticEmbed(Variant):
+    """A small model whose weights come with a package (the extra `static`): offline, quick, and it knows what words
+    mean. WordLlama: each text is the mean of its tokens' vectors."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 0.7  # Chosen on the Cranfield collection; see docs/quality.md.
+    type: Literal["static"] = "static"
+    """`static`."""
+    dimensions: Literal[64, 128, 256] = 256
+    """Length of the vectors: the model can be cut to a half or a quarter."""
+
+
+class ApiEmbed(Variant):
+    """An endpoint that gives vectors."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
+    url: Text
+    """Base URL; the rest of the address is added to it."""
+    model: Text
+    """Name of the model."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors that the model gives."""
+    shorten: bool = False
+    """Send `dimensions` along: the endpoint then gives vectors of this length, if its model can."""
+    api_key: SecretStr | None = None
+    """Key sent as a bearer token; write it as `${NAME}`, never the key itself."""
+    requests_per_minute: Whole | None = Field(default=None, ge=1)
+    """Upper limit on requests of one process (each Spark worker counts by itself); none when left out."""
+    requests_at_once: Whole | None = Field(default=None, ge=1, le=1000)
+    """Upper limit on requests that wait for an answer at the same time, of all workers together; see
+    [documents.md](documents.md#limits-of-an-endpoint). None when left out."""
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.lower().startswith(("http://", "https://")):
+            raise problem("url", "must start with http:// or https://")
+        return value.rstrip("/")
+
+
+class OpenAIEmbed(ApiEmbed):
+    """An endpoint that speaks OpenAI's embeddings API."""
+
+    type: Literal["openai"] = "openai"
+    """`openai`."""
+    url: Text = "https://api.openai.com/v1"
+    """Base URL; `/embeddings` is added to it."""
+    query_prompt: Text | None = None
+    """Text put before each query, such as `"query: "` for E5; stands in quotes, for the space at its end."""
+    document_prompt: Text | None = None
+    """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
+    batch: Whole = Field(default=64, ge=1, le=2048)
+    """Texts per request."""
+
+
+class CohereEmbed(ApiEmbed):
+    """Cohere's own embeddings API, version 2: it is told which texts are chunks and which are queries."""
+
+    type: Literal["cohere"] = "cohere"
+    """`cohere`."""
+    url: Text = "https://api.cohere.com/v2"
+    """Base URL; `/embed` is added to it."""
+    batch: Whole = Field(default=96, ge=1, le=96)
+    """Texts per request."""
+
+
+class VoyageEmbed(ApiEmbed):
+    """Voyage's own embeddings API: it is told which texts are chunks and which are queries."""
+
+    type: Literal["voyage"] = "voyage"
+    """`voyage`."""
+    url: Text = "https://api.voyageai.com/v1"
+    """Base URL; `/embeddings` is added to it."""
+    batch: Whole = Field(default=128, ge=1, le=1000)
+    """Texts per request, as long as they have 120,000 bytes together at most: so many tokens every model takes."""
+
+
+class SentenceTransformersEmbed(Variant):
+    """A model run in this process by the sentence-transformers library (an extra)."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
+    type: Literal["sentence-transformers"] = "sentence-transformers"
+    """`sentence-transformers`."""
+    model: Text
+    """Name or folder of the model."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors that the model gives."""
+    query_prompt: Text | None = None
+    """Text put before each query."""
+    document_prompt: Text | None = None
+    """Text put before each chunk that is embedded; it is not stored."""
+
+
+class FastembedEmbed(Variant):
+    """A model in ONNX run in this process by the library fastembed (an extra), which needs no PyTorch."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
+    type: Literal["fastembed"] = "fastembed"
+    """`fastembed`."""
+    model: Text
+    """Name of a model that fastembed knows, which it downloads; or a folder with a model in ONNX and its tokenizer."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors that the model gives."""
+    pooling: Literal["mean", "cls", "last_token", "disabled"] = "mean"
+    """For a folder: how the vectors of tokens become one, as the model was trained."""
+    query_prompt: Text | None = None
+    """Text put before each query."""
+    document_prompt: Text | None = None
+    """Text put before each chunk that is embedded; it is not stored."""
+
+
+class PythonEmbed(Variant):
+    """A function of yours, from texts to vectors; see [functions.md](functions.md)."""
+
+    meaning: ClassVar[bool] = True
+    weight: ClassVar[float] = 1.0
+    type: Literal["python"] = "python"
+    """`python`."""
+    function: FunctionName
+    """`package.module:function`, from a list of texts to a vector for each."""
+    query_function: FunctionName | None = None
+    """The same for queries, if they are embedded in another way."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors."""
+    batch: Whole = Field(default=256, ge=1, le=65_536)
+    """Texts in one call."""
+    cache: bool = True
+    """Keep vectors, by the function's code and the text; `false` where looking them up costs more than the function."""
+
+
+Embed: TypeAlias = (
+    HashingEmbed
+    | StaticEmbed
+    | OpenAIEmbed
+    | CohereEmbed
+    | VoyageEmbed
+    | SentenceTransformersEmbed
+    | FastembedEmbed
+    | PythonEmbed
+)
+DeclaredEmbed: TypeAlias = Annotated[
+    Embed,
+    Field(discriminator="type"),
+    typed("hashing", "static", "openai", "cohere", "voyage", "sentence-transformers", "fastembed", "python"),
+]
+#: Embedders of which it is known how they count tokens.
+TOKENIZED: Final = StaticEmbed | OpenAIEmbed | SentenceTransformersEmbed | FastembedEmbed

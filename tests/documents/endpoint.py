@@ -33,9 +33,27 @@ class Endpoint:
         self.times: list[float] = []
         self.headers: list[dict[str, str]] = []
         self.bodies: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.peers: list[int] = []
+        #: Seconds that an answer takes; how many are being worked on now, and were at most.
+        self.pause = 0.0
+        self.open = self.most_open = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._lock:
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+        time.sleep(self.pause)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.open -= 1
 
     def answer(self, body: dict[str, Any], headers: dict[str, str]) -> Answer:
-        texts = body["input"]
+        texts = body["texts"] if "texts" in body else body["input"]
         self.asked.append(texts)
         self.bodies.append(body)
         self.times.append(time.monotonic())
@@ -54,7 +72,10 @@ def serving() -> Iterator[Endpoint]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, headers, answer = endpoint.answer(body, dict(self.headers))
+            endpoint.paths.append(self.path)
+            endpoint.peers.append(self.client_address[1])
+            with endpoint.counted():
+                status, headers, answer = endpoint.answer(body, dict(self.headers))
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             for name, value in headers.items():

@@ -56,8 +56,8 @@ def test_the_fingerprint_is_of_what_is_in_the_folder(tmp_path: Path) -> None:
 
 def test_chunks_are_cut_by_the_models_tokens(tmp_path: Path) -> None:
     folder = str(onnx_model.write(tmp_path / "model"))
-    pieces = Chunker(20, 0, False, Tokens("fastembed", folder)).split(" ".join(["paper"] * 50), "text")
-    assert [len(each.text.split()) for each in pieces] == [20, 20, 10]
+    (pieces,) = Chunker(20, 0, False, Tokens("fastembed", folder)).chunks([("text", " ".join(["paper"] * 50))])
+    assert [len(each.split()) for each in pieces] == [20, 20, 10]
 
 
 def test_what_cannot_be_loaded_is_one_error_of_the_project(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -209,3 +211,28 @@ def test_an_address_that_is_none_is_the_users_error(url: str) -> None:
     with pytest.raises(UserError, match="`url`"):
         HttpEmbedder(url, "model", 3).embed(["a"])
     close_connections()
+
+
+FORKING = """
+import os, sys
+from instep.pipeline.documents.embed import http
+embedder = http.HttpEmbedder(sys.argv[1], "model", 3, attempts=1)
+embedder.embed(["parent"])
+with http._LOCK:  # Another thread may hold it just then.
+    child = os.fork()
+    if not child:
+        embedder.embed(["child"])
+        os._exit(0)
+done = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+embedder.embed(["parent"])
+sys.exit(done)
+"""
+
+
+def test_a_forked_process_opens_a_connection_of_its_own(endpoint: Endpoint) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, endpoint.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert endpoint.asked == [["parent"], ["child"], ["parent"]]
+    parent, child, again = endpoint.peers
+    assert parent == again != child

@@ -5,14 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from instep.container import Container
 from instep.pipeline.documents.embed.http import close_connections
-from instep.project import load_project
-from instep.telemetry.progress import Silent
 from tests.documents.endpoint import serving
 
 from . import corpus
@@ -45,7 +42,7 @@ def test_a_worker_takes_its_share_where_the_others_are_elsewhere(place: Location
     with serving() as endpoint:
         endpoint.pause = 0.02
         declare(place, endpoint.url, 2)
-        with closing(Container(load_project(place.root / "instep.yaml"), Silent())) as container:
+        with closing(Container(place.open().project)) as container:
             container.ledger.workers.register("elsewhere", kind="worker", host="another", pid=1)
         try:
             done = subprocess.run([*COMMAND, "inline"], cwd=place.root, check=False, timeout=300)

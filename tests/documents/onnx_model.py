@@ -14,7 +14,7 @@ WORDS = ["[PAD]", "[UNK]", "printer", "paper", "jam", "query:"]
 DIMENSIONS = 4
 
 
-def vectors(seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]  # of a test
+def vectors(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(len(WORDS), DIMENSIONS)).astype(np.float32)
 
 
@@ -33,7 +33,7 @@ def write(folder: Path, seed: int = 0) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(folder / "model.onnx"))
     tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]  # the stubs have no setter
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(folder / "tokenizer.json"))
     about = {"model_max_length": 16, "pad_token": "[PAD]"}
     (folder / "tokenizer_config.json").write_text(json.dumps(about))

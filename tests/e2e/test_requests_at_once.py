@@ -11,6 +11,7 @@ import pytest
 from instep.container import Container
 from instep.pipeline.documents.embed.http import close_connections
 from tests.documents.endpoint import serving
+from tests.documents.test_slots import ASKING
 
 from . import corpus
 from .conftest import Location
@@ -21,20 +22,21 @@ COMMAND = [sys.executable, "-m", "instep", "run", "--engine"]
 
 def declare(place: Location, url: str, limit: int) -> None:
     corpus.write(place.docs, range(DOCUMENTS))
-    file = corpus.project(place.root, place.docs, extra="spark: {master: 'local[4]'}")
-    embed = f"{{type: openai, url: '{url}', model: m, dimensions: 3, batch: 2, requests_at_once: {limit}}}"
+    file = corpus.project(place.root, place.docs, extra="spark: {master: 'local[2]'}")
+    embed = f"{{type: openai, url: '{url}', model: 'model of the project', dimensions: 3, batch: 2, requests_at_once: {limit}}}"
     file.write_text(file.read_text().replace("{type: hashing, dimensions: 32}", embed))
 
 
 @pytest.mark.spark
-def test_two_workers_with_waves_on_spark_never_exceed_the_limit(place: Location) -> None:
+def test_two_workers_on_spark_and_other_processes_never_exceed_the_limit(place: Location) -> None:
     with serving() as endpoint:
         endpoint.pause = 0.05
-        declare(place, endpoint.url, 3)
+        declare(place, endpoint.url, 2)
+        others = [subprocess.Popen([sys.executable, "-c", ASKING, endpoint.url, "2"]) for _ in range(2)]
         running = [subprocess.Popen([*COMMAND, "spark"], cwd=place.root) for _ in range(2)]
-        assert [each.wait(300) for each in running] == [0, 0]
-        assert len(endpoint.asked) > DOCUMENTS
-        assert endpoint.most_open == 3, "the limit is used, and never exceeded"
+        assert [each.wait(300) for each in (*running, *others)] == [0, 0, 0, 0]
+        assert {body["model"] for body in endpoint.bodies} == {"m", "model of the project"}
+        assert endpoint.most_open == 2, "the limit is used, and never exceeded"
 
 
 def test_a_worker_takes_its_share_where_the_others_are_elsewhere(place: Location) -> None:
@@ -43,7 +45,7 @@ def test_a_worker_takes_its_share_where_the_others_are_elsewhere(place: Location
         endpoint.pause = 0.02
         declare(place, endpoint.url, 2)
         with closing(Container(place.open().project)) as container:
-            container.ledger.workers.register("elsewhere", kind="worker", host="another", pid=1)
+            container.ledger().workers.register("elsewhere", kind="worker", host="another", pid=1)
         try:
             done = subprocess.run([*COMMAND, "inline"], cwd=place.root, check=False, timeout=300)
         finally:

@@ -23,7 +23,8 @@ COMMAND = [sys.executable, "-m", "instep", "run", "--engine"]
 def declare(place: Location, url: str, limit: int) -> None:
     corpus.write(place.docs, range(DOCUMENTS))
     file = corpus.project(place.root, place.docs, extra="spark: {master: 'local[2]'}")
-    embed = f"{{type: openai, url: '{url}', model: 'model of the project', dimensions: 3, batch: 2, requests_at_once: {limit}}}"
+    model = f"url: '{url}', model: model of the project, dimensions: 3"
+    embed = f"{{type: openai, {model}, batch: 2, requests_at_once: {limit}}}"
     file.write_text(file.read_text().replace("{type: hashing, dimensions: 32}", embed))
 
 

@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import instep
 from instep.domain.jobs import JobState
 from instep.pipeline.documents import fingerprint, functions
 from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.columns import chunk_hashes
 from instep.pipeline.documents.embed.embedder import PROBE
 from instep.pipeline.documents.places import contexts, markdown_headings
+from instep.pipeline.documents.rows import embedded_texts
 from instep.project import Project
 
 MODULE = """
@@ -103,6 +106,21 @@ def test_a_chunk_has_above_it_what_it_does_not_begin_with() -> None:
         "Guide",
     ]
     assert contexts("", [], [0, 5]) == ["", ""]
+
+
+def test_a_line_that_moves_between_a_context_and_its_text_is_another_chunk() -> None:
+    one, other = (
+        pa.table({"title": ["T"], "context": [context], "text": [text]})
+        for context, text in (("A", "B\n\nC"), ("A\n\nB", "C"))
+    )
+    assert embedded_texts(one) == embedded_texts(other)
+    assert chunk_hashes(one, ()) != chunk_hashes(other, ())
+
+
+def test_a_chunk_without_a_context_has_the_hash_of_one_that_never_has_any() -> None:
+    plain = pa.table({"title": ["T", "T"], "text": ["A", "B"]})
+    none = plain.append_column("context", pa.array([None, ""], pa.string()))
+    assert chunk_hashes(none, ()) == chunk_hashes(plain, ())
 
 
 def test_headings_are_embedded_and_found_and_not_shown(root: Path) -> None:

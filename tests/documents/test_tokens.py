@@ -103,7 +103,7 @@ def test_documents_are_cut_by_tokens(tmp_path: Path, tokenizer: Tokenizer) -> No
 @pytest.mark.parametrize(
     ("chunk", "embed", "said"),
     [
-        ({"unit": "tokens", "size": 9}, {"type": "hashing"}, "the embedder `hashing` has no tokens"),
+        ({"unit": "tokens", "size": 9}, {"type": "hashing"}, "how the embedder `hashing` counts tokens"),
         ({"unit": "tokens"}, {"type": "static"}, "say how many tokens"),
         ({"unit": "token", "size": 9}, {"type": "static"}, "characters"),
         ({"unit": "tokens", "size": 9, "overlap": 9}, {"type": "static"}, "must be smaller"),

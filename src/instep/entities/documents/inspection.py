@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 from instep.domain.document_columns import MODIFIED, SOURCE_URI
 from instep.domain.filters import OneOf
@@ -44,14 +45,16 @@ def inspect(
         return None, f"its documents have other names now: {' is '.join(next(iter(names.items())))}"
     same: list[_Pair] = []
     changed: list[_Pair] = []
-    damaged = 0
+    damaged = edited = 0
     entries: dict[str, ManifestEntry] = {}
-    for id, (uri, version, found, chunks, whole) in held.items():
+    for id, (uri, version, found, chunks, numbers) in held.items():
         there = listed.get(id)
         as_listed = there is not None and there.version == version
         size = there.size if there is not None and as_listed else 0
-        # A damaged or renamed document is written again, whatever its content.
-        sound = whole and (there is None or there.uri == uri)
+        # A damaged or renamed document is written again, whatever its content. One whose chunks came and went is read
+        # again: only where they are numbered from 0 on is it known that none is missing.
+        intact = numbers is not _Numbers.TWICE and (there is None or there.uri == uri)
+        sound = intact and numbers is _Numbers.DENSE
         entries[id] = ManifestEntry(
             id,
             there.uri if there is not None else uri,
@@ -61,7 +64,8 @@ def inspect(
             chunks,
             bucket_of(id, setup.buckets),
         )
-        damaged += not sound
+        damaged += not intact
+        edited += intact and not sound and there is not None
         if there is not None and as_listed and sound:
             same.append((there, entries[id]))
         elif there is not None and sound:
@@ -77,10 +81,10 @@ def inspect(
     new = sum(id not in held for id in listed)
     rows = sum(each.chunks for each in entries.values())
     # A copy of the source has other modification times and the same content: reading shows it.
-    sampled = [*_spread(same), *_spread(changed)][:SAMPLES]
+    sampled = list(dict.fromkeys([*_largest(same), *_spread(same), *_spread(changed)]))[:SAMPLES]
     unlike = list(entries.values()) if recorded is None else _unlike(entries, recorded)
     slices = cut_documents(list(map(_insertion, unlike)), setup.sizing, priority=setup.priority)
-    inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, 0, slices)
+    inspection = Inspection(rows, entries, len(same), len(changed) + edited, gone, new, damaged, 0, slices)
     if recorded is not None:
         return replace(inspection, unlike=len(unlike)), None
     inspection = replace(inspection, sampled=len(sampled))
@@ -100,6 +104,11 @@ def _unlike(held: dict[str, ManifestEntry], recorded: Mapping[str, ManifestEntry
     return [*differing, *(each for id, each in then.items() if each.chunks and id not in held)]
 
 
+def _largest(pairs: list[_Pair]) -> list[_Pair]:
+    """The documents that another size of chunks would cut otherwise, if any."""
+    return sorted(pairs, key=lambda pair: -pair[1].size)[: SAMPLES // 4]
+
+
 def _spread(pairs: list[_Pair]) -> list[_Pair]:
     return pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
 
@@ -110,8 +119,22 @@ def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
     )
 
 
-def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
-    """The stored documents by id: URI, version, hash, number of rows, and whether each chunk is there exactly once."""
+class _Numbers(Enum):
+    """The numbers of a document's chunks: 0, 1, 2, …; with gaps, or below 0; some of them twice."""
+
+    DENSE = auto()
+    SPARSE = auto()
+    TWICE = auto()
+
+    @classmethod
+    def of(cls, places: list[int]) -> Self:
+        if len(set(places)) < len(places):
+            return cls.TWICE
+        return cls.DENSE if sorted(places) == [*range(len(places))] else cls.SPARSE
+
+
+def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, str, int, _Numbers]]:
+    """The stored documents by id: URI, version, hash, number of rows, and the kind of their numbers."""
     firsts: dict[str, tuple[str, str, str]] = {}
     places: dict[str, list[int]] = {}
     for batch in setup.target.contents(physical):
@@ -119,9 +142,7 @@ def _held(setup: DocumentAdapters, physical: str) -> dict[str, tuple[str, str, s
         for id, uri, version, found, place in zip(*columns, strict=True):
             firsts.setdefault(id, (uri, version, found))
             places.setdefault(id, []).append(place)
-    return {
-        id: (*first, len(places[id]), sorted(places[id]) == [*range(len(places[id]))]) for id, first in firsts.items()
-    }
+    return {id: (*first, len(places[id]), _Numbers.of(places[id])) for id, first in firsts.items()}
 
 
 #: Words of a text by which it is looked for.

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, cast
@@ -271,6 +272,9 @@ class Container:
         known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
             return choose_for_table(work, warm=warm, cores=cores, known=known)
+        if setup.batched:  # Its vectors are fetched by this process.
+            inline = choose("inline", work, needs_spark=False, warm=warm, cores=cores, slower=setup.slower, known=known)
+            return replace(inline, reason="its texts are embedded by a batch API")
         return choose(
             self._setting,
             work,

@@ -85,6 +85,7 @@ _KINDS: dict[str, type[errors.InstepError]] = {
     "Transient": errors.Transient,
     "Fenced": errors.Fenced,
     "Conflict": errors.Conflict,
+    "Overdrawn": errors.Overdrawn,
     "Unknown": errors.Unknown,
     "InstepError": errors.InstepError,
 }

@@ -5,6 +5,7 @@
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
 * `Conflict`: another process changed the same thing; read again and retry.
+* `Overdrawn`: it may cost more than was reserved; reserve more and retry, or stop.
 * `Unknown`: it is not known whether the effect happened; look it up before going on.
 """
 
@@ -78,6 +79,10 @@ class Fenced(InstepError):
 
 class Conflict(InstepError):
     """Another process changed the data that this write was based on: read again, then retry."""
+
+
+class Overdrawn(InstepError):
+    """The next request may cost more than was reserved for the wave: reserve more, or stop."""
 
 
 class Unknown(InstepError):

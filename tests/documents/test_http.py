@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 
 import pytest
 
-from instep.errors import Transient, UserError
+from instep.domain.money import Bill
+from instep.errors import Overdrawn, Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
+from instep.pipeline.documents.embed.meter import Meter, most_tokens
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 from tests.doubles.dripping_server import dripping
 from tests.waiting import until
@@ -236,3 +238,65 @@ def test_a_forked_process_opens_a_connection_of_its_own(endpoint: Endpoint) -> N
     assert endpoint.asked == [["parent"], ["child"], ["parent"]]
     parent, child, again = endpoint.peers
     assert parent == again != child
+
+
+def answered(usage: object) -> Callable[[list[str]], Answer]:
+    def answer(texts: list[str]) -> Answer:
+        status, headers, body = good(texts)
+        return status, headers, body | {"usage": usage}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("usage", "bill"),
+    [
+        ({"prompt_tokens": 3, "total_tokens": 3}, Bill(2, 3, 0)),
+        ({"prompt_tokens": 4}, Bill(2, 4, 0)),
+        ({"total_tokens": 0}, Bill(2, 0, 0)),
+        ({"total_tokens": "many"}, Bill(2, 0, most_tokens(["a", "ü"]))),
+        ({"total_tokens": -1}, Bill(2, 0, most_tokens(["a", "ü"]))),
+        (None, Bill(2, 0, most_tokens(["a", "ü"]))),
+    ],
+)
+def test_an_answer_is_billed_as_it_says_or_as_the_most_it_can_have_cost(
+    endpoint: Endpoint, usage: object, bill: Bill
+) -> None:
+    endpoint.behave = answered(usage)
+    meter = Meter()
+    embedder(endpoint).metered(meter).embed(["a", "ü"])
+    assert meter.bill == bill
+
+
+def test_a_refusal_costs_nothing_and_a_silence_may_cost_all(endpoint: Endpoint) -> None:
+    meter = Meter()
+    for answer in (refuse(400), refuse(401), refuse(503, retry_after="0")):
+        endpoint.behave = lambda _, said=answer: said  # type: ignore[misc]  # of this turn
+        with pytest.raises((EmbedRejected, UserError, Transient)):
+            embedder(endpoint).metered(meter).embed(["a"])
+    assert meter.bill == Bill()
+    endpoint.behave = lambda _: (200, {}, b"no JSON")
+    with pytest.raises(Transient):
+        embedder(endpoint).metered(meter).embed(["a"])
+    assert meter.bill == Bill(0, 0, 3 * most_tokens(["a"])), "each try"
+
+
+def test_a_request_that_may_cost_more_than_is_left_is_not_sent(endpoint: Endpoint) -> None:
+    endpoint.behave = answered({"total_tokens": 2})
+    meter = Meter(allowed=2 + most_tokens(["bb"]))
+    paid = embedder(endpoint, batch=1).metered(meter)
+    paid.embed(["aa", "bb"])
+    with pytest.raises(Overdrawn):
+        paid.embed(["cc"])
+    assert (endpoint.asked, meter.bill.tokens) == ([["aa"], ["bb"]], 4)
+
+
+def test_a_copy_of_a_meter_has_its_share_and_a_bill_of_its_own() -> None:
+    meter = Meter(allowed=100, shares=3)
+    copy = pickle.loads(pickle.dumps(meter))
+    assert (meter.travelled, copy.travelled) == (True, False)
+    with copy.request(["x" * (33 - most_tokens([""]))]):
+        pass
+    with pytest.raises(Overdrawn), copy.request(["y"]):
+        pytest.fail("its share was used up")
+    assert meter.bill == Bill()

@@ -16,8 +16,9 @@ from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.static import tokenizer_file
 from instep.pipeline.documents.places import starts_of
-from instep.pipeline.documents.tokens import Tokens
+from instep.pipeline.documents.tokens import TokenCounter, Tokens
 from instep.project import Project
+from tests.e2e import paid_endpoint
 
 STATIC = Tokens("static")
 #: A letter is never cut: the last one is of five tokens.
@@ -122,3 +123,16 @@ def test_a_model_that_is_not_known_stops_the_run_before_anything_is_embedded(tmp
     project = instep.Instep(declared(tmp_path, {"unit": "tokens", "size": 30}, embed))
     with pytest.raises(UserError, match="counts tokens"):
         project.run()
+
+
+@given(words=st.lists(WORDS | st.text("aeiouxyzÄß0189 .,;:!?()[]{}<>/\\'\"\n\t-_=+ñç語潮", max_size=30), max_size=60))
+def test_tokens_are_counted_as_the_model_counts_them(words: list[str]) -> None:
+    """But for a single letter, which is never cut, however many tokens it has."""
+    text = ("".join(words) + " end").strip()
+    found = TokenCounter(Tokens("openai", "text-embedding-3-small")).count(text)
+    assert found == paid_endpoint.tokens([text])
+
+
+def test_tokens_of_an_unknown_model_are_not_counted() -> None:
+    with pytest.raises(UserError, match="not known how the model 'mine' counts"):
+        TokenCounter(Tokens("openai", "mine"))

@@ -57,7 +57,7 @@ class JobWatch:
                 # A ledger that is not there yet is an empty one in memory: next time it may be there.
                 self._closed()
         return Look(
-            seen=tuple(self._view(job, now) for job in found.values() if job),
+            seen=tuple(self._view(ledger, job, now) for job in found.values() if job),
             gone=tuple(job_id for job_id, job in found.items() if job is None),
             at=now,
         )
@@ -67,15 +67,15 @@ class JobWatch:
         with self._lock:
             ledger = self._opened()
         job, now = ledger.jobs.get(job_id), ledger.now()
-        return self._view(job, now) if job else None
+        return self._view(ledger, job, now) if job else None
 
     def close(self) -> None:
         """Close the ledger. The next poll opens it again, and goes on from the last one."""
         with self._lock:
             self._closed()
 
-    def _view(self, job: Job, now: int) -> jobs.Job:
-        return jobs.job_answer(job, (), now, self._tables)
+    def _view(self, ledger: Ledger, job: Job, now: int) -> jobs.Job:
+        return jobs.job_answer(job, (), now, self._tables, ledger.spending.of_jobs([job.id]).get(job.id))
 
     def _opened(self) -> Ledger:
         if self._ledger is None:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from instep.answers.answer import HIDDEN, OBJECT, Answer, Ref
-from instep.domain import counts, jobs
+from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
+from instep.answers.spending import Spent, spent_answer
+from instep.domain import counts, jobs, money
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
@@ -126,7 +127,7 @@ class Job(Answer):
     """`units` are the documents or rows planned, `done` those that were read, also in waves that have not ended (only
     finished slices are in `counts`). `units_per_second` is how fast it is
     now (over the last five minutes at most), `seconds_left` how long the rest takes so; both are null unless it runs
-    and something was done in this time.
+    and something was done in this time. `spent`: on embedding, if that costs something.
     """
 
     id: str
@@ -148,6 +149,7 @@ class Job(Answer):
     workers: tuple[Worker, ...]
     error: str | None
     seen_at: int
+    spent: Spent | None = OPTIONAL
     parts: tuple[Part, ...]
 
     @property
@@ -179,12 +181,13 @@ def answers_of(
         return []
     workers = worker_answers(ledger, timing=timing)
     now = ledger.now()
-    return [job_answer(job, workers, now, tables) for job in found]
+    spent = ledger.spending.of_jobs([job.id for job in found])
+    return [job_answer(job, workers, now, tables, spent.get(job.id)) for job in found]
 
 
 def one_job_answer(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> Job:
     """The job whose id is, or begins with, `wanted`."""
-    return job_answer(find_job(ledger, wanted), worker_answers(ledger, timing=timing), ledger.now(), tables)
+    return answers_of(ledger, [find_job(ledger, wanted)], timing=timing, tables=tables)[0]
 
 
 def worker_answers(ledger: Ledger, *, timing: Timing = TIMING) -> list[Worker]:
@@ -217,7 +220,14 @@ def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
     return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
 
 
-def job_answer(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Collection[str] = ()) -> Job:
+def job_answer(
+    job: jobs.Job,
+    workers: Iterable[Worker],
+    now: int,
+    tables: Collection[str] = (),
+    spent: Mapping[str, money.Spent] | None = None,
+) -> Job:
+    """`spent`: by entity."""
     counts = job.counts
     rate = job.lately.rate(now)
     units = job.units if all(each.expected is not None for each in job.parts) else None
@@ -241,6 +251,7 @@ def job_answer(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Colle
         workers=tuple(each for each in workers if job.id in each.jobs),
         error=job.error,
         seen_at=now,
+        spent=spent_answer((spent or {}).values()),
     )
 
 

@@ -57,7 +57,7 @@ def overview(
         if mark.state.ended and mark.id in known:
             jobs.append(known[mark.id].model_copy(update={"seen_at": now}))
         elif job := ledger.jobs.get(mark.id):
-            jobs.append(job_answer(job, workers, now, tables))
+            jobs.append(job_answer(job, workers, now, tables, ledger.spending.of_jobs([job.id]).get(job.id)))
     if before is not None and _failed(before.jobs) == _failed(jobs):
         failures = before.failures
     else:

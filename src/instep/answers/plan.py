@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
+from instep.domain.money import UNIT, amount_text
+from instep.domain.texts import amount
 from instep.entities.plan_request import Kind
-from instep.errors import UserError
+from instep.entities.setup import EntitySetup
+from instep.errors import InstepError, UserError
 from instep.planning.plan import EntityPlan
 
 
@@ -31,11 +34,51 @@ class Change(Answer):
     why: str
 
 
+class Cost(Answer):
+    """Texts that are to be embedded, their tokens, and what they cost (null without `price`). Of the plan's `documents`
+    so many were `read` for it: if not all, the numbers are estimates from a sample. `counted`: tokens are as the model
+    counts them; else they are estimated by characters. `problem` is why it is not known.
+    """
+
+    texts: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    documents: int | None = None
+    read: int | None = None
+    counted: bool = False
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        if self.problem is not None or self.texts is None or self.tokens is None:
+            return f"what it costs is not known: {self.problem}"
+        about = "" if self.counted and self.documents == self.read else "about "
+        told = f"embeds {about}{amount(self.texts, 'text')}, {amount(self.tokens, 'token')}"
+        if self.cost is not None:
+            told += f", for {about}{amount_text(round(self.cost * UNIT))}"
+        if not self.counted:
+            told += "; how the model counts tokens is not known: four characters are taken for one"
+        if self.documents != self.read:
+            told += f"; from a sample of {self.read:,} of {self.documents or 0:,} documents"
+        return told
+
+
+def cost_answer(setup: EntitySetup, plan: EntityPlan, say: Callable[[str], None]) -> Cost | None:
+    """The cost of the plan, as far as embedding costs something."""
+    try:
+        found = setup.estimate(plan.slices, say)
+    except InstepError as error:
+        return Cost(problem=str(error))
+    if found is None:
+        return None
+    cost = None if found.cost is None else found.cost / UNIT
+    return Cost(**found._asdict() | {"cost": cost})
+
+
 class Plan(Answer):
     """The work of a run on one partition. `documents` (of a table: `rows`) are numbers by outcome. If they are asked
     for, `changes` are all of these with their reasons, and `skipped` the files that no `include` takes. `digest` stands
     for everything that the plan is based on. `problem` is why planning failed. `compared` says where a large source was
-    compared with what is recorded, and why.
+    compared with what is recorded, and why. `cost` is that of embedding, if it costs something.
     """
 
     ref: Ref
@@ -58,6 +101,7 @@ class Plan(Answer):
     changes: tuple[Change, ...] | None = OPTIONAL
     skipped: tuple[str, ...] | None = OPTIONAL
     compared: str | None = OPTIONAL
+    cost: Cost | None = OPTIONAL
     #: Documents or rows in all slices, if they were counted.
     units: int = HIDDEN
     #: Why a run would stop, with the option that allows it.
@@ -74,7 +118,9 @@ class Plan(Answer):
         return self.kind is not Kind.NOTHING
 
 
-def plan_answer(plan: EntityPlan, *, explain: bool, skipped: Sequence[str] | None = None) -> Plan:
+def plan_answer(
+    plan: EntityPlan, *, explain: bool, skipped: Sequence[str] | None = None, cost: Cost | None = None
+) -> Plan:
     found, counts = plan.found, dict(plan.found.counts)
     return Plan(
         ref=plan.ref,
@@ -99,6 +145,7 @@ def plan_answer(plan: EntityPlan, *, explain: bool, skipped: Sequence[str] | Non
         else None,
         skipped=None if skipped is None else tuple(skipped),
         compared=found.compared,
+        cost=cost,
         units=plan.units,
         refusal=str(found.blocked) if found.blocked else None,
         error=plan.problem,

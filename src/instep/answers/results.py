@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from instep.answers.answer import Answer, Answers, Ref, ScopeText
+from instep.answers.answer import OPTIONAL, Answer, Answers, Ref, ScopeText
 from instep.answers.jobs import Counts
+from instep.answers.spending import Spent, spent_answer
 from instep.domain import speed
 from instep.entities.plan_request import Kind
 from instep.entities.setup import Inspection
@@ -23,7 +24,9 @@ class Cpu(Answer):
 
 
 class Run(Answer):
-    """The result of a run for one partition. `cpu` is null unless its waves ran on a cluster."""
+    """The result of a run for one partition. `cpu` is null unless its waves ran on a cluster. `spent`: on embedding by
+    its job, if that costs something.
+    """
 
     ref: Ref
     generation: str
@@ -37,6 +40,7 @@ class Run(Answer):
     engine: str | None
     promoted: bool
     cpu: Cpu | None
+    spent: Spent | None = OPTIONAL
     notes: tuple[str, ...]
     problem: str | None
 
@@ -56,6 +60,7 @@ def run_answer(found: run.EntityResult) -> Run:
         engine=found.engine,
         promoted=found.promoted,
         cpu=_cpu(found.cpu),
+        spent=spent_answer([found.spent]),
         notes=tuple(found.notes),
         problem=str(found.problem) if found.problem else None,
     )

@@ -89,7 +89,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         `include` takes, too. Writes nothing. If one of several entities cannot be planned, that is its `problem`, and
         no error for the others.
         """
-        from instep.answers.plan import plan_answer
+        from instep.answers.plan import cost_answer, plan_answer
 
         name = checked_generation(generation)
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
@@ -110,7 +110,9 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     indexes=indexes,
                     contacts=contacts,
                 )
-                return plan_answer(found, explain=explain, skipped=setup.not_included() if skipped else None)
+                left_out = setup.not_included() if skipped else None
+                cost = cost_answer(setup, found, partial(watch.say, setup.ref.label))
+                return plan_answer(found, explain=explain, skipped=left_out, cost=cost)
 
             if len(setups) == 1:
                 return Answers([planned(setups[0])])

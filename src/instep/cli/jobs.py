@@ -221,6 +221,7 @@ def _show_job(out: Output, job: Job) -> None:
         ("time", None if job.duration_seconds is None else seconds_text(job.duration_seconds)),
         ("done", _done(job)),
         ("slices", _slices(job)),
+        ("spent", None if job.spent is None else str(job.spent)),
         ("error", job.error),
         ("asked", _asked(job)),
     ):

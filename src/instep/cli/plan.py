@@ -142,6 +142,8 @@ def _show_reasons(out: Output, each: Plan) -> None:
     if each.pending:
         out.line(f"{name}: runs {each.engine.name}: {each.engine.reason}")
         out.line(f"{name}: about {each.engine.work_per_second:,.0f} rows a second ({each.engine.pace_from})")
+    if each.cost:
+        out.line(f"{name}: {each.cost}")
     if each.compared:
         out.line(f"{name}: {each.compared}")
     for warning in each.warnings:

@@ -147,6 +147,8 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
 
 
 def _show(out: Output, results: Sequence[EntityResult]) -> None:
+    from instep.answers.spending import spent_answer
+
     rows = []
     for each in results:
         counts = each.counts
@@ -171,6 +173,8 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         if each.cpu:
             here, there = each.cpu
             out.line(f"{name}: {here:.1f} s of CPU in the driver, {there:.1f} s in tasks: {each.cpu.share:.0%} of it")
+        if spent := spent_answer([each.spent]):
+            out.line(f"{name}: {spent}")
         for note in dict.fromkeys(each.notes):
             out.line(f"{name}: {note}")
     if any(each.counts.failed for each in results):

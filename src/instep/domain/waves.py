@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, StorableEntries
+from instep.domain.money import NO_BILL, Bill
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
 from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
@@ -161,12 +162,13 @@ class SliceOutcome:
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
     """The outcome of one task of a wave: staged rows (the target's own bytes) and slice outcomes. `cpu`: seconds of CPU
-    of its Python, where that is another process than the driver's.
+    of its Python, where that is another process than the driver's. `bill`: of what its process had embedded for it.
     """
 
     staged: bytes
     slices: Sequence[SliceOutcome] = field(default_factory=tuple)
     cpu: float = 0.0
+    bill: Bill = NO_BILL
 
 
 class Mark(NamedTuple):

@@ -13,6 +13,7 @@ from instep.domain.counts import Counts
 from instep.domain.fingerprint import TARGET, changed_parts, digest
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry, decode_changes
+from instep.domain.money import Estimate, Tariff
 from instep.domain.promotion_rules import NEEDED, Loss
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
@@ -118,6 +119,22 @@ class EntitySetup(ABC):
     local_sources: tuple[str, ...] = ()
     #: The most requests that its embedder may have open at once, in all tasks of all workers: each task has one.
     requests_at_once: int | None = None
+
+    @property
+    def tariff(self) -> Tariff | None:
+        """The price and the budget of its embedder; None if it costs nothing."""
+        return None
+
+    @property
+    def batched(self) -> bool:
+        """Whether it is embedded by a batch API."""
+        return self.tariff is not None and self.tariff.batched
+
+    def estimate(self, slices: Sequence[SlicePlan], say: Callable[[str], None]) -> Estimate | None:
+        """The cost of these slices; None if they cost nothing. `say` tells that it takes long. Raises `UserError` where
+        it cannot be told.
+        """
+        return None
 
     @property
     def alias(self) -> str:

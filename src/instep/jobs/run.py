@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, error_of
-from instep.domain.refs import PartitionRef, generation_text
+from instep.domain.money import NOTHING_SPENT, Spent
+from instep.domain.refs import PartitionRef, generation_text, own_name
 from instep.domain.speed import Cpu
 from instep.domain.texts import cleaned
 from instep.entities.plan_request import Kind, PlanOptions
@@ -57,6 +58,8 @@ class EntityResult:
     damaged: bool = False
     #: On a cluster. That of the driver is of the whole run up to then.
     cpu: Cpu | None = None
+    #: On embedding.
+    spent: Spent = NOTHING_SPENT
 
     def __repr__(self) -> str:
         what = str(self.problem.what) if self.problem else f"{self.counts}, {self.unchanged:,} unchanged"
@@ -116,6 +119,7 @@ class EntityResult:
             list(dict.fromkeys([*self.notes, *later.notes])),
             damaged=later.damaged,
             cpu=later.cpu.after(self.cpu) if later.cpu else self.cpu,
+            spent=self.spent.plus(later.spent) if later.job_id != self.job_id else later.spent,
         )
 
 
@@ -396,9 +400,15 @@ class _Run:
             list(dict.fromkeys(notes)),
             damaged=status.error is not None and not status.part.fresh,
             cpu=self._cpu(report.task_cpu),
+            spent=self._spent(ref, job_id),
         )
         before = self.results.get(ref)
         self.results[ref] = before.followed_by(result) if before else result
+
+    def _spent(self, ref: PartitionRef, job_id: str) -> Spent:
+        if self._planner.setups[ref].tariff is None:
+            return NOTHING_SPENT
+        return self._context.ledger.spending.of_jobs([job_id]).get(job_id, {}).get(own_name(ref.entity), NOTHING_SPENT)
 
     def _cpu(self, tasks: float) -> Cpu | None:
         driver = self._context.driver_cpu()

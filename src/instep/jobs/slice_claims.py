@@ -87,13 +87,13 @@ class SliceClaims:
     def demand(self, claims: Sequence[Claim]) -> None:
         """Check lease and claims for the last time before the commit. Anything later is fenced by the target."""
         self._heartbeat.require(self._part.ref)
-        if not self._insist(partial(self._ledger.slices.holds, claims, self._worker)):
+        if not self.insist(partial(self._ledger.slices.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
     def complete(self, outcomes: Sequence[SliceOutcome]) -> None:
         """Record slices that the target has committed."""
         if outcomes:
-            self._insist(
+            self.insist(
                 partial(self._ledger.slices.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
             if lost := sum(each.lost for each in outcomes):
@@ -105,14 +105,14 @@ class SliceClaims:
         self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0
     ) -> str | None:
         """Give slices back. `spent`: it costs them an attempt. Returns why the part cannot go on, if so."""
-        return self._insist(
+        return self.insist(
             partial(self._ledger.slices.give_back, claims, self._worker, error=error, spent=spent, delay=delay)
         )
 
     def reset_attempts(self) -> None:
-        self._insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
+        self.insist(partial(self._ledger.slices.reset_attempts, self._part, job_id=self._job_id))
 
-    def _insist(self, call: Callable[[], T]) -> T:
+    def insist(self, call: Callable[[], T]) -> T:
         """Retry a ledger call during an outage, as long as the lease lasts: results must not be lost."""
         require = partial(self._heartbeat.require, self._part.ref)
         return with_retries(call, clock=self._context.clock, pauses=self._pauses, allowed=require)

@@ -23,8 +23,10 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.entities.ownership import newer_elsewhere
 from instep.entities.setup import EntitySetup
 from instep.error_transport import explaining
-from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UpstreamMissing, UserError
+from instep.errors import Conflict, Fenced, InstepError, Overdrawn, Transient, Unknown, UpstreamMissing, UserError
+from instep.jobs.batching import Batching
 from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.purse import BATCH_HELD, HELD, Held, Purse
 from instep.jobs.retry import MEND, Circuit, Outage, backoff
 from instep.jobs.slice_claims import SliceClaims, facts, without_giants
 from instep.jobs.wave_progress import AttemptProgress, WaveProgress
@@ -77,6 +79,17 @@ class WaveRunner:
         self._claims = SliceClaims(
             setup, part, job_id=job_id, worker_id=worker_id, context=context, heartbeat=heartbeat, pauses=self._pauses
         )
+        self._purse = Purse(
+            setup,
+            part,
+            self._ledger,
+            job_id=job_id,
+            worker_id=worker_id,
+            exact=engine.name == "inline",
+            counters=context.counters,
+            insist=self._claims.insist,
+        )
+        self._batching = Batching(setup, part, context, self._purse, worker_id=worker_id, heartbeat=heartbeat)
         self._pace = pace
         self._failed_in_a_row = 0
         self._done = 0
@@ -131,7 +144,8 @@ class WaveRunner:
         with suppress(InstepError):  # The worker that finishes the part does it again.
             self._setup.acknowledge(self._part, self._ledger, self._job_id)
         seconds = self._clock.monotonic() - started
-        self._pace = learned_pace(self._pace, self._done, seconds)
+        if not self._setup.batched:  # How long a batch waits says nothing about the next one.
+            self._pace = learned_pace(self._pace, self._done, seconds)
         if not self._odd:
             self._work += self._done
             self._seconds += seconds
@@ -184,6 +198,9 @@ class WaveRunner:
             try:
                 with explaining():
                     self._attempt(claims, progress)
+            except Overdrawn:
+                if not self._enlarged(claims):
+                    return
             except Conflict:
                 conflicts += 1
                 if conflicts > CONFLICTS:
@@ -199,6 +216,19 @@ class WaveRunner:
                 self._circuit.succeeded()
                 return
             self._base = -1
+
+    def _enlarged(self, claims: Sequence[Claim]) -> bool:
+        """Whether more is reserved for the next try. False if the claims were given back, to wait for other waves."""
+        try:
+            self._purse.enlarge()
+        except Held as error:
+            self._claims.give_back(claims, str(error), delay=BATCH_HELD if self._setup.batched else HELD)
+            return False
+        except UserError as error:
+            self._claims.give_back(claims, cleaned(str(error)))
+            self._ledger.parts.stop(self._job_id, self._part.ref, cleaned(str(error)))  # Until a user decides.
+            raise
+        return True
 
     def _waited(self, error: Exception, tried: int) -> bool:
         """Wait before the next try, at least as long as the breaker says. False, at once, if the outage would last too
@@ -242,10 +272,7 @@ class WaveRunner:
         with context_fields(wave=wave.id, **facts(claims)):
             progress.begin()
             with self._step("run"):
-                program = self._setup.program(self._part, wave, self._ledger, self._job_id)
-                tasks = self._engine.run(
-                    wave, program, progress.tell, partial(self._context.progress.stage, self._part.ref.label)
-                )
+                tasks = self._tasks(wave, progress)
                 self.task_cpu += sum(task.cpu for task in tasks)
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
@@ -260,6 +287,15 @@ class WaveRunner:
             with self._step("complete"):
                 self._claims.complete(outcomes)
             progress.end(sum(outcome.counts.read for outcome in outcomes))
+
+    def _tasks(self, wave: Wave, progress: AttemptProgress) -> Sequence[TaskOutcome]:
+        program = self._setup.program(self._part, wave, self._ledger, self._job_id)
+        if self._setup.batched:
+            self._batching.prepare(wave, program)
+        with self._purse.paying(wave, program) as (paid, done):
+            stages = partial(self._context.progress.stage, self._part.ref.label)
+            done.extend(self._engine.run(wave, paid, progress.tell, stages))
+        return done
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence the earlier holders of these slices in the target, then complete the slices that they had committed but

@@ -11,6 +11,7 @@ from instep.ledger.bases import BaseFiles
 from instep.ledger.checkpoints import Checkpoints
 from instep.ledger.dialects.dialect import SqlDialect
 from instep.ledger.documents import Documents
+from instep.ledger.embedding_batches import EmbeddingBatches
 from instep.ledger.events import Events
 from instep.ledger.failures import Failures
 from instep.ledger.figures import Figures
@@ -27,6 +28,7 @@ from instep.ledger.plans import Plans
 from instep.ledger.retention import Retention
 from instep.ledger.seen import SeenRows
 from instep.ledger.slices import Slices
+from instep.ledger.spending import Spending
 from instep.ledger.state_files import StateFiles
 from instep.ledger.status_keys import StatusKeys
 from instep.ledger.sweep import Swept
@@ -76,6 +78,8 @@ class Ledger:
         self.events = Events(database)
         self.key_leases = KeyLeases(database)
         self.paces = Paces(database)
+        self.spending = Spending(database)
+        self.embedding_batches = EmbeddingBatches(database)
         self.status_keys = StatusKeys(database)
         self.retention = Retention(database)
 

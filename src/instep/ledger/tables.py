@@ -33,7 +33,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0017"
+HEAD: Final = "0018"
 
 metadata = MetaData(
     naming_convention={
@@ -161,6 +161,48 @@ paces = Table(
     Column("work", BigInteger, nullable=False),
     Column("milliseconds", BigInteger, nullable=False),
     Column("job_id", _ID, nullable=False),
+)
+
+#: What jobs have paid for embedding, by month, in billionths of the user's currency. The row of no job is what
+#: transactions about a month lock.
+spending = Table(
+    "spending",
+    metadata,
+    Column("entity", _NAME, primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("job_id", _ID, primary_key=True),
+    Column("texts", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Index("spending_job", "job_id"),
+)
+
+#: What waves in work may spend; of a worker that is gone: may have spent.
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("wave", _ID, primary_key=True),
+    Column("entity", _NAME, nullable=False),
+    Column("month", String(7), nullable=False),
+    Column("job_id", _ID, nullable=False),
+    Column("worker_id", _WORKER, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Index("reservations_entity", "entity", "month"),
+)
+
+#: Batches of texts at an embedder's batch API, by our keys for them; without a `batch_id` it is not known whether one
+#: was submitted. `embedder` is the fingerprint of the model.
+embedding_batches = Table(
+    "embedding_batches",
+    metadata,
+    Column("batch_key", _ID, primary_key=True),
+    Column("entity", _NAME, nullable=False),
+    Column("embedder", _ID, nullable=False),
+    Column("worker_id", _WORKER, nullable=False),
+    Column("batch_id", _Key(255)),
+    Column("made_at", BigInteger, nullable=False),
+    Column("finished", Boolean, nullable=False),
+    Index("embedding_batches_entity", "entity", "embedder"),
 )
 
 #: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly, `rank` is the place in

@@ -13,13 +13,18 @@ from instep.document_state.columns import stream_of_table, table_of_stream
 from instep.document_state.entries import EntryColumns, joined
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
+from instep.domain.money import NO_BILL, Bill
 from instep.domain.storable import pack, unpack
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Unseen, Wave
 
-#: One row per task: what it staged in the target, and the outcomes of its slices. (Spark's have one column more:
-#: `tasks.TASK_SCHEMA`.)
+#: One row per task: what it staged in the target, the outcomes of its slices, and what embedding has cost: the numbers
+#: of a `Bill`. (Spark's have one column more: `tasks.TASK_SCHEMA`.)
 OUTCOME_SCHEMA = pa.schema(
-    [pa.field("staged", pa.binary(), nullable=False), pa.field("slices", pa.binary(), nullable=False)]
+    [
+        pa.field("staged", pa.binary(), nullable=False),
+        pa.field("slices", pa.binary(), nullable=False),
+        pa.field("bill", pa.list_(pa.int64()), nullable=False),
+    ]
 )
 
 
@@ -66,9 +71,10 @@ def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
     )
 
 
-def outcome_batch(staged: bytes, outcomes: Sequence[bytes]) -> pa.RecordBatch:
+def outcome_batch(staged: bytes, outcomes: Sequence[bytes], bill: Bill = NO_BILL) -> pa.RecordBatch:
     """A task's outcome row. `outcomes` are `encode_outcome` bytes."""
-    return pa.RecordBatch.from_arrays([pa.array([staged]), pa.array([_framed(outcomes)])], schema=OUTCOME_SCHEMA)
+    columns = [pa.array([staged]), pa.array([_framed(outcomes)]), pa.array([[*bill]], pa.list_(pa.int64()))]
+    return pa.RecordBatch.from_arrays(columns, schema=OUTCOME_SCHEMA)
 
 
 def _framed(parts: Iterable[bytes]) -> bytes:
@@ -97,7 +103,7 @@ def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     tasks = []
     for row in rows.to_pylist():
         slices = tuple(_under(outcome, fences) for outcome in outcomes_in(row["slices"]))
-        tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0))
+        tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0, Bill(*row["bill"])))
     return tasks
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
-from instep.project.embedders import TOKENIZED, DeclaredEmbed, HashingEmbed, PythonEmbed
+from instep.project.embedders import TOKENIZED, DeclaredEmbed, HashingEmbed, OpenAIEmbed, PythonEmbed
 from instep.project.entity import EntityBase
 from instep.project.fields import (
     Bytes,
@@ -241,6 +241,16 @@ class DocumentEntity(EntityBase):
             message = f"it is not known how the embedder `{self.embed.type}` counts tokens"
             message += ": static, openai, sentence-transformers and fastembed do"
             raise problem("unit", message, path=("chunk", "unit"))
+        return self
+
+    @model_validator(mode="after")
+    def _budget_of_files(self) -> Self:
+        of_tables = self.transform is not None or isinstance(self.source, SparkSource | ClickHouseSource)
+        if of_tables and isinstance(self.embed, OpenAIEmbed):
+            for name, said in (("budget", self.embed.budget is not None), ("batch_api", self.embed.batch_api)):
+                if said:
+                    message = "is for files and what is like them: of tables, and with a transform, Spark embeds"
+                    raise problem("conflict", message, path=("embed", name))
         return self
 
     @model_validator(mode="after")

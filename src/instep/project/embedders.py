@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from instep.project.fields import FunctionName, Text, Variant, Whole, problem, typed
+from instep.project.fields import FunctionName, Real, Text, Variant, Whole, problem, typed
 
 MAX_DIMENSIONS = 65_536
 
@@ -78,6 +78,19 @@ class OpenAIEmbed(ApiEmbed):
     """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
     batch: Whole = Field(default=64, ge=1, le=2048)
     """Texts per request."""
+    price: Real | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Price of a million tokens, in your currency: `instep plan` then says what a run costs."""
+    budget: Real | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """The most that may be spent on the entity's chunks in a calendar month (UTC), in the currency of `price`. A job
+    stops before it would be exceeded; see [money.md](money.md)."""
+    batch_api: bool = False
+    """Embed by OpenAI's batch API: at half the price, and within a day; see [money.md](money.md)."""
+
+    @model_validator(mode="after")
+    def _budget_has_a_price(self) -> Self:
+        if self.budget is not None and self.price is None:
+            raise problem("required", "is missing: a budget needs the price of a million tokens", path=("price",))
+        return self
 
 
 class CohereEmbed(ApiEmbed):

@@ -54,6 +54,9 @@ class Counters(Protocol):
     def step(self, entity: str, step: str, seconds: float) -> None:
         """Count a step of a wave: `claim`, `run`, `commit` or `complete`."""
 
+    def paid(self, entity: str, tokens: int, cost: float) -> None:
+        """Embedding was billed: tokens, and their cost in the user's currency."""
+
     def refused(self, entity: str) -> None:
         """A write of ours was refused: others had taken over."""
 
@@ -69,6 +72,8 @@ class Uncounted:
     def wave(self, entity: str, seconds: float) -> None: ...
 
     def step(self, entity: str, step: str, seconds: float) -> None: ...
+
+    def paid(self, entity: str, tokens: int, cost: float) -> None: ...
 
     def refused(self, entity: str) -> None: ...
 

@@ -64,6 +64,10 @@ class PrometheusCounters:
         self._steps = Histogram(
             "instep_wave_step_seconds", "Steps of waves.", [*by_entity, "step"], registry=registry, buckets=_SECONDS
         )
+        self._tokens = Counter("instep_embedding_tokens", "Tokens billed for embedding.", by_entity, registry=registry)
+        self._cost = Counter(
+            "instep_embedding_cost", "Cost of embedding, in the currency of `price`.", by_entity, registry=registry
+        )
         self._refused = Counter(
             "instep_refused_writes",
             "Writes refused because others had taken over, and waves given up for it.",
@@ -90,6 +94,10 @@ class PrometheusCounters:
 
     def step(self, entity: str, step: str, seconds: float) -> None:
         self._steps.labels(entity, step).observe(seconds)
+
+    def paid(self, entity: str, tokens: int, cost: float) -> None:
+        self._tokens.labels(entity).inc(tokens)
+        self._cost.labels(entity).inc(cost)
 
     def refused(self, entity: str) -> None:
         self._refused.labels(entity).inc()

@@ -62,6 +62,7 @@ from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.row_slices import RowSlices
 from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.seen_tables import SeenTables
+from tests.contracts.ledger.spending import Spending
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
 from tests.contracts.ledger.targets import Targets
@@ -138,6 +139,7 @@ class LedgerContract(
     HeldKeys,
     Figuring,
     Losing,
+    Spending,
     Texts,
     Clocks,
     Unplanned,

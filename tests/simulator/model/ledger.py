@@ -15,6 +15,7 @@ from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import DocumentChange, ManifestEntry, decode_changes
+from instep.domain.money import Bill, Granted, Spent
 from instep.domain.planning import Measured
 from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
@@ -28,6 +29,7 @@ from instep.errors import Conflict
 from instep.ledger import log_start
 from instep.ledger.checkpoints import Checkpoint, Checkpoints
 from instep.ledger.documents import Documents
+from instep.ledger.embedding_batches import EmbeddingBatches, SubmittedBatch
 from instep.ledger.event_log import LogRow
 from instep.ledger.events import Events
 from instep.ledger.failures import FailurePlace, FailureRecord, Failures
@@ -47,6 +49,7 @@ from instep.ledger.plans import Plans
 from instep.ledger.retention import LIMIT, Forgotten, Gone, Retention
 from instep.ledger.seen import SeenRows
 from instep.ledger.slices import SlicePlace, Slices, SliceView
+from instep.ledger.spending import Spending
 from instep.ledger.status_keys import StatusKeys, StatusRow
 from instep.ledger.sweep import Swept
 from instep.ledger.verification import Verified
@@ -66,10 +69,11 @@ from tests.simulator.model import (
     recovery,
     retention,
     slices,
+    spending,
     verifying,
     workers,
 )
-from tests.simulator.model.tables import Tables
+from tests.simulator.model.tables import Reservation, Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -284,6 +288,53 @@ class _Paces(_Kept, Paces):
     def of(self, entity: str, how: str) -> list[Measured]:
         with self._lock:
             return [each for key, each in sorted(self._tables.paces.items()) if key[:2] == (entity, how)]
+
+
+class _Spending(_Kept, Spending):
+    def reserve(
+        self, entity: str, *, job_id: str, worker_id: str, wave: str, wanted: int, limit: int | None
+    ) -> Granted:
+        with self._lock:
+            return spending.reserve(self._tables, Reservation(wave, entity, "", job_id, worker_id, wanted), limit)
+
+    def pay(self, wave: str, bill: Bill | None, cost: int) -> None:
+        with self._lock:
+            spending.pay(self._tables, wave, bill, cost)
+
+    def of_jobs(self, job_ids: Collection[str]) -> Mapping[str, Mapping[str, Spent]]:
+        with self._lock:
+            return spending.of_jobs(self._tables, job_ids)
+
+    def this_month(self, entity: str) -> int:
+        with self._lock:
+            return spending.this_month(self._tables, entity)
+
+
+class _EmbeddingBatches(_Kept, EmbeddingBatches):
+    def intend(self, key: str, entity: str, embedder: str, worker_id: str) -> None:
+        with self._lock:
+            spending.intend(self._tables, key, entity, embedder, worker_id)
+
+    def submitted(self, key: str, batch_id: str) -> None:
+        with self._lock:
+            self._tables.embedding_batches[key].batch_id = batch_id
+
+    def release(self, worker_id: str) -> None:
+        with self._lock:
+            for row in self._tables.embedding_batches.values():
+                row.worker_id = "" if row.worker_id == worker_id else row.worker_id
+
+    def finish(self, key: str, worker_id: str) -> None:
+        with self._lock:
+            spending.finish(self._tables, key, worker_id)
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            self._tables.embedding_batches.pop(key, None)
+
+    def left(self, entity: str, embedder: str, worker_id: str) -> list[SubmittedBatch]:
+        with self._lock:
+            return spending.left(self._tables, entity, embedder, worker_id)
 
 
 class _Plans(_Kept, Plans):
@@ -665,6 +716,8 @@ class ModelLedger(Ledger):
         self.events = _Events(self._tables, self._lock)
         self.key_leases = _KeyLeases(self._tables, self._lock)
         self.paces = _Paces(self._tables, self._lock)
+        self.spending = _Spending(self._tables, self._lock)
+        self.embedding_batches = _EmbeddingBatches(self._tables, self._lock)
         self.status_keys = _StatusKeys(self._tables, self._lock)
         self.retention = _Retention(self._tables, self._lock)
 

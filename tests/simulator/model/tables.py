@@ -11,6 +11,7 @@ from instep.domain.clock import Clock, Timing
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
 from instep.domain.manifest import ManifestEntry
+from instep.domain.money import Spent
 from instep.domain.planning import Measured
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
@@ -140,6 +141,26 @@ class LeaseRow:
     expires_at: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    wave: str
+    entity: str
+    month: str
+    job_id: str
+    worker_id: str
+    cost: int
+
+
+@dataclass(slots=True)
+class BatchRow:
+    entity: str
+    embedder: str
+    worker_id: str
+    made_at: int
+    batch_id: str | None = None
+    finished: bool = False
+
+
 @dataclass(slots=True)
 class Tables:
     """All rows. A worker that is named in `JobRow.workers` or has slices in work is registered. `state` is what the
@@ -160,6 +181,9 @@ class Tables:
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     listing_problems: dict[PartitionRef, str] = field(default_factory=dict)
     paces: dict[tuple[str, str, str], Measured] = field(default_factory=dict)
+    spending: dict[tuple[str, str, str], Spent] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    embedding_batches: dict[str, BatchRow] = field(default_factory=dict)
     forgotten: dict[str, Forgotten] = field(default_factory=dict)
     status_keys: dict[str, tuple[str | None, int]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)

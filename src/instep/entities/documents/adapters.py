@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from instep.domain.document_columns import DocumentColumn
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
+from instep.domain.money import Tariff
 from instep.domain.planning import SliceSizing
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.entities.setup import EntitySetup
@@ -49,6 +50,7 @@ class DocumentAdapters(EntitySetup):
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
     `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
     through, about. `planning_folder` has what waits to be planned, for as long as that takes.
+    `declared_tariff`: what its embedder costs, and may cost.
     """
 
     target: DocumentTarget
@@ -76,5 +78,6 @@ class DocumentAdapters(EntitySetup):
     trial: Callable[[Callable[[str], None]], None] | None = None
     way_to_plan: Callable[[], WayToPlan] = WayToPlan
     scanned_rows: Callable[[], int] = int
+    declared_tariff: Tariff | None = None
     #: The queue that tells what changes in the source, if one is declared.
     queue: SqsQueue | None = None

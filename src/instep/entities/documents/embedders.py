@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from instep.domain.money import Tariff
 from instep.errors import Away, Transient
 from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.project import (
@@ -88,10 +89,17 @@ def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) ->
     )
 
 
+def tariff_of(declared: Embed) -> Tariff | None:
+    """The price and the budget of an embedder; None if it costs nothing."""
+    if not isinstance(declared, OpenAIEmbed):
+        return None
+    return Tariff(declared.model, declared.price, declared.budget, declared.batch_api)
+
+
 def embedding_time_of(declared: Embed) -> float:
     """Time of a row before any was measured, in times of one with the hashing embedder."""
-    if isinstance(declared, HashingEmbed):
-        return 1.0
+    if isinstance(declared, HashingEmbed) or (isinstance(declared, OpenAIEmbed) and declared.batch_api):
+        return 1.0  # What a batch API embeds is there when rows are made.
     quick = isinstance(declared, StaticEmbed) or (isinstance(declared, PythonEmbed) and not declared.cache)
     return _QUICK if quick else _SLOW
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry, SourceDocument
+from instep.domain.money import Estimate, Tariff
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.entities.documents import changes, inspection, promotion_checks, provenance, repairs
+from instep.entities.documents import changes, costs, inspection, promotion_checks, provenance, repairs
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
@@ -33,6 +34,8 @@ from instep.targets.trial import Trial, trial_of_documents
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: Rows of a wave whose texts go to a batch API: it takes its time for each batch.
+_BATCHED_WAVE: Final = 50_000
 #: Waves of a first build over a table, about: each of them looks through all of its rows. There are more where so few
 #: would be large, up to a number.
 _SCANS: Final = 8
@@ -52,11 +55,20 @@ class DocumentSetup(DocumentAdapters):
         return self.source.not_included() if isinstance(self.source, FilesSource) else None
 
     @property
+    def tariff(self) -> Tariff | None:
+        return self.declared_tariff
+
+    def estimate(self, slices: Sequence[SlicePlan], say: Callable[[str], None]) -> Estimate | None:
+        return costs.estimate(self, slices, say)
+
+    @property
     def slower(self) -> float:
         return self.embedding_time
 
     @property
     def least_wave(self) -> int:
+        if self.batched:
+            return _BATCHED_WAVE
         rows = self.scanned_rows()
         if not rows or self.embedder().cached:
             return 0

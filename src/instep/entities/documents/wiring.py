@@ -16,7 +16,7 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
-from instep.entities.documents.embedders import embedder_of, embedding_time_of, trial_of
+from instep.entities.documents.embedders import embedder_of, embedding_time_of, tariff_of, trial_of
 from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
@@ -159,6 +159,7 @@ def document_setup(
         demand=_demand(project, entity.promotion),
         trial=trial_of(entity.embed, embeddings),
         programs=program,
+        declared_tariff=tariff_of(entity.embed),
         limits=limits,
         requests_at_once=entity.embed.requests_at_once if isinstance(entity.embed, ApiEmbed) else None,
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from instep.targets.document_target import ChunkChanges, declared_fields, existi
 if TYPE_CHECKING:
     from instep.domain.document_columns import DocumentColumn
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
-    from instep.targets.document_target import DocumentTarget
+    from instep.targets.document_target import ChunkWriter, DocumentTarget
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,7 +39,7 @@ def given(program: DocumentProgram, changes: Sequence[DocumentChange], take: Tak
 
     Without `vectors` nothing is embedded, and they say nothing. Of a document that cannot be read there are no rows.
     """
-    into = cast("DocumentTarget", _EmptyTarget(take))
+    into = cast("DocumentTarget", EmptyTarget(take))
     program = replace(program, target=into, base=0)
     if not vectors:
         program = replace(program, embedder=_Unembedded(program.embedder.dimensions), cache=None)
@@ -49,20 +49,25 @@ def given(program: DocumentProgram, changes: Sequence[DocumentChange], take: Tak
 
 
 @dataclass(frozen=True)
-class _EmptyTarget:
-    """A target in which nothing is, and in which nothing stays."""
+class EmptyTarget:
+    """A target in which nothing stays. In it is what `reader` finds; without one nothing."""
 
     take: Taken
-    kind: Literal["transactional"] = field(default="transactional", init=False)
+    reader: ChunkWriter | None = None
+    kind: Literal["transactional", "idempotent"] = "transactional"
 
-    def writer(self, physical: str, base: int) -> _EmptyTarget:
+    def writer(self, physical: str, base: int) -> EmptyTarget:
         return self
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
-        return existing_schema().empty_table()
+        if self.reader is None:
+            return existing_schema().empty_table()
+        return self.reader.existing(document_ids, removed)
 
     def stored(self, document_ids: Sequence[str], columns: Sequence[DocumentColumn]) -> pa.Table:
-        return retold_schema(columns).empty_table()
+        return (
+            retold_schema(columns).empty_table() if self.reader is None else self.reader.stored(document_ids, columns)
+        )
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         return {}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.pipeline.documents.chunk import DEFAULT_LIMITS, Chunker, Limits
-from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.embed.embedder import Embedder, PaidEmbedder
 from instep.pipeline.documents.parse import FILE_PARSER, Parser
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.pipeline.documents.embed.meter import Meter
     from instep.pipeline.documents.reading import Reader
     from instep.pipeline.documents.vectors import EmbeddingCache
     from instep.sources.document_source import DocumentSource
@@ -69,6 +70,17 @@ class DocumentProgram:
         as_recorded = self.target.kind == "transactional"
         return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse, as_recorded)
 
+    def metered(self, meter: Meter) -> DocumentProgram:
+        """The same, which counts what its embedder is billed for, if it is."""
+        if not isinstance(self.embedder, PaidEmbedder):
+            return self
+        return replace(self, embedder=self.embedder.metered(meter))
+
+    @property
+    def once(self) -> bool:
+        """Whether its tasks must not be tried again by Spark."""
+        return isinstance(self.embedder, PaidEmbedder) and self.embedder.meter.limited
+
     def own_functions(self) -> list[Any]:
         """Functions of the project that its tasks call."""
         made = (getattr(each, "own", None) for each in self._parts)
@@ -92,7 +104,7 @@ class DocumentProgram:
 
         writer = Writer(
             self.target.writer(self.physical, self.base),
-            Vectoriser(self.embedder, self._cache()),
+            Vectoriser(self.embedder, self.kept()),
             Stamp(self.ref, self.instance, self.version),
             transformed=self.transformed,
             columns=self.columns,
@@ -101,7 +113,8 @@ class DocumentProgram:
         )
         yield writer.outcome(chunks)
 
-    def _cache(self) -> EmbeddingCache | None:
+    def kept(self) -> EmbeddingCache | None:
+        """The vectors that are kept, if any are."""
         if self.cache is None or not self.embedder.cached:
             return None
         from instep.pipeline.documents.vectors import EmbeddingCache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal
 
 from instep.domain.fingerprint import digest
@@ -10,6 +11,8 @@ from instep.errors import UserError
 
 #: About so many characters are a token: for estimates alone.
 CHARACTERS: Final = 4
+#: The first step of the search for the number of tokens.
+_STEP: Final = 8
 
 
 @dataclass(frozen=True)
@@ -55,3 +58,40 @@ class Tokens:
                 where="chunk.unit",
                 hint="Count characters: `unit: characters`. Known are OpenAI's models, by their own names.",
             ) from error
+
+
+class TokenCounter:
+    """Counts the tokens of texts exactly. The library that cuts by tokens has no count: what it cuts into one piece has
+    no more tokens than it was allowed, which is tried. Raises `UserError` if the model is not known.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        from semantic_text_splitter import TextSplitter
+
+        self._splitter = cache(lambda most: tokens.splitter(TextSplitter, most, 0))
+        self._splitter(1)
+
+    def count(self, text: str) -> int:
+        """The number of tokens; white space around a text has none, and a single letter one."""
+        text = text.strip()
+        if not text:
+            return 0
+        low, high = 0, len(text.encode())
+        step, guess = _STEP, max(1, high // CHARACTERS)
+        if self._fits(text, guess):
+            high = guess
+            while high - step > 0 and self._fits(text, high - step):
+                high, step = high - step, 2 * step
+            low = max(0, high - step)
+        else:
+            low = guess
+            while low + step < high and not self._fits(text, low + step):
+                low, step = low + step, 2 * step
+            high = min(high, low + step)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._fits(text, middle) else (middle, high)
+        return high
+
+    def _fits(self, text: str, most: int) -> bool:
+        return len(self._splitter(most).chunks(text)) == 1

@@ -7,13 +7,22 @@ import logging
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from instep.pipeline.documents.embed.embedder import Embedder, EmbedRejected, check_vectors, demand_length, probe
+from instep.domain.money import Bill
+from instep.pipeline.documents.embed.embedder import (
+    Embedder,
+    EmbedRejected,
+    PaidEmbedder,
+    check_vectors,
+    demand_length,
+    probe,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +72,17 @@ class EmbeddingCache:
                     self._rebuild()
         return self._nothing()
 
+    def known(self, hashes: pa.StringArray) -> set[str]:
+        """Those of these hashes whose vector is known. Changes nothing, whatever is wrong with it."""
+        try:
+            dataset = self._open()
+            if dataset is None:
+                return set()
+            tables = [dataset.to_table(columns=["chunk_hash"], filter=each) for each in _filters(hashes)]
+            return {str(each) for table in tables for each in table["chunk_hash"].to_pylist()}
+        except Exception:  # A run would rebuild it.
+            return set()
+
     def put(self, hashes: pa.StringArray, vectors: Vectors) -> None:
         """Keep vectors. A place that cannot be written is not tried again: the cache is only a cache."""
         if not len(hashes) or not self._writable:
@@ -88,11 +108,7 @@ class EmbeddingCache:
         dataset = self._open()
         if dataset is None:
             return self._nothing()
-        answers = []
-        for start in range(0, len(hashes), _LOOKUP):
-            asked = "','".join(map(str, hashes[start : start + _LOOKUP].to_pylist()))
-            answers.append(dataset.to_table(filter=f"chunk_hash IN ('{asked}')"))
-        found = pa.concat_tables(answers).combine_chunks()
+        found = pa.concat_tables([dataset.to_table(filter=each) for each in _filters(hashes)]).combine_chunks()
         places: Any = pc.index_in(found["chunk_hash"].combine_chunks(), value_set=hashes)
         once, first = np.unique(places.to_numpy(zero_copy_only=False).astype(np.int64), return_index=True)
         column: Any = found["vector"].combine_chunks()
@@ -162,6 +178,13 @@ class EmbeddingCache:
                 shutil.rmtree(self._local, ignore_errors=True)
 
 
+def _filters(hashes: pa.StringArray) -> Iterator[str]:
+    """Conditions that some of these hashes fulfil each."""
+    for start in range(0, len(hashes), _LOOKUP):
+        asked = "','".join(map(str, hashes[start : start + _LOOKUP].to_pylist()))
+        yield f"chunk_hash IN ('{asked}')"
+
+
 #: Vectors are put into the cache in portions of this many, so that a kill loses little.
 _PORTION = 1_024
 
@@ -197,6 +220,11 @@ class Vectoriser:
     def __init__(self, embedder: Embedder, cache: EmbeddingCache | None = None) -> None:
         self._embedder = embedder
         self._cache = cache
+
+    @property
+    def bill(self) -> Bill:
+        """Its bill so far."""
+        return self._embedder.meter.bill if isinstance(self._embedder, PaidEmbedder) else Bill()
 
     def of(self, texts: pa.StringArray, hashes: pa.StringArray) -> Embedded:
         """Vectors of texts with these hashes; where that is worth it, each distinct text is asked for once."""

@@ -88,7 +88,8 @@ class Writer:
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Stage everything; one row of `OUTCOME_SCHEMA`."""
         staged = self._writer.stage(self._changes(chunks))
-        return outcome_batch(staged, [encode_outcome(done.outcome(name)) for name, done in self._slices.items()])
+        outcomes = [encode_outcome(done.outcome(name)) for name, done in self._slices.items()]
+        return outcome_batch(staged, outcomes, self._vectors.bill)
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
         size = GroupSize()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from instep.pipeline.documents.embed.embedder import Embedder
+    from instep.pipeline.documents.embed.meter import Meter
+
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
 
@@ -55,6 +58,21 @@ class ChunkProgram(WaveProgram, Protocol):
 
     def chunk_schema(self) -> pa.Schema:
         """The columns of chunk rows, before a transform: those of `CHUNK_SCHEMA`, and declared ones."""
+
+
+@runtime_checkable
+class PaidProgram(WaveProgram, Protocol):
+    """The work of a wave whose embedder may cost money."""
+
+    @property
+    def embedder(self) -> Embedder: ...
+
+    def metered(self, meter: Meter) -> PaidProgram:
+        """The same, which counts what its embedder is billed for, if it is."""
+
+    @property
+    def once(self) -> bool:
+        """Whether its tasks must not be tried again by Spark: what a try that was lost has cost is not known."""
 
 
 @runtime_checkable

@@ -39,6 +39,10 @@ class Counted:
         self._program = program
         self._file = str(file)
 
+    @property
+    def once(self) -> bool:
+        return bool(getattr(self._program, "once", False))
+
     def read(self, changes: Batches) -> Batches:
         return self._program.read(changes)
 

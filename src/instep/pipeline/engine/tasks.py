@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, cast
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 
 from instep.domain.waves import WaveSlice
-from instep.error_transport import packed
+from instep.error_transport import TaskError, pack, packed
+from instep.errors import Transient
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
 from instep.pipeline.engine.pipelining import pipelined
@@ -61,13 +63,24 @@ def outcome_task(shares: Sequence[Sequence[WaveSlice]], program: WaveProgram) ->
     # Pickled apart, so that only the process that runs it loads what it imports.
     pickled = CloudPickleSerializer().dumps(program)
 
+    once = bool(getattr(program, "once", False))
+
     def task(rows: Batches) -> Batches:
+        if once:
+            _demand_first_try()
         for batch in rows:
             for number in batch.column(0).to_numpy().tolist():
                 mine = cast(WaveProgram, CloudPickleSerializer().loads(pickled))
                 yield from told(pipelined(mine, iter(pa.ipc.open_stream(parts[number]))))
 
     return task
+
+
+def _demand_first_try() -> None:
+    """Raises `Transient`, packed, in a task that Spark tries again."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        raise TaskError(pack(Transient("a task was lost, and what it has cost is not known")))
 
 
 def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from instep.pipeline.documents.embed.meter import Meter
 
     Texts = pa.StringArray | Sequence[str]
     Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
@@ -52,6 +54,17 @@ class Embedder(Protocol):
         """float32, (len(texts), dimensions). Raises `EmbedRejected`; `Transient` in an outage; `UserError` where no
         text would fare better.
         """
+
+
+@runtime_checkable
+class PaidEmbedder(Embedder, Protocol):
+    """An embedder that costs money, and has a meter."""
+
+    @property
+    def meter(self) -> Meter: ...
+
+    def metered(self, meter: Meter) -> PaidEmbedder:
+        """The same with another meter."""
 
 
 def probe(embedder: Embedder) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
+from instep.pipeline.documents.embed.meter import Meter, Paid
 from instep.pipeline.documents.embed.protocols import EmbeddingProtocol, OpenAIProtocol, Request, requests
 from instep.pipeline.documents.embed.slots import slot
 from instep.servers.calls import tries, within
@@ -70,6 +71,7 @@ class HttpEmbedder:
     attempts: int = 6
     first_wait: float = 0.5
     protocol: EmbeddingProtocol = field(default_factory=OpenAIProtocol)
+    meter: Meter = field(default_factory=Meter, compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -102,7 +104,15 @@ class HttpEmbedder:
             raise Transient(f"the embedder is out of reach: no whole answer within {self.timeout:.0f} s") from None
         raise AssertionError("a retry ends with an answer or an error")
 
+    def metered(self, meter: Meter) -> HttpEmbedder:
+        """The same, which counts what it is billed for."""
+        return replace(self, meter=meter)
+
     def _request(self, texts: Sequence[str]) -> Vectors:
+        with self.meter.request(texts) as paid:
+            return self._asked(texts, paid)
+
+    def _asked(self, texts: Sequence[str], paid: Paid) -> Vectors:
         client, turns = _connection(self)
         import httpx
 
@@ -115,9 +125,14 @@ class HttpEmbedder:
         except (TimeoutError, httpx.TimeoutException):
             raise _NoAnswer from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+            paid.nothing()
             raise _no_request() from None
         except httpx.RequestError as error:
+            if isinstance(error, httpx.ConnectError):
+                paid.nothing()
             raise _Unavailable(type(error).__name__) from None
+        if not response.is_success:
+            paid.nothing()
         status = response.status_code
         if status in _TRY_AGAIN or status >= 500:
             raise _Unavailable(f"it answered {status}", _retry_after(response))
@@ -132,6 +147,7 @@ class HttpEmbedder:
             answer = response.json()
         except (ValueError, RecursionError):
             raise _Unavailable("its answer is not JSON") from None
+        paid.tokens(len(texts), billed_tokens(answer))
         return self._vectors(answer, len(texts))
 
     def _vectors(self, answer: Any, count: int) -> Vectors:
@@ -174,6 +190,13 @@ class HttpEmbedder:
         except (ValueError, AttributeError, RecursionError):
             text = response.text
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
+
+
+def billed_tokens(answer: Any) -> int | None:
+    """The tokens that an answer says are billed; None if it does not say."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    told = usage.get("total_tokens", usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 class _Turns:

@@ -1,0 +1,247 @@
+"""The batch API: half the price, and nothing submitted twice, whatever step the process is killed in."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from instep.domain.jobs import JobState
+from instep.domain.money import UNIT
+from instep.errors import UserError
+from instep.pipeline.documents.embed.embedder import PROBE
+
+from .batch_endpoint import BatchEndpoint
+from .conftest import Location
+from .paid_endpoint import MODEL, serving, tokens
+from .test_money import PRICE, cost_of, spent
+
+
+@pytest.fixture
+def endpoint() -> Iterator[BatchEndpoint]:
+    with serving(BatchEndpoint()) as server:
+        assert isinstance(server, BatchEndpoint)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.jobs.batching.FIRST_LOOK", 0.02)
+    monkeypatch.setattr("instep.jobs.batching.ON_ITS_WAY", 500)
+
+
+def declare(place: Location, endpoint: BatchEndpoint, *, more: str = "") -> None:
+    place.declare(chunk=200)
+    file = place.root / "instep.yaml"
+    declared = (
+        f"embed: {{type: openai, url: '{endpoint.url}', model: {MODEL}, dimensions: 3, price: {PRICE}, "
+        f"batch_api: true{more}}}"
+    )
+    file.write_text(file.read_text().replace("embed: {type: hashing, dimensions: 32}", declared))
+
+
+def twice(endpoint: BatchEndpoint) -> list[str]:
+    """Texts that were embedded more than once."""
+    return [text for text, times in Counter(endpoint.asked).items() if times > 1 and text != PROBE]
+
+
+def test_a_batch_costs_half_and_the_wave_finds_its_vectors(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    said = cost_of(place)
+    result = place.run()
+    assert result.state is JobState.COMPLETED
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+    assert endpoint.billed == tokens([PROBE]), "all else came by the batch"
+    (only,) = spent(place).values()
+    assert (only.tokens, only.cost) == (endpoint.batched, endpoint.batched * UNIT // 2)
+    assert said.cost == pytest.approx(endpoint.batched / 2, rel=0.02)
+    assert endpoint.files == {}, "no texts stay there"
+    assert place.wrong() == ""
+
+
+def test_a_refresh_submits_what_is_new_and_nothing_if_nothing_is(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    place.run()
+    changed = sorted(place.docs.rglob("*.md"))[0]
+    changed.write_text(changed.read_text() + "\n## More\n\nA new ending that was not there before.\n")
+    before = len(endpoint.asked)
+    place.run()
+    assert (len(endpoint.batches), len(endpoint.asked) - before) == (2, 1)
+    assert place.run(full_refresh=True).promoted
+    assert (len(endpoint.batches), twice(endpoint)) == (2, [])
+
+
+def test_a_text_that_a_batch_refuses_fails_alone(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    (place.docs / "rude.md").write_text("# Rude\n\nThis is refused.\n")
+    assert place.run().state is JobState.COMPLETED_WITH_ERRORS
+    (failure,) = place.open().failures()
+    assert (failure.stage, failure.uri.rpartition("/")[2]) == ("embed", "rude.md")
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+
+
+def test_what_an_expired_batch_has_done_is_kept(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    endpoint.ends = "expired"
+    assert place.run().state is JobState.COMPLETED
+    assert len(endpoint.batches) > 3
+    assert twice(endpoint) == []
+    assert sum(each.tokens for each in spent(place).values()) == endpoint.batched
+
+
+def test_a_batch_that_fails_says_why_and_the_next_run_submits_another(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    endpoint.ends = "failed"
+    with pytest.raises(UserError, match=r"batch_\w+ has failed: The model is not for batches"):
+        place.run()
+    assert len(endpoint.batches) == 1
+    assert sum(each.cost for each in spent(place).values()) == 0
+    endpoint.ends = "completed"
+    assert place.run().state is JobState.COMPLETED
+    assert (len(endpoint.batches), twice(endpoint)) == (2, [])
+
+
+def test_a_batch_that_is_too_large_is_submitted_in_parts(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    endpoint.most = 300
+    assert place.run().state is JobState.COMPLETED
+    ended = Counter(each["status"] for each in endpoint.batches.values())
+    assert (ended["failed"], ended["completed"] > 3, twice(endpoint)) == (2, True, [])
+    assert place.wrong() == ""
+
+
+@pytest.mark.proof
+def test_several_workers_submit_each_text_once(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    runs = [subprocess.Popen([sys.executable, "-c", _RUN], cwd=place.root) for _ in range(2)]
+    assert [each.wait(60) for each in runs] == [0, 0]
+    assert twice(endpoint) == []
+    assert place.wrong() == ""
+
+
+def test_a_budget_holds_for_batches(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint, more=", budget: 4000")
+    with pytest.raises(UserError, match="would be exceeded"):
+        place.run()
+    assert 3_000 < endpoint.batched / 2 <= 4_000
+    assert twice(endpoint) == []
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text().replace("budget: 4000", "budget: 400000"))
+    assert place.run().state is JobState.COMPLETED
+    assert twice(endpoint) == []
+    assert place.wrong() == ""
+
+
+_RUN = """
+import instep
+from instep.jobs import batching
+batching.FIRST_LOOK = 0.02
+instep.load('.').run()
+"""
+#: The request in which the process is killed, whether it has had its effect by then, and the batches there are in the
+#: end: with one submitted before the kill there is no other.
+SHARPEST = ("POST /batches", "after")
+STEPS = [
+    ("POST /files", "before"),
+    ("POST /files", "after"),
+    ("POST /batches", "before"),
+    SHARPEST,
+    ("GET /batches", "before"),
+    ("GET /content", "before"),
+]
+
+
+def _killed(place: Location, endpoint: BatchEndpoint, step: tuple[str, str], code: str = _RUN) -> None:
+    """A run that is killed while it waits for the answer to this request."""
+    endpoint.hang = step
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=place.root)
+    assert endpoint.hanging.wait(60)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    endpoint.hang = None
+    endpoint.answers.set()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(each, marks=() if each == SHARPEST else pytest.mark.proof, id=" ".join(each)) for each in STEPS],
+)
+def test_nothing_is_submitted_twice_after_a_kill(
+    place: Location, endpoint: BatchEndpoint, step: tuple[str, str]
+) -> None:
+    declare(place, endpoint)
+    _killed(place, endpoint, step)
+    # Batches of other programs are there, too, more than fit on a page.
+    for _ in range(3):
+        other = endpoint.create(
+            {
+                "input_file_id": endpoint.file(b"", "other.jsonl", "batch")["id"],
+                "endpoint": "/v1/embeddings",
+                "completion_window": "24h",
+                "metadata": {},
+            }
+        )
+        endpoint.batches[other["id"]]["created_at"] += 5
+    result = place.run()
+    assert result.state is JobState.COMPLETED
+    assert (len(endpoint.batches) - 3, twice(endpoint)) == (1, [])
+    assert {endpoint.names[each] for each in endpoint.files} == {"other.jsonl"}, "no texts stay there"
+    assert sum(each.tokens for each in spent(place).values()) == endpoint.batched
+    assert place.wrong() == ""
+    assert place.run().state is None
+
+
+#: Dies between two writes of its own, at the call that is named.
+_DIES = """
+import os, pkgutil, signal, sys
+import instep
+from instep.jobs import batching
+batching.FIRST_LOOK = 0.02
+owner, name, when = {step!r}
+place = pkgutil.resolve_name(owner)
+inner = getattr(place, name)
+def last(*args, **kwargs):
+    if when == "after":
+        inner(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(place, name, last)
+instep.load('.').run()
+"""
+_BATCHES = "instep.ledger.embedding_batches:EmbeddingBatches"
+_CALLS = [
+    (_BATCHES, "intend", "after"),
+    (_BATCHES, "submitted", "before"),
+    (_BATCHES, "submitted", "after"),
+    ("instep.pipeline.documents.vectors:EmbeddingCache", "put", "before"),
+    ("instep.pipeline.documents.vectors:EmbeddingCache", "put", "after"),
+    ("instep.ledger.spending:Spending", "pay", "after"),
+    (_BATCHES, "finish", "after"),
+]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("step", _CALLS, ids=lambda step: f"{step[2]} {step[1]}")
+def test_nothing_is_submitted_twice_after_a_kill_between_two_writes(
+    place: Location, endpoint: BatchEndpoint, step: tuple[str, str, str]
+) -> None:
+    declare(place, endpoint)
+    died = subprocess.run([sys.executable, "-c", _DIES.format(step=step)], cwd=place.root, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert place.run().state is JobState.COMPLETED
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+    assert sum(each.tokens for each in spent(place).values()) == endpoint.batched
+    assert place.wrong() == ""
+
+
+def test_vectors_that_cannot_be_kept_are_not_bought_again(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    folder = place.root / ".instep" / "embeddings"
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("no folder")
+    with pytest.raises(UserError, match=r"vectors of a batch could not be kept"):
+        place.run()
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])

@@ -52,6 +52,7 @@ GROUPS: Final = {
     "cluster": ("e2e/cluster/",),
     "lakes": ("sources/tables/test_lake_versions.py", "sources/tables/test_spark_lakes.py"),
     "nats": ("bus/test_nats", "telemetry/test_traces.py"),
+    "kafka": ("e2e/kafka/",),
     "milvus": ("targets/milvus/",),
     "mariadb": ("ledger/test_mysql.py", "ledger/test_open_servers.py", "docs/test_monitoring.py"),
     "opensearch": ("targets/opensearch/", "targets/elasticsearch/"),

@@ -183,7 +183,8 @@ def test_missing_settings_name_the_place_they_belong(reject: Reject) -> None:
 def test_a_missing_type_lists_the_types(reject: Reject) -> None:
     error = reject(BASE.replace("type: files, ", "") + "    embed: {dimensions: 3}\n")
     assert [str(each) for each in error.problems] == [
-        "entities.Document.source.type: is missing; allowed: files, feed, python, spark, clickhouse, delta, iceberg",
+        "entities.Document.source.type: is missing; allowed: files, feed, kafka, python, spark, clickhouse, delta, "
+        "iceberg",
         "entities.Document.embed.type: is missing; allowed: hashing, static, openai, cohere, voyage, "
         "sentence-transformers, fastembed, python",
     ]

@@ -177,7 +177,7 @@ def test_an_unknown_type_lists_all_types_and_hides_no_other_problem(reject: Reje
         (8, "entities.Commit.source.type"),
         (11, "entities.Commit.slices"),
     ]
-    assert "allowed: files, feed, python, spark, clickhouse, delta, iceberg (did you mean spark?)" in str(error)
+    assert "allowed: files, feed, kafka, python, spark, clickhouse, delta, iceberg (did you mean spark?)" in str(error)
 
 
 def test_a_column_from_the_environment_is_not_shown(reject: Reject) -> None:

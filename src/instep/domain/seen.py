@@ -29,6 +29,7 @@ from instep.domain.rows import Window
 from instep.domain.storable import pack, unpack
 from instep.domain.table_files import Files
 from instep.domain.table_versions import TableVersion
+from instep.domain.topic_offsets import Offsets
 
 #: Rows of the margin that are known one by one.
 MARKED: Final = 10_000
@@ -84,7 +85,8 @@ class Seen:
     """The part of a table that runs have seen: the greatest watermark (None: no row has one), and the margin below it
     with the rows that have none; or `files`. `marks` are digests of single rows of the margin; None: there are more
     than `MARKED`. `rows` is -1 when nothing is known of the margin. `lag` (µs): how far down it goes.
-    `reconciled`: when all keys were compared, or all rows read (ms). `version` is that of a table that keeps them.
+    `reconciled`: when all keys were compared, or all rows read (ms). `version` is that of a table that keeps them,
+    `offsets` those of a topic.
     """
 
     floor: int | None = None
@@ -96,14 +98,16 @@ class Seen:
     late: Late | None = None
     reconciled: int | None = None
     version: TableVersion | None = None
+    offsets: Offsets | None = None
 
     def encode(self) -> bytes:
         """All but the late rows, which are kept beside it."""
         marks = None if self.marks is None else sorted(self.marks)
         version = () if self.version is None else (str(self.version),)
         head = pack([self.floor, self.lag, self.rows, self.digest, marks, self.reconciled, *version])
-        files = b"" if self.files is None else b"f" + self.files.encode()
-        return len(head).to_bytes(4, "big") + head + files
+        rest = b"" if self.files is None else b"f" + self.files.encode()
+        rest = rest if self.offsets is None else b"o" + self.offsets.encode()
+        return len(head).to_bytes(4, "big") + head + rest
 
     @classmethod
     def decode(cls, data: bytes, late: Late | None = None) -> Seen:
@@ -116,10 +120,11 @@ class Seen:
             rows,
             digest,
             None if marks is None else frozenset(marks),
-            Files.decode(rest[1:]) if rest else None,
+            Files.decode(rest[1:]) if rest[:1] == b"f" else None,
             late,
             reconciled,
             TableVersion.parse(version[0]) if version else None,
+            offsets=Offsets.decode(rest[1:]) if rest[:1] == b"o" else None,
         )
 
     def within(self, lag: int) -> Seen:

@@ -210,6 +210,11 @@ class EntitySetup(ABC):
         """Listen to what changes in the source from now on; None where nothing tells it."""
         return None
 
+    @property
+    def look_every(self) -> float | None:
+        """Seconds between two looks at a source that can be looked at often; None: as usual."""
+        return None
+
     def not_included(self) -> Sequence[str] | None:
         """URIs of what is in the source and no `include` takes; None where there is none to take anything."""
         return None

@@ -24,7 +24,8 @@ _UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
 class SourcePoller(JobStarter):
     """Starts jobs for sources that differ from their index, in the promoted generation. Not for jobs that a user has
     stopped; after a pause for failed ones; and only when the upstream exists. `every`: seconds between two polls of a
-    source, or more if a poll takes long. Local files are looked at one by one as they change, between two polls.
+    source, or more if a poll takes long; less of one that is looked at often. Local files are looked at one by one as
+    they change, between two polls.
     """
 
     def __init__(self, planner: Planner, every: float, pauses: RestartPauses | None = None) -> None:
@@ -141,9 +142,10 @@ class SourcePoller(JobStarter):
 
     def _looked(self, ref: PartitionRef, began: float) -> None:
         ended = self._context.clock.monotonic()
-        events = self._events.get(ref)
+        events, often = self._events.get(ref), self._planner.setups[ref].look_every
+        every = self._every if often is None else min(self._every, often)
         rest = REST if events is None or events.failure else REST_WITH_EVENTS
-        self._next[ref] = ended + max(self._every, rest * (ended - began))
+        self._next[ref] = ended + max(every, rest * (ended - began))
         self._rest[ref] = ended + REST * (ended - began)
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:

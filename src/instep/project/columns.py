@@ -18,7 +18,7 @@ from instep.domain.document_columns import (
     Origin,
 )
 from instep.project.fields import Model, Text, problem
-from instep.project.sources import FeedSource, FilesSource, PythonSource
+from instep.project.sources import FeedSource, FilesSource, KafkaSource, PythonSource
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _MOST: Final = 50
@@ -204,7 +204,7 @@ _FORMS: Final[Mapping[str, str]] = {
 def _origins(entity: WithColumns) -> list[str]:
     if isinstance(entity.source, FilesSource):
         own = ["front_matter", "path", "file"]
-    elif isinstance(entity.source, FeedSource | PythonSource):
+    elif isinstance(entity.source, FeedSource | KafkaSource | PythonSource):
         own = ["field", "path"]
     else:
         own = ["column", "path"]

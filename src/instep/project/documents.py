@@ -29,6 +29,7 @@ from instep.project.sources import (
     DeclaredDocuments,
     FeedSource,
     FilesSource,
+    KafkaSource,
     LakeSource,
     PythonSource,
     SparkSource,
@@ -203,7 +204,7 @@ class DocumentEntity(EntityBase):
 
     @model_validator(mode="after")
     def _rows_of_tables(self) -> Self:
-        rows = isinstance(self.source, FeedSource) and self.source.format == "debezium"
+        rows = isinstance(self.source, FeedSource | KafkaSource) and self.source.format == "debezium"
         tables = isinstance(self.source, SparkSource | ClickHouseSource | LakeSource)
         if self.document is not None and not (rows or tables):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))

@@ -40,6 +40,7 @@ DEFAULT_EXCLUDE = tuple(
 
 #: What Spark takes for a pattern in a path.
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
+_HOST_AND_PORT = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
 
@@ -109,6 +110,64 @@ class FeedSource(Variant):
     def storage(self) -> dict[str, JsonValue]:
         """The storage options in clear text, for fsspec only."""
         return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
+class KafkaSource(Variant):
+    """A topic in Kafka, with upserts and tombstones of documents."""
+
+    type: Literal["kafka"] = "kafka"
+    """`kafka`: documents."""
+    servers: OneOrMore
+    """`host:port` of a broker, or a list of them."""
+    topic: Text
+    """Name of the topic."""
+    format: Literal["json", "debezium"] = "json"
+    """The format of the messages: `json` as Instep reads it, or events of `debezium`, whose columns `document`
+    names."""
+    security: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
+    """The way to the brokers: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`."""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    """The login with `sasl_…`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    user: Text | None = None
+    """Name for the login."""
+    password: SecretText | None = None
+    """Password for the login, such as `${KAFKA_PASSWORD}`."""
+    options: dict[str, SecretText] = Field(default={})
+    """More settings of librdkafka, such as `ssl.ca.location`; values are treated as secrets."""
+
+    _texts = field_validator("servers")(no_empty_text)
+
+    @field_validator("servers")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            if not _HOST_AND_PORT.fullmatch(each):
+                raise problem("servers", "must be `host:port`, or a list of them")
+        return value
+
+    @model_validator(mode="after")
+    def _login(self) -> Self:
+        named = [each for each in ("mechanism", "user", "password") if getattr(self, each) is not None]
+        if self.security.startswith("sasl") and len(named) < len(("mechanism", "user", "password")):
+            lacking = next(each for each in ("mechanism", "user", "password") if each not in named)
+            raise problem("required", f"is missing, as `security` is {self.security}", path=(lacking,))
+        if named and not self.security.startswith("sasl"):
+            raise problem("conflict", "is for `security: sasl_plaintext` or `sasl_ssl`", path=(named[0],))
+        return self
+
+    @property
+    def path(self) -> None:
+        """It has no place in the file system."""
+        return None
+
+    def settings(self) -> dict[str, str]:
+        """The settings of librdkafka in clear text, for it only."""
+        login = {"sasl.mechanism": self.mechanism, "sasl.username": self.user}
+        found = {name: value for name, value in login.items() if value is not None}
+        if self.password is not None:
+            found["sasl.password"] = self.password.get_secret_value()
+        more = {key: value.get_secret_value() for key, value in self.options.items()}
+        return {"security.protocol": self.security, **found, **more}
 
 
 class PythonSource(Variant):
@@ -270,9 +329,9 @@ class IcebergSource(Variant):
         return {key: value.get_secret_value() for key, value in self.catalog.items()}
 
 
-_TYPED = typed("files", "feed", "python", "spark", "clickhouse", "delta", "iceberg")
+_TYPED = typed("files", "feed", "kafka", "python", "spark", "clickhouse", "delta", "iceberg")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
 LakeSource: TypeAlias = DeltaSource | IcebergSource
-Source: TypeAlias = FilesSource | FeedSource | PythonSource | TableSource | LakeSource
+Source: TypeAlias = FilesSource | FeedSource | KafkaSource | PythonSource | TableSource | LakeSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

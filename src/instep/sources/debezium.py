@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -57,7 +57,15 @@ class _Event(msgspec.Struct):
         return self.op is None and any(bytes(each) for each in said)
 
 
+class _Key(msgspec.Struct):
+    """A key, or the payload of one that has its schema beside it."""
+
+    payload: msgspec.Raw = _ABSENT
+    schema: msgspec.Raw = _NULL
+
+
 _EVENT: Final = msgspec.json.Decoder(_Event | None)
+_KEY: Final = msgspec.json.Decoder(_Key)
 _ROW: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 
@@ -94,6 +102,16 @@ class DebeziumLines:
             if _is_unsent(row.get(name)):
                 raise _not_sent(name)
         return LineContent(text, title, {name: self._field(row, types, name) for name in names if name in row})
+
+    def keyed(self, key: bytes, entity: str) -> str:
+        """A key is an object with the columns of the key, with its schema beside it or without."""
+        try:
+            found = _KEY.decode(key)
+            alone = not bytes(found.payload)
+            row = _row(msgspec.Raw(key) if alone else found.payload)
+            return self._uri(row, {} if alone else _types_of_key(bytes(found.schema)), entity)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Malformed("the key is no object of JSON") from None
 
     def _field(self, row: Mapping[str, Any], types: Mapping[str, _Type], name: str) -> Any:
         """A value that no type holds comes as it is: what its column is to be then says that it is wrong."""
@@ -233,13 +251,24 @@ def _type(field: Mapping[str, Any]) -> _Type | None:
 @cache
 def _types(schema: bytes) -> Mapping[str, _Type]:
     """Readers of the columns with a logical type, by name. Mostly all lines of a table have the same schema."""
-    said: Any = msgspec.json.decode(schema)
-    fields = said.get("fields") if isinstance(said, dict) else None
     found: dict[str, _Type] = {}
-    for side in fields or ():
-        if isinstance(side, dict) and side.get("field") in ("before", "after"):
-            for each in side.get("fields") or ():
-                read = _type(each) if isinstance(each, dict) else None
-                if read is not None:
-                    found[str(each.get("field"))] = read
+    for side in _fields(msgspec.json.decode(schema)):
+        if side.get("field") in ("before", "after"):
+            found |= _readers(side)
     return found
+
+
+@cache
+def _types_of_key(schema: bytes) -> Mapping[str, _Type]:
+    return _readers(msgspec.json.decode(schema))
+
+
+def _fields(struct: Any) -> Iterator[Mapping[str, Any]]:
+    fields = struct.get("fields") if isinstance(struct, dict) else None
+    yield from (each for each in fields or () if isinstance(each, dict))
+
+
+def _readers(struct: Any) -> dict[str, _Type]:
+    """Those of the fields of a struct."""
+    read = {str(each.get("field")): _type(each) for each in _fields(struct)}
+    return {name: each for name, each in read.items() if each is not None}

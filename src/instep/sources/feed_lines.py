@@ -49,6 +49,9 @@ class LineFormat(Protocol):
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         """Raises `ValueError` saying what is wrong, for a line whose document is known."""
 
+    def keyed(self, key: bytes, entity: str) -> str:
+        """The URI of the document that a message's key names. Raises `Malformed`."""
+
 
 class JsonLines:
     """Instep's own format: `{"id": "4711", "version": 3, "title": "…", "text": "…"}` puts a document,
@@ -62,6 +65,15 @@ class JsonLines:
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         text, title = text_of(line)
         return LineContent(text, title, fields_of(line, names) if names else {})
+
+    def keyed(self, key: bytes, entity: str) -> str:
+        """A key is the id itself, or an object with `id` or `uri`."""
+        if key.lstrip().startswith(b"{"):
+            return event_of(key).names(entity)
+        try:
+            return _uri(key.decode(), None, entity)
+        except UnicodeDecodeError:
+            raise Malformed("the key is not UTF-8") from None
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -11,28 +11,28 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
 from instep.document_state.columns import FEW, ChangeColumns, ChangesElsewhere, ListedColumns, listed_columns
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import as_named_now, canonical_uri, document_id
+from instep.domain.identity import as_named_now
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange, difference, same, unchanged
 from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
-from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.documents.versions import compared_since, follow
-from instep.entities.generations import waiting_wants, wanted_as_of_now
+from instep.entities.documents.looks import look_at
+from instep.entities.documents.topics import follow_topic, resumed
+from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
-from instep.sources.files import FilesSource
 from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,16 +101,24 @@ def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> 
 
 
 class _Seen:
-    """The source as seen from instances: listed in this process once, or in tasks for each."""
+    """The source as seen from instances: listed in this process once, or in tasks for each. `listed`: it was
+    already.
+    """
 
-    def __init__(self, setup: DocumentAdapters, ledger: Ledger, listing: Callable[[int], None] | None) -> None:
-        self._setup, self._ledger, self._listing = setup, ledger, listing
+    def __init__(
+        self,
+        setup: DocumentAdapters,
+        ledger: Ledger,
+        listing: Callable[[int], None] | None,
+        listed: Listing | None = None,
+    ) -> None:
+        self._setup, self._ledger, self._listing, self._listed = setup, ledger, listing, listed
         self.way = setup.way_to_plan()
         self.warnings: list[str] = []
 
     @cached_property
     def _here(self) -> Listing:
-        return self._setup.source.list(self._listing)
+        return self._setup.source.list(self._listing) if self._listed is None else self._listed
 
     def compared(
         self, instance: str | None, failed: Mapping[str, str], *, buckets: int, retry_failures: bool = False
@@ -260,29 +268,24 @@ def _planned(change: DocumentChange) -> Planned:
 
 def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     """See `EntitySetup.find`."""
+    if (going_on := resumed(setup, request)) is not None:
+        return going_on
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
-    seen = _Seen(setup, ledger, request.listing)
+    topic = follow_topic(setup, request)
+    seen = _Seen(setup, ledger, request.listing, topic.listing if topic else None)
     base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
-    partly = _compared_in_part(setup, request, failed, retry_failures=retry)
-    followed = follow(setup, request, base, failed, retry=retry)
-    if partly:
-        found, changes = partly
-    elif base and followed and followed.listing:
-        found = followed.listing
-        changes = compared_since(ledger, base, found, failed, buckets=setup.buckets)
-    else:
-        found, changes = seen.compared(base, failed, buckets=setup.buckets, retry_failures=retry)
-    if kind is Kind.REFRESH and followed and followed.moved:
-        why = [*why, followed.why]
-    elif kind is Kind.REFRESH and not changes.changes and not partly:
-        why = wanted_as_of_now(request, setup.ref, now=ledger.present())
+    whole = partial(seen.compared, base, failed, buckets=setup.buckets, retry_failures=retry)
+    look = look_at(setup, request, topic, base, failed, retry=retry, whole=whole)
+    found, changes = look.found, look.changes
+    if kind is Kind.REFRESH and look.moved is not None:
+        why = [*why, look.moved]
+    elif kind is Kind.REFRESH and not changes.changes:
+        why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
-    if partly and not changes.changes:
-        kind, why = Kind.NOTHING, []
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     held_back = None
@@ -308,43 +311,17 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         changes=PlannedChanges(changes.changes),
         state=state_of(changes),
         problems=found.problems,
-        warnings=[*seen.warnings, *(followed.warnings if followed else ())],
+        warnings=[*seen.warnings, *look.warnings],
         blocked=blocked,
         held_back=held_back,
         # Of all others nothing is known: it stays complete up to where it was.
-        target=checkpoint.watermark if partly and checkpoint else None,
+        target=checkpoint.watermark if look.partial and checkpoint else None,
         lost=Loss(units=lost),
-        compared=None if partly else seen.way.told,
-        partial=partly is not None,
-        seen=Seen(version=followed.now) if followed else None,
+        compared=None if look.partial else seen.way.told,
+        partial=look.partial,
+        left=topic.read.left if topic else 0,
+        seen=look.seen,
     )
-
-
-def _compared_in_part(
-    setup: DocumentAdapters, request: PlanRequest, failed: Mapping[str, str], *, retry_failures: bool
-) -> tuple[Listing, Difference] | None:
-    """The changes at the paths of the request. None where only a listing tells them, or a want is for all."""
-    ledger, checkpoint, paths = request.ledger, request.checkpoint, request.options.paths
-    if paths is None or request.kind is not Kind.REFRESH or checkpoint is None:
-        return None
-    if not isinstance(setup.source, FilesSource) or waiting_wants(ledger, setup.ref, request.generation):
-        return None
-    looked = setup.source.look(sorted(paths))
-    if looked is None or ledger.documents.any_below(checkpoint.instance, looked.missing):
-        return None  # A folder is gone.
-    uris = [*(each.uri for each in looked.documents), *looked.missing]
-    known = ledger.documents.of_ids(checkpoint.instance, [document_id(canonical_uri(uri)) for uri in uris])
-    entries = {each.uri: each for each in known.values()}
-    changes = difference(
-        looked.documents,
-        entries,
-        {uri: failed[uri] for uri in uris if uri in failed},
-        complete=True,
-        buckets=setup.buckets,
-        retry_failures=retry_failures,
-    )
-    recorded, _, _ = ledger.documents.totals(checkpoint.instance) if changes.lost else (0, 0, 0)
-    return Listing(looked.documents, []), replace(changes, recorded=recorded)
 
 
 def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
@@ -431,9 +408,11 @@ def _left_out(
 
 def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission; and
-    so are all changes of a table that keeps its versions, which knows them from this job's version on.
+    so are all changes of a table that keeps its versions, which knows them from this job's version on, and all messages
+    of a topic, which are read once, from the offsets where this job ends.
     """
-    if isinstance(setup.source, RowDocuments) and setup.source.lake:
+    lake = isinstance(setup.source, RowDocuments) and setup.source.lake
+    if lake or isinstance(setup.source, TopicSource):
         return []
     failed = ledger.failures.versions(part.ref, part.generation)
     _, changes = _Seen(setup, ledger, None).compared(part.instance, failed, buckets=part.buckets)

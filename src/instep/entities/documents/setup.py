@@ -29,6 +29,7 @@ from instep.sources.files import FilesSource
 from instep.sources.sqs_events import SqsEvents
 from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
 from instep.sources.tables.table_source import Sessions
+from instep.sources.topic import TopicSource
 from instep.targets.trial import Trial, trial_of_documents
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ _MOST_SCANS: Final = 32
 _LARGE_WAVE: Final = 250_000
 
 
+#: Seconds between two looks at a topic: only its offsets are asked for.
+_TOPIC_SECONDS: Final = 0.25
+
+
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(DocumentAdapters):
     """An entity of documents, with what jobs and commands do with it."""
@@ -50,6 +55,10 @@ class DocumentSetup(DocumentAdapters):
     @property
     def unit(self) -> str:
         return "document"
+
+    @property
+    def look_every(self) -> float | None:
+        return _TOPIC_SECONDS if isinstance(self.source, TopicSource) else None
 
     def not_included(self) -> Sequence[str] | None:
         return self.source.not_included() if isinstance(self.source, FilesSource) else None
@@ -192,7 +201,7 @@ class DocumentSetup(DocumentAdapters):
         return trial_of_documents(self.target, self.dimensions)
 
     def reading(self) -> Callable[[], None] | None:
-        if isinstance(self.source, RowDocuments):
+        if isinstance(self.source, RowDocuments | TopicSource):
             return None
         listed = (each for each in self.source.list().documents if each.size <= self.limits.ceiling)
         first = next(listed, None)
@@ -212,6 +221,8 @@ class DocumentSetup(DocumentAdapters):
         return found if self.rehearsal is None else {**found, "transform": self.rehearsal}
 
     def _check_source(self) -> str:
+        if isinstance(self.source, TopicSource):
+            return f"{self.source.topic.text} is there: {amount(len(self.source.topic.state().first), 'partition')}"
         found = self.source.list()
         if not found.complete:
             number = amount(len(found.documents), "document")

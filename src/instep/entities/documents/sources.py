@@ -21,6 +21,7 @@ from instep.project import (
     FeedSource,
     FilesSource,
     IcebergSource,
+    KafkaSource,
     LakeSource,
     Project,
     PythonSource,
@@ -34,10 +35,12 @@ from instep.sources import files
 from instep.sources.debezium import DebeziumLines
 from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
-from instep.sources.feed_lines import LineFormat
+from instep.sources.feed_lines import JsonLines, LineFormat
+from instep.sources.kafka import KafkaTopic
 from instep.sources.sqs_events import SqsQueue
 from instep.sources.tables.row_documents import RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
+from instep.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.functions import OwnFunction
@@ -111,6 +114,8 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
             fields=[each.of for each in _from_source(entity)],
             lines=_lines(entity),
         )
+    if isinstance(declared, KafkaSource):
+        return _topic_source(name, entity, declared)
     if isinstance(declared, PythonSource):
         from instep.pipeline.documents.function_source import FunctionSource
 
@@ -126,6 +131,16 @@ def queue_of(entity: DocumentEntity) -> SqsQueue | None:
     if not isinstance(declared, FilesSource) or declared.events is None:
         return None
     return SqsQueue(declared.events.url, declared.storage())
+
+
+def _topic_source(name: str, entity: DocumentEntity, declared: KafkaSource) -> TopicSource:
+    return TopicSource(
+        own_name(name),
+        KafkaTopic(",".join(declared.servers), declared.topic, tuple(sorted(declared.settings().items()))),
+        _lines(entity) or JsonLines(),
+        limits_of(entity).max_document_bytes * MOST_TIMES,
+        tuple(each.of for each in _from_source(entity)),
+    )
 
 
 def _listing_and_reading(declared: PythonSource) -> tuple[OwnFunction, OwnFunction]:
@@ -161,6 +176,8 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
     """The location as it is declared, for display."""
     if isinstance(source, RowDocuments):
         return source.text
+    if isinstance(source, TopicSource):
+        return source.topic.text
     if isinstance(entity.source, PythonSource):
         return entity.source.list or entity.source.class_ or ""
     return ", ".join(getattr(entity.source, "path", None) or ())
@@ -172,6 +189,9 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
     """
     if isinstance(entity.source, FilesSource):
         return {NAMES: IN_PROJECT} if any(map(is_relative, entity.source.path)) else {}
+    if isinstance(entity.source, KafkaSource):
+        rows = entity.document
+        return {"document": digest([entity.source.topic, rows and [rows.key, rows.text, rows.title]])}
     if isinstance(entity.source, PythonSource):
         from instep.pipeline.documents.functions import OwnFunction
 

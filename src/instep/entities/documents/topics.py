@@ -1,0 +1,78 @@
+"""Documents of a topic: which messages a run takes, and what they change in what is indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from instep.domain.identity import canonical_uri, document_id
+from instep.domain.manifest import Difference, difference
+from instep.domain.seen import Seen
+from instep.domain.topic_offsets import Offsets
+from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.plan_request import Found, Kind, PlanRequest
+from instep.ledger.ledger import Ledger
+from instep.sources.topic import WINDOW, TopicRead, TopicSource, waiting_text
+
+if TYPE_CHECKING:
+    from instep.sources.document_source import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A topic as read from where the last job of what is served has ended; from its beginning for a build."""
+
+    read: TopicRead
+    before: Offsets | None
+    why: str
+
+    @property
+    def moved(self) -> bool:
+        return self.read.offsets != self.before
+
+    @property
+    def listing(self) -> Listing:
+        return self.read.listing
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(offsets=self.read.offsets)
+
+
+def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | None:
+    """None: the source is no topic."""
+    source = setup.source
+    if not isinstance(source, TopicSource):
+        return None
+    checkpoint = request.checkpoint if request.kind is Kind.REFRESH else None
+    seen = request.ledger.seen.get(checkpoint) if checkpoint else None
+    before = seen.offsets if seen else None
+    # A build takes all: what is served is not replaced by some of it.
+    read = source.read(before, most=WINDOW if before else None, progress=request.listing)
+    return Followed(read, before, waiting_text(read, source.topic))
+
+
+def resumed(setup: DocumentAdapters, request: PlanRequest) -> Found | None:
+    """A job on a topic that goes on: its messages are in its plan, and no others are looked at."""
+    if request.kind is not Kind.RESUME or not isinstance(setup.source, TopicSource):
+        return None
+    return Found(kind=request.kind, why=request.why, unit=setup.unit)
+
+
+def compared_with_touched(
+    ledger: Ledger, instance: str, found: Listing, failed: Mapping[str, str], *, buckets: int, retry_failures: bool
+) -> Difference:
+    """The changes that messages make, compared with the records of their documents alone."""
+    uris = [*(each.uri for each in found.documents), *found.deleted]
+    entries = ledger.documents.of_ids(instance, [document_id(canonical_uri(uri)) for uri in uris]) if uris else {}
+    recorded = {each.uri: each for each in entries.values()}
+    return difference(
+        found.documents,
+        recorded,
+        failed,
+        complete=False,
+        buckets=buckets,
+        deleted=found.deleted,
+        retry_failures=retry_failures,
+    )

@@ -1,0 +1,199 @@
+"""Documents of a topic: each message says what became of one document, as a line of a feed does (`feed_lines`).
+
+A look reads the messages that came since the offsets that are known, and remembers the newest of each document. Its
+text goes with the plan, in the locator: tasks need no Kafka, and a job that is resumed does the same as was planned,
+though messages were compacted or deleted since. A message that names no document is a document that cannot be read: a
+failure, which names topic, partition and offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from instep.domain.manifest import SourceDocument
+from instep.domain.texts import amount
+from instep.domain.topic_offsets import Gap, Offsets
+from instep.errors import UserError
+from instep.sources.document_source import Answer, Content, Listing, Unreadable
+from instep.sources.feed_lines import LineFormat, Malformed, Told
+from instep.sources.kafka import KafkaTopic, Message
+from instep.sources.local_files import check_size
+
+#: Messages that one job of a refresh takes, about: they are in memory, and in its plan.
+WINDOW: Final = 100_000
+_PROGRESS_EVERY: Final = 10_000
+_TEXT, _FLAW = "+", "!"
+
+
+class TopicRead(NamedTuple):
+    """The documents of some messages, and the offsets behind these. `waiting` messages were there, of which so many are
+    `left`.
+    """
+
+    listing: Listing
+    offsets: Offsets
+    waiting: int
+    left: int
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """Implements `sources.document_source.DocumentSource`. `entity` goes into the URIs of documents that have an id
+    only; a message of more than `max_line` bytes is not read. `fields` are those that columns are made of.
+    """
+
+    entity: str
+    topic: KafkaTopic
+    lines: LineFormat
+    max_line: int
+    fields: tuple[str, ...] = ()
+
+    def list(self, progress: Callable[[int], None] | None = None) -> Listing:
+        """All that the topic has. What it says nothing of is left as it is."""
+        return self.read(None, progress=progress).listing
+
+    def read(
+        self, since: Offsets | None, *, most: int | None = None, progress: Callable[[int], None] | None = None
+    ) -> TopicRead:
+        """The messages since these offsets (None: all that are there), or about so many of them. Raises `UserError`
+        when some were deleted before they were read.
+        """
+        state = self.topic.state()
+        if since is not None and state.end == since:
+            return TopicRead(Listing([], [], exhaustive=False), since, 0, 0)
+        if since is not None:
+            self._demand_whole(since, state.end, state.first)
+        start = state.end.begun(since, state.first)
+        end = state.end if most is None else state.end.within(start, most)
+        newest = _Newest(self, progress)
+        for message in self.topic.messages(start, end):
+            newest.add(message)
+        waiting = state.end.waiting(start)
+        return TopicRead(newest.listing(), end, waiting, state.end.waiting(end))
+
+    def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
+        hint = "Build it anew from what the topic has now: instep run --full-refresh"
+        if since.topic != end.topic:
+            raise UserError(
+                "it is another topic than the one that was read, of the same name", where=self.topic.text, hint=hint
+            )
+        gaps = end.gaps(since, first)
+        if gaps:
+            raise UserError(
+                f"messages were deleted before they were read: {_gaps_text(gaps)}",
+                where=self.topic.text,
+                hint=f"Its retention is shorter than the pause between two runs. {hint}",
+            )
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for document in documents:
+            try:
+                yield self._content(document, max_bytes)
+            except Unreadable as answer:
+                yield answer
+
+    def _content(self, document: SourceDocument, max_bytes: int) -> Content:
+        mark, said = document.locator[:1], document.locator[1:]
+        if mark != _TEXT:
+            raise Unreadable(said or "its message is not at hand any more: instep run --full-refresh reads all again")
+        check_size(document.size, max_bytes)
+        try:
+            found = self.lines.content(said.encode(), self.fields)
+        except ValueError as error:
+            raise Unreadable(f"{document.version}: {error}") from None
+        fields = found.fields if self.fields else None
+        return Content(found.text.encode(), document.size, document.version, found.title, text=True, fields=fields)
+
+
+def _gaps_text(gaps: Iterable[Gap]) -> str:
+    return ", ".join(f"offsets {each.first:,} to {each.last - 1:,} of partition {each.partition}" for each in gaps)
+
+
+class _Last(NamedTuple):
+    """The newest message of a document; `put` is None if it deletes it."""
+
+    partition: int
+    time: int
+    put: SourceDocument | None
+
+
+class _Newest:
+    """The newest message of each document. In a partition the order is that of the offsets; between partitions, as when
+    some were added, that of the timestamps.
+    """
+
+    def __init__(self, source: TopicSource, progress: Callable[[int], None] | None) -> None:
+        self._source, self._progress = source, progress
+        self._last: dict[str, _Last] = {}
+        self._flaws: list[SourceDocument] = []
+        #: When, and in which partition, the table was last emptied.
+        self._emptied: _Last | None = None
+        self._seen = 0
+
+    def add(self, message: Message) -> None:
+        self._seen += 1
+        if self._progress and self._seen % _PROGRESS_EVERY == 0:
+            self._progress(len(self._last))
+        try:
+            told = self._told(message)
+            if told is None:
+                return
+            if told.truncates:
+                self._empty(message)
+                return
+            put = self._put(told, message) if told.version is not None else None
+        except Malformed as error:
+            self._flaws.append(self._flaw(message, str(error)))
+            return
+        new = _Last(message.partition, message.time, put)
+        if not _older(new, self._last.get(told.uri)) and not _older(new, self._emptied):
+            self._last[told.uri] = new
+
+    def _told(self, message: Message) -> Told | None:
+        lines, entity = self._source.lines, self._source.entity
+        if message.value is None:
+            if message.key is None:
+                raise Malformed("has neither key nor value")
+            return Told(lines.keyed(message.key, entity), None)
+        if len(message.value) > self._source.max_line:
+            raise Malformed("is longer than a document may be")
+        return lines.told(message.value, entity)
+
+    def _empty(self, message: Message) -> None:
+        at = _Last(message.partition, message.time, None)
+        self._last = {uri: each for uri, each in self._last.items() if _older(at, each)}
+        self._emptied = at
+
+    def _put(self, told: Told, message: Message) -> SourceDocument:
+        value = message.value or b""
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            raise Malformed("not UTF-8") from None
+        return SourceDocument(told.uri, len(value), self._version(message), f"{_TEXT}{text}")
+
+    def _flaw(self, message: Message, said: str) -> SourceDocument:
+        topic, place = self._source.topic.name, f"partition {message.partition}, offset {message.offset}"
+        uri = f"kafka:/{self._version(message)}"
+        return SourceDocument(uri, 1, self._version(message), f"{_FLAW}{topic}, {place}: {said}")
+
+    def _version(self, message: Message) -> str:
+        return f"{self._source.topic.name}/{message.partition}/{message.offset}"
+
+    def listing(self) -> Listing:
+        put = [each.put for each in self._last.values() if each.put is not None]
+        deleted = [uri for uri, each in self._last.items() if each.put is None]
+        return Listing([*put, *self._flaws], [], deleted, exhaustive=self._emptied is not None)
+
+
+def _older(new: _Last, known: _Last | None) -> bool:
+    return known is not None and known.partition != new.partition and new.time < known.time
+
+
+def waiting_text(read: TopicRead, topic: KafkaTopic) -> str:
+    """`12 messages wait in topic orders`, for a plan."""
+    left = f", of which {read.left:,} are left for later jobs" if read.left else ""
+    waits = "waits" if read.waiting == 1 else "wait"
+    return f"{amount(read.waiting, 'message')} {waits} in topic {topic.name}{left}"

@@ -1,0 +1,288 @@
+"""Documents of a topic, with a broker of Kafka and Lance: what is indexed is what the newest messages say."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.errors import Away, UserError
+from instep.jobs.run import EntityResult
+from tests.e2e.truth import stored
+from tests.servers.kafka import KafkaServer, running_kafka
+from tests.waiting import until
+
+_SLOW = 60.0
+
+
+class Followed:
+    """A project that follows a topic of its own."""
+
+    def __init__(self, root: Path, kafka: KafkaServer, *, partitions: int = 1, **settings: str) -> None:
+        self.root, self.kafka, self.topic = root, kafka, f"Tickets.{uuid.uuid4().hex[:8]}"
+        self.messages = 0
+        kafka.make(self.topic, partitions, **settings)
+        self.declare()
+
+    def declare(self, source: str = "", entity: str = "") -> None:
+        lines = [
+            "name: test",
+            "targets: {index: {type: lance, uri: .instep/index}}",
+            "engine: inline",
+            "entities:",
+            "  Ticket:",
+            f"    source: {{type: kafka, servers: '{self.kafka.address}', topic: {self.topic}{source}}}",
+            "    embed: {type: hashing, dimensions: 16}",
+            *([f"    {entity}"] if entity else []),
+        ]
+        self.root.mkdir(parents=True, exist_ok=True)
+        (self.root / "instep.yaml").write_text("\n".join(lines) + "\n")
+
+    def put(self, **texts: str | None) -> None:
+        self.kafka.send(self.topic, [{"key": name, "value": _line(name, text)} for name, text in texts.items()])
+
+    def send(self, *messages: dict[str, Any]) -> None:
+        self.kafka.send(self.topic, messages)
+
+    def open(self) -> instep.Instep:
+        return instep.load(self.root)
+
+    def run(self, **options: Any) -> list[EntityResult]:
+        return list(self.open().run(**options))
+
+    def idle(self) -> bool:
+        (plan,) = self.open().plan()
+        return str(plan.kind) == "nothing"
+
+    def texts(self) -> list[str]:
+        return sorted(text for _, text in stored(self.root / ".instep" / "index", "Ticket"))
+
+
+def _line(name: str, text: str | None) -> str | None:
+    return None if text is None else json.dumps({"id": name, "text": text})
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaServer]:
+    server = running_kafka()
+    yield server
+    server.revive()
+
+
+@pytest.fixture
+def place(tmp_path: Path, kafka: KafkaServer) -> Followed:
+    return Followed(tmp_path / "project", kafka)
+
+
+def test_the_newest_message_of_a_key_is_indexed_and_a_tombstone_deletes(place: Followed) -> None:
+    place.put(a="one", b="two", c="three")
+    place.put(a="one more")
+    place.run()
+    assert place.texts() == ["one more", "three", "two"]
+    place.put(b=None, d="four", c="changed")
+    place.put(c="changed again")
+    (done,) = place.run()
+    assert place.texts() == ["changed again", "four", "one more"]
+    assert done.counts.read == 3
+    assert place.idle()
+
+
+def test_a_plan_says_how_many_messages_wait_and_takes_none(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.put(a="two", b="three")
+    for _ in range(2):
+        (plan,) = place.open().plan()
+        assert f"2 messages wait in topic {place.topic}" in plan.why
+
+
+def test_messages_of_no_document_are_failures_that_name_their_offsets_and_stop_nothing(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.send({"value": b"{"})
+    place.run()
+    place.put(b="two")
+    place.run()
+    assert place.texts() == ["one", "two"]
+    (failure,) = place.open().failures()
+    assert f"{place.topic}, partition 0, offset 1: not JSON" in failure.reason
+    assert place.idle()
+
+
+def test_messages_that_change_nothing_are_not_read_again(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.put(z=None)
+    place.run()
+    assert place.idle()
+
+
+def test_a_row_says_which_message_it_came_from(place: Followed) -> None:
+    place.put(a="one", b="two")
+    place.run()
+    found = place.open().why("Ticket", "feed://Ticket/b")
+    assert found.row["source_version"] == f"{place.topic}/0/1"
+
+
+def test_debezium_events_and_their_tombstones(place: Followed) -> None:
+    place.declare(", format: debezium", "document: {key: id, text: body}")
+
+    def event(op: str, number: int, body: str | None) -> dict[str, Any]:
+        side = "before" if op == "d" else "after"
+        return {"key": json.dumps({"id": number}), "value": json.dumps({"op": op, side: {"id": number, "body": body}})}
+
+    place.send(event("r", 1, "one"), event("r", 2, "two"), event("c", 3, "three"))
+    place.run()
+    place.send(event("u", 1, "one more"), event("d", 2, None), {"key": '{"payload": {"id": 3}}', "value": None})
+    place.run()
+    assert place.texts() == ["one more"]
+    place.send({"value": json.dumps({"op": "t"})}, event("c", 4, "four"))
+    with pytest.raises(UserError, match="gone from the source"):
+        place.run()
+    place.run(allow_deletes=True)
+    assert place.texts() == ["four"]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.kafka.grow(place.topic, 3)
+    place.send(*({"key": "x", "value": _line(f"p{each}", f"of {each}"), "partition": each} for each in range(3)))
+    place.run()
+    assert place.texts() == ["of 0", "of 1", "of 2", "one"]
+
+
+def test_messages_that_were_deleted_unread_are_an_error_that_names_their_offsets(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.put(b="lost", c="lost too")
+    from confluent_kafka import TopicPartition
+
+    admin = place.kafka.admin()
+    for each in admin.delete_records([TopicPartition(place.topic, 0, 3)]).values():
+        each.result(30)
+    place.put(d="two")
+    with pytest.raises(UserError, match="deleted before they were read: offsets 1 to 2 of partition 0") as told:
+        place.run()
+    assert "--full-refresh" in str(told.value)
+    assert place.texts() == ["one"]
+    place.run(full_refresh=True, allow_deletes=True)
+    assert place.texts() == ["two"]
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_was_read(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.kafka.drop(place.topic)
+
+    def made_again() -> bool:
+        try:
+            place.kafka.make(place.topic)
+        except Exception:
+            return False  # It is being dropped.
+        return True
+
+    until(made_again)
+    place.put(a="two")
+    with pytest.raises(UserError, match="another topic than the one that was read"):
+        place.run()
+
+
+def test_a_window_is_not_larger_than_its_bound_and_one_run_takes_all(
+    place: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from instep.entities.documents import topics
+
+    place.put(a="one")
+    place.run()
+    monkeypatch.setattr(topics, "WINDOW", 4)
+    place.put(**{f"k{each}": f"text {each}" for each in range(10)})
+    results = place.run()
+    assert len(place.texts()) == 11, results
+
+
+_KILLED = """
+import os, pkgutil, signal, sys
+import instep
+owner, name, when = sys.argv[1:]
+place = pkgutil.resolve_name(owner)
+inner = getattr(place, name)
+def last(*args, **kwargs):
+    if when == "after":
+        inner(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(place, name, last)
+instep.load(".").run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "when"),
+    [
+        ("instep.ledger.parts:Parts", "plan", "before"),
+        ("instep.ledger.parts:Parts", "plan", "after"),
+        ("instep.targets.lance.target:LanceTarget", "commit", "after"),
+        ("instep.ledger.parts:Parts", "finish", "before"),
+        ("instep.ledger.parts:Parts", "finish", "after"),
+    ],
+)
+def test_no_message_is_lost_or_done_twice_by_a_kill(place: Followed, owner: str, name: str, when: str) -> None:
+    place.put(a="one", b="two")
+    place.run()
+    place.put(a="changed", c="three", b=None)
+    done = subprocess.run([sys.executable, "-c", _KILLED, owner, name, when], cwd=place.root, check=False)
+    assert done.returncode == -signal.SIGKILL
+    place.put(d="four")
+    place.run()
+    place.run()
+    assert place.texts() == ["changed", "four", "three"]
+    assert place.idle()
+
+
+def test_a_watched_topic_is_followed(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "instep", "run", "--watch", "--project", str(place.root)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        place.put(b="first")
+        until(lambda: "first" in place.texts(), seconds=_SLOW)
+        place.put(c="second")
+        until(lambda: "second" in place.texts(), seconds=_SLOW)
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(_SLOW)
+
+
+def test_a_broker_that_is_away_is_one_sentence_and_an_outage(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    (place.root / "instep.yaml").write_text(
+        (place.root / "instep.yaml").read_text().replace(place.kafka.address, "127.0.0.1:9")
+    )
+    with pytest.raises(Away, match="no broker of Kafka answers"):
+        place.run()
+
+
+def test_a_wrong_password_is_said_and_not_repeated(tmp_path: Path) -> None:
+    server = running_kafka(login=True)
+    place = Followed(tmp_path / "project", server)
+    login = ", security: sasl_plaintext, mechanism: PLAIN, user: instep, password: "
+    place.put(a="one")
+    place.declare(f"{login}{server.password}")
+    place.run()
+    place.declare(f"{login}wr0ng-s3cret")
+    with pytest.raises(UserError, match="refuses the login") as told:
+        place.run()
+    assert "s3cret" not in str(told.value)

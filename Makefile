@@ -10,7 +10,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick proof check soak mutants bench lock clean java
+.PHONY: help install demo docs test quick proof check soak mutants bench lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ install: $(STAMP) ## Install Instep and its tools into .venv
 
 demo: java $(STAMP) ## Build an index of documents and a small graph on Spark, edit a file, and ask both
 	@$(BIN)/python examples/demo.py
+
+docs: $(STAMP) ## Build the documentation as a site in build/site: a broken link fails it
+	@$(BIN)/zensical build --strict
 
 # One process for all tests of a group: its server, or Spark, is started once. Their order is that of tests/groups.py.
 GROUPED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
@@ -93,7 +96,7 @@ lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 		--format requirements.txt --output-file requirements.lock
 
 clean: ## Remove what was built or cached, and .venv
-	rm -rf $(VENV) .uv dist build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .uv dist build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml | $(UV)

@@ -226,6 +226,10 @@ class Container:
 
         return TableEntities(self.project, self.spark, self.table_target)
 
+    def columns_seen(self, entity: str) -> list[tuple[str, str]]:
+        """Names and types of a table's columns, if they were asked for already."""
+        return [(each.name, str(each.type)) for each in self._tables.seen.get(entity, ())]
+
     def one_each(self) -> list[EntitySetup]:
         """A setup of each entity, in whichever partition: to look into what is served of it."""
         return self.setups_of(map(PartitionRef, self.project.entities))

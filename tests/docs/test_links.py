@@ -29,6 +29,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_addresses_in_the_repository_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"https://github\.com/instep-dev/instep/(?:blob|tree)/main/([^)#\s]+)", text):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_modules_that_are_named_exist(page: Path) -> None:
     """`jobs/wave.py` is one of Instep's, `tests/proof.py` one of the repository."""
     for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8")):

@@ -23,6 +23,7 @@ from instep.app.evaluation import Evaluation
 from instep.app.in_thread import stopped_when_cancelled
 from instep.app.instances import Instances
 from instep.app.jobs import Jobs
+from instep.app.lineage import lineage_sent
 from instep.app.namespaces import Namespaces
 from instep.app.open_project import OpenProject
 from instep.app.queues import Queues
@@ -162,15 +163,16 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         with closing(container), closing(container.ledger()) as ledger, served as counters:
             context = container.context(ledger, watch, counters)
             try:
-                done = run_entities(
-                    container.setups(names),
-                    context if stopping is None else stoppable(context, stopping),
-                    options,
-                    wait_seconds=wait,
-                    expected=expected,
-                    upstream=container.upstream(names),
-                    find=container.with_upstream,
-                )
+                with lineage_sent(container, context):
+                    done = run_entities(
+                        container.setups(names),
+                        context if stopping is None else stoppable(context, stopping),
+                        options,
+                        wait_seconds=wait,
+                        expected=expected,
+                        upstream=container.upstream(names),
+                        find=container.with_upstream,
+                    )
             except Stopping:
                 raise Interrupted("the run was stopped", hint="Run again to resume.") from None
         return Runs(done)
@@ -286,16 +288,17 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                 ends.append(every(timing.poll / 1_000, messages.take, "messages"))
                 ends.append(every(timing.poll / 1_000, missing.write, "status"))
             try:
-                serve_each_entity(
-                    setups,
-                    context,
-                    until_idle=until_idle,
-                    watch=watch,
-                    options=PlanOptions(allow_deletes=allow_deletes),
-                    anew=lambda: container.setups(names),
-                    setups_of=container.setups_of,
-                    open_ended=[name for name in self.namespaced if not names or name in names],
-                )
+                with lineage_sent(container, context):
+                    serve_each_entity(
+                        setups,
+                        context,
+                        until_idle=until_idle,
+                        watch=watch,
+                        options=PlanOptions(allow_deletes=allow_deletes),
+                        anew=lambda: container.setups(names),
+                        setups_of=container.setups_of,
+                        open_ended=[name for name in self.namespaced if not names or name in names],
+                    )
             finally:
                 messages.stop()
                 missing.stop()

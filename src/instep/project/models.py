@@ -51,6 +51,7 @@ from instep.project.fields import (
     no_empty_text,
     problem,
 )
+from instep.project.lineage import LineageReceiver
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.targets import (
@@ -179,6 +180,8 @@ class Project(Model):
     """The entities that are indexed, by name; a project of queues may have none."""
     api: Api = Api()
     """Settings of the server of the API."""
+    lineage: LineageReceiver | None = None
+    """The receiver to which workers send the lineage of what they did."""
     root: SkipJsonSchema[Path] = Field(default_factory=Path.cwd)
     """Folder that relative paths are relative to: that of `instep.yaml`."""
 

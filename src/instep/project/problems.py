@@ -17,7 +17,9 @@ from instep.project.schema import json_schema
 from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
-_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on", "state"})
+_SECRET_KEYS = frozenset(
+    {"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on", "state", "openlineage"}
+)
 
 #: What pydantic puts into the location of an error, and no file has.
 _MARKERS = frozenset({"[key]", DOCUMENT, TABLE})

@@ -39,6 +39,8 @@ class Catalog:
     entities: Mapping[str, TableEntity]
     sources: Mapping[str, TableSource]
     spark: Sessions
+    #: Columns that were asked for last, by this or an earlier catalog.
+    seen: dict[str, tuple[Column, ...]] = field(default_factory=dict)
     _known: dict[str, tuple[Column, ...]] = field(default_factory=dict)
 
     def columns(self, name: str) -> tuple[Column, ...]:
@@ -46,7 +48,7 @@ class Catalog:
         if name not in self._known:
             found = self.sources[name].columns(self.spark)
             _demand_columns(name, self.entities[name], found, self.sources[name].text)
-            self._known[name] = found
+            self._known[name] = self.seen[name] = found
         return self._known[name]
 
     def tables(self, name: str) -> tuple[GraphTable, ...]:
@@ -100,10 +102,11 @@ class TableEntities:
     project: Project
     spark: Sessions
     target: Callable[[str], TableTarget]
+    seen: dict[str, tuple[Column, ...]] = field(default_factory=dict)
 
     def catalog(self) -> Catalog:
         entities = {name: each for name, each in self.project.entities.items() if isinstance(each, TableEntity)}
-        return Catalog(entities, {name: table_source(self.project, name) for name in entities}, self.spark)
+        return Catalog(entities, {name: table_source(self.project, name) for name in entities}, self.spark, self.seen)
 
     def setup(self, name: str, scope: Scope, catalog: Catalog) -> TableSetup:
         """One entity in one scope. Makes no query to a source."""

@@ -1,0 +1,113 @@
+"""The recipes of the cookbook work as they are written, on real servers where one is needed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from instep.project.load import load_project
+from tests.docs.blocks import blocks, commands, run, sections
+from tests.documents.test_parse import pdf
+from tests.servers.opensearch import running_opensearch
+from tests.servers.postgres import running_postgres
+
+RECIPES = sections("cookbook.md")
+#: Whatever is named in a project of the page.
+VARIABLES = {
+    "SEARCH_DATABASE": "postgresql://app:secret@db/search",
+    "OPENSEARCH": "http://localhost:9200",
+    "ACME_TOKEN": "a-token-of-acme-alone",
+    "GLOBEX_TOKEN": "a-token-of-globex-alone",
+}
+
+
+def _cooked(recipe: str, folder: Path, **variables: str) -> list[str]:
+    """What each command of a recipe prints, with its first project."""
+    text = RECIPES[recipe]
+    (folder / "instep.yaml").write_text(blocks(text, "yaml")[0])
+    return [run(each, folder, variables=VARIABLES | variables) for each in commands(text)]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_all_projects_of_a_recipe_are_valid(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    declared = blocks(RECIPES[recipe], "yaml")
+    assert declared
+    for each in declared:
+        (tmp_path / "instep.yaml").write_text(each)
+        project = load_project(tmp_path / "instep.yaml")
+        assert {*project.entities, *project.queues}
+
+
+def test_a_queue_gives_its_workers_what_is_missing(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE orders (order_id INTEGER PRIMARY KEY)")
+        shop.execute("CREATE TABLE bills (order_id INTEGER PRIMARY KEY)")
+        shop.executemany("INSERT INTO orders VALUES (?)", [(1,), (2,), (3,)])
+        shop.execute("INSERT INTO bills VALUES (2)")
+        shop.commit()
+    _cooked("A queue of what is missing, and its workers", tmp_path)
+    given = [json.loads(line) for line in (tmp_path / "work.jsonl").read_text().splitlines()]
+    assert sorted(each["key"] for each in given) == [1, 3]
+
+
+def test_a_tenant_finds_what_is_its_own(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for tenant, kind in (("acme", "draft"), ("globex", "draft"), ("globex", "final")):
+        front = f'---\nreaders: ["tenant:{tenant}"]\nkind: {kind}\n---\n'
+        (notes / f"{tenant}-{kind}.md").write_text(f"{front}# Contract of {tenant}\n\nA contract, {kind}.\n")
+    _, acme, globex = _cooked("One index for many tenants", tmp_path)
+    assert _named(acme, notes) == {"acme-draft.md"}
+    assert _named(globex, notes) == {"globex-draft.md"}
+
+
+@pytest.mark.proof
+def test_pdfs_are_found_in_postgres(tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "leaf.pdf").write_bytes(pdf("Photosynthesis happens in leaves"))
+    (papers / "rock.pdf").write_bytes(pdf("Granite is an igneous rock"))
+    server = running_postgres()
+    server.execute("DROP DATABASE IF EXISTS cookbook WITH (FORCE)")
+    server.execute("CREATE DATABASE cookbook")
+    address = f"postgresql://{server.user}:{server.password}@127.0.0.1:{server.port}/cookbook"
+    recipe = "PDFs into PostgreSQL with pgvector"
+    _, _, found, _ = _cooked(recipe, tmp_path, SEARCH_DATABASE=address)
+    assert "leaf.pdf" in found.split("rock.pdf")[0]
+    with psycopg.connect(address) as connection:
+        rows = connection.execute(blocks(RECIPES[recipe], "sql")[0].encode()).fetchall()
+    assert [(uri, page) for uri, page, _ in rows] == [
+        ("project:///papers/leaf.pdf", 1),
+        ("project:///papers/rock.pdf", 1),
+    ]
+
+
+@pytest.mark.proof
+def test_rows_of_parquet_are_found_in_opensearch(tmp_path: Path) -> None:
+    (tmp_path / "data" / "tickets").mkdir(parents=True)
+    noon = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    tickets = {
+        "id": [1, 2],
+        "subject": ["Printer", "Printer"],
+        "body": ["The printer is on fire.", "The printer is blue."],
+        "team": ["ops", "art"],
+        "updated_at": [noon, noon],
+    }
+    pq.write_table(pa.table(tickets), tmp_path / "data" / "tickets" / "a.parquet")
+    _, found = _cooked("Parquet or Delta into OpenSearch", tmp_path, OPENSEARCH=running_opensearch().url().rstrip("/"))
+    assert "on fire" in found
+    assert "blue" not in found
+
+
+def _named(said: str, folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name in said}

@@ -131,8 +131,8 @@ class BatchEndpoint(PaidEndpoint):
         if body.get("encoding_format") == "base64":
             made = base64.b64encode(struct.pack("<3f", *vector)).decode()
         data = [{"object": "embedding", "index": 0, "embedding": made}]
-        usage = {"prompt_tokens": cost, "total_tokens": cost}
-        return self._line(line, 200, {"object": "list", "data": data, "model": MODEL, "usage": usage})
+        told = {"usage": {"prompt_tokens": cost, "total_tokens": cost}} if self.tells else {}
+        return self._line(line, 200, {"object": "list", "data": data, "model": MODEL, **told})
 
     def _line(self, line: dict[str, Any], status: int, body: dict[str, Any]) -> dict[str, Any]:
         response = {"status_code": status, "request_id": uuid.uuid4().hex, "body": body}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,10 +190,38 @@ def test_nothing_is_submitted_twice_after_a_kill(
     result = place.run()
     assert result.state is JobState.COMPLETED
     assert (len(endpoint.batches) - 3, twice(endpoint)) == (1, [])
-    assert {endpoint.names[each] for each in endpoint.files} == {"other.jsonl"}, "no texts stay there"
     assert sum(each.tokens for each in spent(place).values()) == endpoint.batched
     assert place.wrong() == ""
     assert place.run().state is None
+
+
+def test_another_server_takes_what_the_batch_of_a_dead_worker_gave(place: Location, endpoint: BatchEndpoint) -> None:
+    """It has a cache of its own, with nothing in it."""
+    declare(place, endpoint)
+    _killed(place, endpoint, SHARPEST)
+    place.run()
+    shutil.rmtree(place.root / ".instep" / "embeddings")
+    assert place.run(full_refresh=True).promoted
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+    assert sum(each.tokens for each in spent(place).values()) == endpoint.batched, "it is paid for once"
+
+
+def test_the_file_of_a_batch_that_was_never_made_is_removed(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint)
+    _killed(place, endpoint, ("POST /batches", "before"))
+    assert len(endpoint.files) == 1
+    place.run()
+    assert (endpoint.files, twice(endpoint)) == ({}, [])
+
+
+def test_a_batch_that_does_not_say_what_it_cost_has_cost_all_that_was_reserved(
+    place: Location, endpoint: BatchEndpoint
+) -> None:
+    endpoint.tells = False
+    declare(place, endpoint)
+    place.run()
+    (only,) = spent(place).values()
+    assert (only.tokens, only.cost > endpoint.batched * UNIT) == (0, True)
 
 
 #: Dies between two writes of its own, at the call that is named.

@@ -110,7 +110,8 @@ def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> N
     least: Any = vars(DocumentSetup)["least_wave"]
 
     def of(rows: int, *, slow: bool = False) -> int:
-        setup: Any = SimpleNamespace(scanned_rows=lambda: rows, embedder=lambda: SimpleNamespace(cached=slow))
+        embedder = SimpleNamespace(cached=slow)
+        setup: Any = SimpleNamespace(batched=False, scanned_rows=lambda: rows, embedder=lambda: embedder)
         found: int = least.fget(setup)
         return found
 

@@ -7,9 +7,9 @@ for twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -136,7 +136,8 @@ class Batching:
         for each in todo:
             batch = self._found(api, each)
             if batch is not None:
-                self._finish(api, cache, tariff, each.key, batch)
+                # Its files stay for a month: another server may need them.
+                self._finish(api, cache, tariff, each, batch)
         return bool(todo)
 
     def _found(self, api: BatchApi, submitted: SubmittedBatch) -> Batch | None:
@@ -174,7 +175,9 @@ class Batching:
             raise
         self._batches.submitted(key, batch.id)
         self._context.progress.say(self._part.ref.label, f"waits for {batch.id}: {amount(len(chosen), 'text')}")
-        batch = self._finish(api, cache, tariff, key, batch)
+        batch = self._finish(api, cache, tariff, SubmittedBatch(key, batch.id, 0, 0, finished=False), batch)
+        with suppress(InstepError):  # The API removes its files by itself, some day.
+            api.forget(batch)
         if batch.too_large and len(chosen) > _FEW:
             self._most = len(chosen) // 2
             return
@@ -196,47 +199,47 @@ class Batching:
                 api.drop_upload(key)
         self._batches.forget(key)
 
-    def _finish(self, api: BatchApi, cache: EmbeddingCache, tariff: Tariff, key: str, batch: Batch) -> Batch:
+    def _finish(
+        self, api: BatchApi, cache: EmbeddingCache, tariff: Tariff, submitted: SubmittedBatch, batch: Batch
+    ) -> Batch:
         """Wait for a batch, keep what it gives, and pay for it. Returns it as it has ended."""
         pause = FIRST_LOOK
         while not batch.ended:
             self._pause(pause)
-            pause, done = min(LONGEST_LOOK, pause * GROWTH), batch.done
-            batch = api.get(batch.id) or batch
-            if batch.done > done:
+            pause, before = min(LONGEST_LOOK, pause * GROWTH), batch
+            batch = api.get(batch.id) or before.gone
+            if batch.done > before.done:
                 self._context.progress.say(self._part.ref.label, f"{batch.id}: {batch.done:,} of {batch.total:,} done")
-        bill, given = self._keep(api.results(batch), cache)
-        self._purse.pay(key, bill, tariff.cost(bill.most))
-        self._batches.finish(key, self._worker)
-        self._kept.add(key)
-        self._given |= given
-        with suppress(InstepError):  # The API removes its files by itself, some day.
-            api.forget(batch)
+        bill = self._keep(api.results(batch), cache)
+        if not submitted.finished:
+            self._purse.pay(submitted.key, bill, 0 if bill is None else tariff.cost(bill.most))
+            self._batches.finish(submitted.key, self._worker)
+        self._kept.add(submitted.key)
         return batch
 
-    def _keep(self, results: Iterator[Result], cache: EmbeddingCache) -> tuple[Bill, set[str]]:
-        bill, given = Bill(), set[str]()
-        hashes: list[str] = []
-        vectors: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
+    def _keep(self, results: Iterable[Result], cache: EmbeddingCache) -> Bill | None:
+        """Keep vectors. Returns the bill, None if not all answers say what they cost."""
+        bill, told = Bill(), True
+        waiting: list[tuple[str, np.ndarray[Any, np.dtype[np.float32]]]] = []
 
         def put() -> None:
-            if hashes:
+            if waiting:
+                hashes, vectors = zip(*waiting, strict=True)
                 cache.put(pa.array(hashes, pa.string()), np.stack(vectors))
-                given.update(hashes)
-                hashes.clear()
-                vectors.clear()
+                self._given.update(hashes)
+                waiting.clear()
 
         for each in results:
+            told &= each.tokens is not None
             bill = bill.plus(Bill(each.vector is not None, each.tokens or 0))
             if each.vector is None or check_vectors(each.vector[None]):
                 self._refused.add(each.hash)
                 continue
-            hashes.append(each.hash)
-            vectors.append(each.vector)
-            if len(hashes) >= _PORTION:
+            waiting.append((each.hash, each.vector))
+            if len(waiting) >= _PORTION:
                 put()
         put()
-        return bill, given
+        return bill if told else None
 
     def _pause(self, seconds: float) -> None:
         if self._context.stops():

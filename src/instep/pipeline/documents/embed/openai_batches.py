@@ -46,6 +46,11 @@ class Batch(NamedTuple):
     too_large: bool
 
     @property
+    def gone(self) -> Batch:
+        """The same, if the API does not know it any more."""
+        return self._replace(status="expired", output=None, errors=None)
+
+    @property
     def ended(self) -> bool:
         return self.status in ("completed", "failed", "expired", "cancelled")
 
@@ -70,7 +75,7 @@ class BatchApi:
         """Upload texts by their hashes, and make a batch of them that carries the key."""
         with tempfile.TemporaryFile() as file:
             for name, text in texts:
-                file.write(json.dumps(self._request(name, text)).encode() + b"\n")
+                file.write(json.dumps(self._request(name, text), ensure_ascii=False).encode() + b"\n")
             file.seek(0)
             named = {"file": (_file_name(key), file, "application/jsonl")}
             uploaded = self._call("POST", "/files", data={"purpose": "batch"}, files=named)

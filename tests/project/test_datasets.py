@@ -36,6 +36,14 @@ JDBC = "type: spark, format: jdbc, table: {table}, options: {{url: '{url}', pass
         ("type: files, path: 'sftp://ann:s3cret@host:22/docs?key=s3cret'", "", Dataset("sftp://host:22", "docs")),
         ("type: feed, path: 's3a://bucket/feed'", "", Dataset("s3://bucket", "feed")),
         ("type: python, list: 'mine:all', read: 'mine:one'", "", Dataset("python", "mine:all")),
+        ("type: python, class: 'mine:Desk', options: {key: s3cret}", "", Dataset("python", "mine:Desk")),
+        ("type: kafka, servers: ['k:9092', 'l:9092'], topic: events", "", Dataset("kafka://k:9092", "events")),
+        ("type: delta, path: 's3://lake/t'", "document: {key: id, text: body}", Dataset("s3://lake", "t")),
+        (
+            "type: iceberg, table: wiki.pages, catalog: {uri: 'http://c', token: s3cret}",
+            "document: {key: id, text: body}",
+            Dataset("iceberg", "wiki.pages"),
+        ),
         ("type: spark, path: 'abfss://box:s3cret@lake/t'", "key: id", Dataset("abfss://box@lake", "t")),
         ("type: spark, format: iceberg, table: lake.db.t", "key: id", Dataset("spark", "lake.db.t")),
         (
@@ -79,6 +87,7 @@ def test_a_query_over_jdbc_is_not_repeated(tmp_path: Path) -> None:
         ("type: qdrant, uri: 'http://q:6333', api_key: s3cret", "qdrant://q:6333", "Thing"),
         ("type: milvus, uri: 'https://m:19530', token: s3cret", "milvus://m:19530", "Thing"),
         ("type: opensearch, uri: 'http://o:9200'", "opensearch://o:9200", "Thing"),
+        ("type: python, class: 'mine:Index', uri: 'odd://ann:s3cret@h:1/base'", "odd://h:1", "base/Thing"),
     ],
 )
 def test_a_target_is_named_as_readers_know_it(tmp_path: Path, target: str, namespace: str, name: str) -> None:

@@ -14,7 +14,17 @@ from instep.project.addresses import is_url
 from instep.project.documents import DocumentEntity
 from instep.project.entities import Entity
 from instep.project.models import Project
-from instep.project.sources import ClickHouseSource, FeedSource, FilesSource, PythonSource, Source, SparkSource
+from instep.project.sources import (
+    ClickHouseSource,
+    DeltaSource,
+    FeedSource,
+    FilesSource,
+    IcebergSource,
+    KafkaSource,
+    PythonSource,
+    Source,
+    SparkSource,
+)
 from instep.project.tables import TableEntity
 from instep.project.targets import MilvusTarget, OpenSearchTarget, PostgresTarget, QdrantTarget, Target
 from instep.servers.address import server_address
@@ -77,6 +87,12 @@ def _of_source(source: Source) -> Iterator[Dataset]:
     match source:
         case FilesSource() | FeedSource():
             yield from map(_of_path, source.path)
+        case DeltaSource():
+            yield from map(_of_path, source.path)
+        case IcebergSource():
+            yield Dataset("iceberg", source.table)
+        case KafkaSource():
+            yield Dataset(f"kafka://{source.servers[0]}", source.topic)
         case PythonSource():
             yield Dataset("python", source.class_ or source.list or "")
         case ClickHouseSource():

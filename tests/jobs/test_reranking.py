@@ -218,7 +218,7 @@ def test_a_function_that_is_wrong_is_an_error_with_its_place(root: Path, name: s
         ({"type": "http"}, "url"),
         ({"type": "http", "url": "ftp://x"}, "must start with http"),
         ({"type": "http", "url": "http://x", "top": 1}, "greater than or equal to 2"),
-        ({"type": "python", "function": "scores"}, "function"),
+        ({"type": "python", "function": "mine.scores"}, "function"),
     ],
 )
 def test_what_cannot_rerank_is_refused(root: Path, rerank: dict[str, Any], said: str) -> None:

@@ -82,6 +82,10 @@ DEAR: Final = tuple(
         *("bench/test_corpus_and_truth.py", "bus/test_nats", "bus/test_servers.py"),
         *(
             "e2e/cluster/",
+            "e2e/kafka/",
+            "e2e/test_batches.py",
+            "e2e/test_money.py",
+            "e2e/test_requests_at_once.py",
             "e2e/tables/test_queued_clickhouse.py",
             "e2e/tables/test_types.py",
             "e2e/test_state_at_url.py",
@@ -92,7 +96,13 @@ DEAR: Final = tuple(
         *("queues/test_clickhouse", "queues/test_killed_backfill.py", "queues/test_postgres"),
         *("simulator/test_queues.py", "simulator/test_windows.py", "soak/test_full_disk.py", "soak/test_outage.py"),
         *("sources/tables/test_clickhouse.py", "sources/tables/test_database_probe.py", "sources/tables/test_spark"),
-        *("sources/test_object_store.py", "targets/elasticsearch/", "targets/milvus/", "targets/opensearch/"),
+        *(
+            "sources/test_object_store.py",
+            "sources/test_sqs_events.py",
+            "targets/elasticsearch/",
+            "targets/milvus/",
+            "targets/opensearch/",
+        ),
         *("targets/postgres/", "targets/test_clickhouse", "targets/test_dripping.py", "targets/test_qdrant"),
         *("telemetry/test_traces.py", "web/"),
     )

@@ -30,6 +30,7 @@ GROUPS: Final = {
         "e2e/lakes/test_delta.py",
         "e2e/test_git_example.py",
         "e2e/test_row_documents.py",
+        "e2e/test_joined_documents.py",
         "e2e/test_watch.py",
     ),
     "postgres": (

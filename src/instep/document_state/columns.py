@@ -55,7 +55,11 @@ class Rows(Sequence[Row], Generic[Row]):
 
 
 class ListedColumns(Rows[SourceDocument]):
-    """A listing in columns (those of `SourceDocument`), each document once."""
+    """A listing in columns (those of `SourceDocument`), each document once. `orphans`: see `Listing`."""
+
+    def __init__(self, table: pa.Table, orphans: int = 0) -> None:
+        super().__init__(table)
+        self.orphans = orphans
 
     def _row(self, values: Sequence[Any]) -> SourceDocument:
         return SourceDocument(*values)
@@ -70,10 +74,11 @@ class ListedColumns(Rows[SourceDocument]):
 
 
 class ListedElsewhere(Sequence[SourceDocument]):
-    """A listing of which only the number of documents is here: tasks have listed them."""
+    """A listing of which only the number of documents is here, and of `orphans`: tasks have listed them."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, orphans: int = 0) -> None:
         self._number = number
+        self.orphans = orphans
 
     def __len__(self) -> int:
         return self._number

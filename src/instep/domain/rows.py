@@ -251,6 +251,18 @@ class DocumentColumns:
         return tuple(dict.fromkeys((*self.key, self.text, *single, *(each.of for each in self.columns))))
 
 
+@dataclass(frozen=True, slots=True)
+class ChildColumns:
+    """Rows of another table that are part of documents: the first `keys` columns of the key name the document, and by
+    the others its rows are in order. `heading` stands before the first of them.
+    """
+
+    name: str
+    columns: DocumentColumns
+    keys: int
+    heading: str | None = None
+
+
 def row_uri(entity: str, values: Sequence[KeyValue | None]) -> str:
     return "/".join((SCHEME + entity, *map(key_part, values)))
 

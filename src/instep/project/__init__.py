@@ -3,6 +3,7 @@
 from instep.project.documents import (
     Chunk,
     DocumentEntity,
+    JoinedRows,
     Limits,
     Promotion,
     PythonParse,
@@ -78,6 +79,7 @@ __all__ = [
     "HttpRerank",
     "IcebergSource",
     "InvalidProject",
+    "JoinedRows",
     "KafkaSource",
     "LakeSource",
     "LanceTarget",

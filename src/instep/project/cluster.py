@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from instep.domain.refs import own_name
 from instep.project.addresses import is_url
+from instep.project.documents import DocumentEntity
 from instep.project.entities import Entity
 from instep.project.fields import problem
 from instep.project.targets import THIS_HOST, ClickHouseTarget, LanceTarget, PythonTarget, Target, canonical_host
@@ -60,10 +61,17 @@ def fixed_part(pattern: str) -> str:
 
 def _sources(entities: Mapping[str, Entity]) -> Iterator[LocalPlace]:
     for name, entity in entities.items():
-        source: Any = entity.source
-        for field, paths in (("path", getattr(source, "path", None)), ("uri", [getattr(source, "uri", None)])):
-            at = ("entities", own_name(name), "source", field)
-            yield from (LocalPlace(at, each, written=False) for each in paths or () if each and is_local(each))
+        at = ("entities", own_name(name))
+        yield from _places_of(entity.source, *at)
+        if isinstance(entity, DocumentEntity) and entity.document is not None:
+            for joined, each in entity.document.with_.items():
+                yield from _places_of(each.source, *at, "document", "with", joined)
+
+
+def _places_of(source: Any, *at: str) -> Iterator[LocalPlace]:
+    for field, paths in (("path", getattr(source, "path", None)), ("uri", [getattr(source, "uri", None)])):
+        place = (*at, "source", field)
+        yield from (LocalPlace(place, each, written=False) for each in paths or () if each and is_local(each))
 
 
 def _targets(targets: Mapping[str, Target]) -> Iterator[LocalPlace]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +11,7 @@ from instep.project.columns import DeclaredColumns, check_columns
 from instep.project.embedders import TOKENIZED, DeclaredEmbed, HashingEmbed, OpenAIEmbed, PythonEmbed
 from instep.project.entity import EntityBase
 from instep.project.fields import (
+    AnyColumns,
     Bytes,
     Columns,
     Duration,
@@ -27,8 +28,11 @@ from instep.project.search import PythonRerank, Searching, check_search
 from instep.project.sources import (
     ClickHouseSource,
     DeclaredDocuments,
+    DeclaredTable,
+    DeltaSource,
     FeedSource,
     FilesSource,
+    IcebergSource,
     KafkaSource,
     LakeSource,
     PythonSource,
@@ -141,6 +145,38 @@ class Limits(Model):
     four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""
 
 
+class JoinedRows(Model):
+    """Rows of another table that are part of a document."""
+
+    source: DeclaredTable
+    """The table."""
+    key: Columns
+    """Column or columns with the key of the document that a row is part of: as many as its `key` has."""
+    text: Text
+    """Column with the text."""
+    order: AnyColumns = ()
+    """Column or columns by which the rows of a document follow each other, nulls last; those that have the same values
+    there, by their versions and texts."""
+    heading: Text | None = None
+    """Text that stands before the first of these rows, such as `"## Comments"`."""
+    version: Text | None = None
+    """Column that differs whenever the row has changed. Without it a hash of the text is worked out of every row in
+    every run."""
+    deleted: Text | None = None
+    """Column that is true for rows that are deleted."""
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        for at, each in enumerate(self.order):
+            if each in self.key:
+                raise problem("twice", "is a column of `key`, the same in all rows of a document", path=("order", at))
+        return self
+
+
+#: Sources whose own changes are followed: what changes in another table they do not tell.
+_NOT_JOINED: Final = (FeedSource, KafkaSource, DeltaSource, IcebergSource)
+
+
 class RowDocument(Model):
     """The columns of a table that make a document of each row."""
 
@@ -155,6 +191,16 @@ class RowDocument(Model):
     worked out of every row in every run."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
+    with_: dict[str, JoinedRows] = Field(default={}, alias="with")
+    """Rows of other tables that are part of the document, behind its text, by a name for each table."""
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        for name, each in self.with_.items():
+            if len(each.key) != len(self.key):
+                message = f"has {len(each.key)} columns, and the key of the document has {len(self.key)}"
+                raise problem("key", message, path=("with", name, "key"))
+        return self
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
@@ -210,6 +256,9 @@ class DocumentEntity(EntityBase):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
         if self.document is None and (rows or isinstance(self.source, LakeSource)):
             raise problem("required", "is missing: say which columns are key and text", path=("document",))
+        if self.document is not None and self.document.with_ and isinstance(self.source, _NOT_JOINED):
+            message = f"is for tables of the types spark and clickhouse, and the source is {self.source.type}"
+            raise problem("conflict", message, path=("document", "with"))
         if not rows or self.document is None:
             return self
         for name in ("version", "deleted"):
@@ -284,4 +333,6 @@ class DocumentEntity(EntityBase):
     @property
     def needs_spark(self) -> bool:
         """Whether only Spark can read it, or run its transform."""
-        return self.transform is not None or (isinstance(self.source, SparkSource) and not self.source.plain)
+        joined = self.document.with_.values() if self.document is not None else ()
+        sources = (self.source, *(each.source for each in joined))
+        return self.transform is not None or any(isinstance(each, SparkSource) and not each.plain for each in sources)

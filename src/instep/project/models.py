@@ -377,7 +377,10 @@ class Project(Model):
 
     def resolved_source(self, entity: str) -> Source:
         """The source of an entity with its paths made absolute."""
-        source = self.entities[entity].source
+        return self.resolved(self.entities[entity].source)
+
+    def resolved(self, source: Source) -> Source:
+        """A source with its paths made absolute."""
         if isinstance(source, ClickHouseSource):
             return source.model_copy(update={"uri": self.resolve(source.uri)})
         if source.path is None:

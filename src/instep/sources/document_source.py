@@ -22,7 +22,8 @@ class Listing:
     listed.
 
     `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
-    `nowhere`: links that lead to nothing, by their URIs, with their paths.
+    `nowhere`: links that lead to nothing, by their URIs, with their paths. `orphans`: so many rows are part of
+    documents that are not there.
     """
 
     documents: Sequence[SourceDocument]
@@ -30,6 +31,7 @@ class Listing:
     deleted: Sequence[str] = ()
     exhaustive: bool = True
     nowhere: Mapping[str, str] = field(default_factory=dict)
+    orphans: int = 0
 
     @property
     def complete(self) -> bool:

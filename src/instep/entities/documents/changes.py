@@ -160,7 +160,7 @@ class _Seen:
         documents, changes = tasks.compared(
             self._setup.source, recording, failed, buckets=buckets, retry_failures=retry_failures
         )
-        return Listing(documents, []), changes
+        return Listing(documents, [], orphans=documents.orphans), changes
 
     def _recording(self, instance: str | None) -> Callable[[Path, bool], Recorded | None]:
         def recording(folder: Path, afresh: bool) -> Recorded | None:
@@ -311,7 +311,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         changes=PlannedChanges(changes.changes),
         state=state_of(changes),
         problems=found.problems,
-        warnings=[*seen.warnings, *look.warnings],
+        warnings=[*seen.warnings, *look.warnings, *_orphans(found)],
         blocked=blocked,
         held_back=held_back,
         # Of all others nothing is known: it stays complete up to where it was.
@@ -322,6 +322,13 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         left=topic.read.left if topic else 0,
         seen=look.seen,
     )
+
+
+def _orphans(found: Listing) -> list[str]:
+    if not found.orphans:
+        return []
+    said = f"{amount(found.orphans, 'row')} of `document.with` {'is' if found.orphans == 1 else 'are'}"
+    return [f"{said} part of a document that is not there, or is deleted: nothing of them is indexed"]
 
 
 def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:

@@ -20,7 +20,7 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.corpus import HEADED, PartRows, by_id, listed_part
 from instep.sources.document_source import DocumentSource, Listing
-from instep.sources.tables.row_documents import CountedTable, FramedTable, RowDocuments
+from instep.sources.tables.row_documents import FramedTable, RowDocuments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,7 +153,8 @@ def source_parts(
     """
     source, failures = setup.source, by_part(failed, parts)
     if isinstance(source, RowDocuments):
-        tasks = setup.way_to_plan().tasks if isinstance(source.table, FramedTable) else None
+        framed = any(isinstance(each.table, FramedTable) for each in source.members)
+        tasks = setup.way_to_plan().tasks if framed else None
         rows = _spooled(_rows(source, listing), HEADED, parts) if tasks is None else tasks.listed(source, parts)
         told = Listing((), ())
         return InParts(rows, partial(listed_part, source), checkpoint.buckets, failures, {}, told=told)
@@ -172,12 +173,14 @@ def source_parts(
 
 
 def _rows(source: RowDocuments, listing: Told | None) -> Iterator[pa.RecordBatch]:
+    source.check()
     rows = 0
-    for batch in source.table.listed(source.columns):
-        yield source.named(batch)
-        rows += batch.num_rows
-        if listing:
-            listing(rows)
+    for number, member in enumerate(source.members):
+        for batch in member.table.listed(member.columns):
+            yield source.named(batch, number)
+            rows += batch.num_rows
+            if listing:
+                listing(rows)
 
 
 def _spooled(batches: Iterable[pa.RecordBatch], schema: pa.Schema, parts: int) -> Spool:
@@ -198,6 +201,4 @@ def _spooled(batches: Iterable[pa.RecordBatch], schema: pa.Schema, parts: int) -
 
 def rows_of(source: DocumentSource) -> int:
     """The number of rows of a table, about, as far as it is known without listing them."""
-    if isinstance(source, RowDocuments) and isinstance(source.table, CountedTable):
-        return source.table.count(source.columns)
-    return 0
+    return (source.counted() or 0) if isinstance(source, RowDocuments) else 0

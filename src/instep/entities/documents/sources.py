@@ -9,7 +9,7 @@ from instep.domain.document_columns import DeclaredColumn, DocumentColumnType, O
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
-from instep.domain.rows import DocumentColumns
+from instep.domain.rows import ChildColumns, DocumentColumns
 from instep.domain.texts import amount
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
@@ -21,11 +21,13 @@ from instep.project import (
     FeedSource,
     FilesSource,
     IcebergSource,
+    JoinedRows,
     KafkaSource,
     LakeSource,
     Project,
     PythonSource,
     RowDocument,
+    Source,
     SparkSource,
 )
 from instep.project.addresses import is_relative
@@ -38,7 +40,8 @@ from instep.sources.feed import feed_source
 from instep.sources.feed_lines import JsonLines, LineFormat
 from instep.sources.kafka import KafkaTopic
 from instep.sources.sqs_events import SqsQueue
-from instep.sources.tables.row_documents import RowDocuments, RowTable
+from instep.sources.tables.joined_documents import JoinedDocuments
+from instep.sources.tables.row_documents import Member, RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
 from instep.sources.topic import TopicSource
 
@@ -122,7 +125,17 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
         return FunctionSource(own_name(name), *_listing_and_reading(declared))
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document, _from_source(entity))
-    return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+    table, frames = _tables(declared, columns, spark)
+    if not entity.document.with_:
+        return RowDocuments(own_name(name), columns, table, frames)
+    children = [_child(each, joined) for each, joined in entity.document.with_.items()]
+    sources = [project.resolved(each.source) for each in entity.document.with_.values()]
+    tables = [
+        Member(*_tables(each, child.columns, spark), child.columns)
+        for child, each in zip(children, sources, strict=True)
+    ]
+    most = limits_of(entity).ceiling
+    return JoinedDocuments(own_name(name), columns, table, frames, tuple(children), tuple(tables), most)
 
 
 def queue_of(entity: DocumentEntity) -> SqsQueue | None:
@@ -203,7 +216,10 @@ def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
     if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource | LakeSource):
         return {}
     sql = None if isinstance(entity.source, LakeSource) else entity.source.sql
-    return {"document": digest([entity.document.text, entity.document.title, sql])}
+    joined = [
+        [name, *each.order, each.text, each.heading, each.source.sql] for name, each in entity.document.with_.items()
+    ]
+    return {"document": digest([entity.document.text, entity.document.title, sql, *joined])}
 
 
 def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> DocumentColumns:
@@ -211,9 +227,13 @@ def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> Docume
     return DocumentColumns(*named, columns=tuple(columns))
 
 
-def _tables(
-    declared: SparkSource | ClickHouseSource | LakeSource, columns: DocumentColumns, spark: Sessions
-) -> tuple[RowTable, TableSource | None]:
+def _child(name: str, declared: JoinedRows) -> ChildColumns:
+    key = (*declared.key, *declared.order)
+    columns = DocumentColumns(key, declared.text, version=declared.version, deleted=declared.deleted)
+    return ChildColumns(name, columns, len(declared.key), declared.heading)
+
+
+def _tables(declared: Source, columns: DocumentColumns, spark: Sessions) -> tuple[RowTable, TableSource | None]:
     """A table as read by this process, and as read by Spark (None: by the same code, in its tasks)."""
     if isinstance(declared, DeltaSource):
         from instep.sources.tables.delta_rows import DeltaRows
@@ -223,6 +243,7 @@ def _tables(
         from instep.sources.tables.iceberg_rows import IcebergRows
 
         return IcebergRows(declared.table, declared.options()), None
+    assert isinstance(declared, SparkSource | ClickHouseSource), "a table"
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable
         from instep.sources.tables.clickhouse_rows import ClickHouseRows

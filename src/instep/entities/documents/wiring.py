@@ -25,6 +25,7 @@ from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint, revision_of
+from instep.pipeline.documents.joined_program import JoinedProgram
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import LookingProgram, RowProgram
@@ -39,7 +40,8 @@ from instep.project.embedders import ApiEmbed, FastembedEmbed, OpenAIEmbed, Sent
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.document_source import DocumentSource
-from instep.sources.tables.row_documents import CountedTable, PortionedTable, RowDocuments
+from instep.sources.tables.joined_documents import JoinedDocuments
+from instep.sources.tables.row_documents import PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget, FusionWeights
 
@@ -112,9 +114,9 @@ def document_setup(
         return source.table.count(source.columns) if isinstance(source.table, PortionedTable) else 0
 
     def way_to_plan() -> WayToPlan:
-        if not (isinstance(source, RowDocuments) and isinstance(source.table, CountedTable)):
+        rows = source.counted() if isinstance(source, RowDocuments) else None
+        if rows is None:
             return WayToPlan()
-        rows = source.table.count(source.columns)
         engine, why = planning(rows)
         if engine == "inline":
             return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
@@ -173,6 +175,8 @@ def document_setup(
 def _program_of(source: DocumentSource) -> type[DocumentProgram]:
     if not isinstance(source, RowDocuments):
         return DocumentProgram
+    if isinstance(source, JoinedDocuments):
+        return JoinedProgram
     return LookingProgram if source.frames is None else RowProgram
 
 

@@ -39,7 +39,7 @@ _TOGETHER: Final = 200_000
 SUMS: Final = ("unchanged", "known_failures", "recorded", "gone", "lost")
 #: What was found in a part, and the file that has its changes.
 FOUND: Final = pa.schema(
-    dict.fromkeys(("part", "listed", *SUMS, *map(str, Action)), pa.int64())
+    dict.fromkeys(("part", "listed", "orphans", *SUMS, *map(str, Action)), pa.int64())
     | dict.fromkeys(("file", "buckets"), pa.string())
 )
 #: A part, and the file that has its rows (`HEADED`).
@@ -64,9 +64,11 @@ class Comparison:
     retry_failures: bool
     folder: Path
 
-    def listed(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows as a table lists them become batches of `LISTED`: they cross the JVM packed, a part in one value."""
-        for some in _together(map(self.source.named, rows)):
+    def listed(self, rows: Iterable[pa.RecordBatch], member: int = 0) -> Iterator[pa.RecordBatch]:
+        """Rows as a table of `source.members` lists them become batches of `LISTED`: they cross the JVM packed, a part
+        in one value.
+        """
+        for some in _together(self.source.named(each, member) for each in rows):
             heads = heads_of(some["uri"])
             order = np.argsort(heads, kind="stable")  # Of rows with one key the first one counts.
             heads = heads[order]
@@ -121,7 +123,7 @@ class Comparison:
         assert isinstance(found.changes, ChangeColumns), "compared in columns"
         file = write_part(self.folder, found.changes.table) or PartFile("", [])
         actions = found.changes.counts("action")
-        values: list[Any] = [part, len(listed), *(getattr(found, name) for name in SUMS)]
+        values: list[Any] = [part, len(listed), listed.orphans, *(getattr(found, name) for name in SUMS)]
         values += [*(actions[str(each)] for each in Action), file.name, " ".join(map(str, file.buckets))]
         return pa.RecordBatch.from_pylist([dict(zip(FOUND.names, values, strict=True))], FOUND)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
+from operator import and_
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.domain.columns import ColumnType
@@ -37,10 +39,10 @@ class LookingProgram(DocumentProgram):
 
     def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
-        return self._row_reader.rows(changes)
+        return self.row_reader.rows(changes)
 
     @property
-    def _row_reader(self) -> RowReader:
+    def row_reader(self) -> RowReader:
         from instep.pipeline.documents.row_reading import RowReader
 
         return RowReader(self.reader, self._rows)
@@ -58,26 +60,16 @@ class RowProgram(LookingProgram):
 
     def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
         """See the port."""
-        from pyspark.sql.functions import broadcast
-
         from instep.sources.tables.spark_rows import document_types, rows_of_keys
 
         frames, columns = self._frames, self._rows.columns
         types = document_types(frames, spark, columns)
-        changes, keys = _with_keys(wave, [types[each] for each in columns.key], name)
-        found = rows_of_keys(frames, spark, columns, keys)
-        beside = broadcast(spark().createDataFrame(changes))
-        same = [found[f"k{at}"] == beside[f"{name}_k{at}"] for at in range(len(columns.key))]
-        condition: Any = same[0]
-        for each in same[1:]:
-            condition &= each
-        joined = found.join(beside, condition, "inner")
-        kept = [each for each in found.columns if not each.startswith("k")]
-        return joined.select(*changes.column_names[: -len(columns.key)], *kept)
+        changes, keys = with_keys(wave, [types[each] for each in columns.key], name)
+        return beside_changes(rows_of_keys(frames, spark, columns, keys), changes, len(columns.key), name)
 
     def read_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See the port."""
-        return self._row_reader.rows_of(map(self._answered, rows))
+        return self.row_reader.rows_of(map(self._answered, rows))
 
     def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         import pyarrow as pa
@@ -117,7 +109,18 @@ def _apart(batch: pa.RecordBatch) -> Any:
     return pc.or_(gone, pc.not_equal(batch["locator"], pa.scalar("")))
 
 
-def _with_keys(wave: Wave, types: Sequence[ColumnType], name: str) -> tuple[pa.Table, list[Key]]:
+def beside_changes(rows: DataFrame, changes: pa.Table, keys: int, name: str) -> DataFrame:
+    """Rows, whose first columns are those of the key, behind their changes (`with_keys`)."""
+    from pyspark.sql.functions import broadcast
+
+    beside = broadcast(rows.sparkSession.createDataFrame(changes))
+    named = rows.columns[:keys]
+    same = [rows[each] == beside[f"{name}_k{at}"] for at, each in enumerate(named)]
+    condition: Any = reduce(and_, same)
+    return rows.join(beside, condition, "inner").select(*changes.column_names[:-keys], *rows.columns[keys:])
+
+
+def with_keys(wave: Wave, types: Sequence[ColumnType], name: str) -> tuple[pa.Table, list[Key]]:
     """The changes of a wave that need a row, with the keys that their URIs name in columns of these types."""
     import pyarrow as pa
     import pyarrow.compute as pc

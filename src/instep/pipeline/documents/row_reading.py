@@ -24,7 +24,7 @@ from instep.sources.tables.row_documents import sound
 from instep.sources.tables.rows import FACTS, WRONG
 
 if TYPE_CHECKING:
-    from instep.sources.tables.row_documents import RowDocuments
+    from instep.sources.tables.row_documents import FoundRows, RowDocuments
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -66,7 +66,11 @@ class RowReader:
         if not changes.num_rows:
             return
         uris, flaws = (pa.chunked_array([changes[name]]) for name in ("uri", "locator"))
-        for found in self.source.looked_up(uris, flaws):
+        yield from self.rows_found(changes, self.source.looked_up(uris, flaws))
+
+    def rows_found(self, changes: pa.RecordBatch, rows: Iterable[FoundRows]) -> Iterator[pa.RecordBatch]:
+        """The same of changes whose rows were found."""
+        for found in rows:
             some = changes.slice(found.at.start, found.at.stop - found.at.start)
             there = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
             yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -30,7 +31,7 @@ from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.spark_job import run_spark_job
 from instep.pipeline.engine.tasks import ddl, frozen_afterwards
-from instep.sources.tables.row_documents import FramedTable, PortionedTable, RowDocuments
+from instep.sources.tables.row_documents import FramedTable, Member, PortionedTable, RowDocuments
 from instep.sources.tables.spark_rows import rows_of
 from instep.sources.tables.table_source import Sessions
 
@@ -74,7 +75,8 @@ class SparkCorpus:
             if row["file"]
         ]
         stored = StoredChanges(self._cut, work, files, Counter({str(each): sums[str(each)] for each in Action}))
-        return ListedElsewhere(sums["listed"]), Difference(stored.few(), **{each: sums[each] for each in SUMS})
+        listed = ListedElsewhere(sums["listed"], sums["orphans"])
+        return listed, Difference(stored.few(), **{each: sums[each] for each in SUMS})
 
     def listed(self, source: RowDocuments, parts: int) -> PartRows:
         """All rows of a table, in so many parts."""
@@ -114,8 +116,11 @@ class SparkCorpus:
         of_parts: Callable[[Comparison, Batches], Batches],
     ) -> pa.Table:
         """A row, or some, of each part."""
-        table, recorded = comparison.source.table, comparison.recorded
-        with table.told() if isinstance(table, FramedTable) else nullcontext():
+        recorded = comparison.recorded
+        with ExitStack() as told:
+            for each in comparison.source.members:
+                if isinstance(each.table, FramedTable):
+                    told.enter_context(each.table.told())
             try:
                 return self._answer(self._parts(comparison, schema, of_parts))
             except InstepError:
@@ -158,12 +163,19 @@ class SparkCorpus:
         return sparkapi.map_in_arrow(together, task, ddl(schema))
 
     def _listed(self, comparison: Comparison) -> DataFrame:
-        """The rows of the table: of its portions, or as Spark reads them."""
-        table, columns = comparison.source.table, comparison.source.columns
+        """The rows of all tables."""
+        comparison.source.check()
+        members = enumerate(comparison.source.members)
+        frames = [self._listed_of(comparison, number, each) for number, each in members]
+        return reduce(lambda every, one: every.union(one), frames)
+
+    def _listed_of(self, comparison: Comparison, number: int, member: Member) -> DataFrame:
+        """The rows of a table: of its portions, or as Spark reads them."""
+        table, columns = member.table, member.columns
         if isinstance(table, FramedTable):
 
             def of_frame(rows: Batches) -> Batches:
-                return frozen_afterwards(packed(comparison.listed(rows_of(batch, columns) for batch in rows)))
+                return frozen_afterwards(packed(comparison.listed((rows_of(batch, columns) for batch in rows), number)))
 
             return sparkapi.map_in_arrow(table.frame(columns), of_frame, ddl(LISTED))
         assert isinstance(table, PortionedTable), "asked for"
@@ -171,7 +183,8 @@ class SparkCorpus:
 
         def of_portions(numbers: Batches) -> Batches:
             chosen = (portions[number] for batch in numbers for number in batch.column(0).to_numpy().tolist())
-            return frozen_afterwards(packed(comparison.listed(chain.from_iterable(each.listed() for each in chosen))))
+            rows = chain.from_iterable(each.listed() for each in chosen)
+            return frozen_afterwards(packed(comparison.listed(rows, number)))
 
         numbers = self.spark().range(0, len(portions), 1, max(1, len(portions)))
         return sparkapi.map_in_arrow(numbers, of_portions, ddl(LISTED))

@@ -7,7 +7,8 @@ our source to the writer (the path in the plan tree; what joins it from the side
 be no exchange, sort, aggregate, window, limit, union or sample. Allowed:
 
 * a broadcast of some *other* table that the documents are joined with: it does not move documents. Documents that are
-  rows of a table begin at such a join, with the changes that a wave has of them;
+  rows of a table begin at such a join, with the changes that a wave has of them; and those of rows of several tables
+  where these are brought together, behind such joins;
 * `coalesce`, which puts whole partitions behind each other: documents stay whole and in order.
 """
 
@@ -142,6 +143,8 @@ def _add_details(lines: list[str], steps: dict[int, Step]) -> None:
 
 def _paths(step: Step, source: str) -> list[list[Step]]:
     """Every way from the root down to where the documents begin."""
+    if _puts_together(step, source):
+        return [[]]
     if ("Scan" in step.name and source in step.name) or _joins_changes(step, source):
         return [[step]]
     return [[step, *path] for child in step.children for path in _paths(child, source)]
@@ -150,6 +153,11 @@ def _paths(step: Step, source: str) -> list[list[Step]]:
 def _joins_changes(step: Step, source: str) -> bool:
     """Whether the rows of a table get their changes here, which are broadcast to them."""
     return step.name.startswith("BroadcastHashJoin") and "BuildRight" in step.name and source in step.detail
+
+
+def _puts_together(step: Step, source: str) -> bool:
+    """Whether rows of several tables are brought together here that are one document."""
+    return step.name.startswith("Exchange") and f"hashpartitioning({source}_document_id" in step.detail
 
 
 def _offence(path: list[Step], position: int) -> str | None:

@@ -18,7 +18,7 @@ from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRIN
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.errors import UserError
-from instep.sources.tables.row_documents import demand_types
+from instep.sources.tables.row_documents import demand_types, row_columns
 from instep.sources.tables.rows import content_versions, declared_values, versions_of
 from instep.sources.tables.table_source import demand
 
@@ -70,8 +70,9 @@ class ArrowRows:
         return pa.RecordBatch.from_arrays(found, _names(len(found)))
 
     def sets(self, keys: Sequence[Key]) -> Mapping[str, ValueSet]:
-        """The values that these keys have in each column of the key."""
-        values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(self.columns.key)}
+        """The values that these keys have in each column of the key that they name."""
+        named = row_columns(self.columns, keys).key
+        values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(named)}
         return {name: ValueSet(pa.array(each, arrow_type(self.types[name]))) for name, each in values.items()}
 
     def wanted(self, batches: Iterable[pa.RecordBatch], values: Mapping[str, ValueSet]) -> Iterator[pa.RecordBatch]:

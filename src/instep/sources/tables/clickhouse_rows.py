@@ -60,7 +60,7 @@ class ClickHouseRows:
         return list(self.table.picked(rows, selection(), lambda there: _listed(columns, there, by_content=by_content)))
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
-        return self.table.picked(row_columns(columns), selection(keys), lambda there: _rows(columns, there))
+        return self.table.picked(row_columns(columns, keys), selection(keys), lambda there: _rows(columns, there))
 
 
 def _listed(

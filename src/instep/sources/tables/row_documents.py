@@ -55,9 +55,9 @@ class RowTable(Protocol):
         """
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
-        """Read the rows with these keys, and perhaps others, a few megabytes at once: the columns of the key; the
-        version as it is stored, and the title, as far as there are columns for them; the text; the declared columns as
-        they are stored. Title and text as bytes.
+        """Read the rows with these keys (of the first columns, at least), and perhaps others, a few megabytes at once:
+        the columns of the key; the version as it is stored, and the title, as far as there are columns for them; the
+        text; the declared columns as they are stored. Title and text as bytes.
         """
 
 
@@ -129,8 +129,10 @@ def selection(keys: Sequence[Key] = ()) -> Selection:
     return Selection(window=Window(None, 0), keys=tuple(keys))
 
 
-def row_columns(columns: DocumentColumns) -> RowColumns:
-    return RowColumns(columns.key, deleted=columns.deleted)
+def row_columns(columns: DocumentColumns, keys: Sequence[Key] = ()) -> RowColumns:
+    """Those that are asked for: with keys, as many of the columns of the key as they have."""
+    named = columns.key[: len(keys[0].values)] if keys else columns.key
+    return RowColumns(named, deleted=columns.deleted)
 
 
 def demand_types(columns: DocumentColumns, types: Mapping[str, ColumnType], where: str) -> None:
@@ -196,6 +198,16 @@ class FoundRows(NamedTuple):
     rows: pa.RecordBatch
 
 
+class Member(NamedTuple):
+    """A table that has rows of documents: as it is listed and read without Spark where that can be; for Spark; and its
+    columns.
+    """
+
+    table: RowTable
+    frames: TableSource | None
+    columns: DocumentColumns
+
+
 @dataclass(frozen=True)
 class RowDocuments:
     """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
@@ -220,15 +232,18 @@ class RowDocuments:
         """Everything, sorted by URI. Rows that share a key, or have none, are one document that cannot be read."""
         import pyarrow as pa
 
+        self.check()
         found, rows = [], 0
-        for batch in self.table.listed(self.columns):
-            found.append(self.named(batch))
-            rows += batch.num_rows
-            if progress:
-                progress(rows)
+        for number, member in enumerate(self.members):
+            for batch in member.table.listed(member.columns):
+                found.append(self.named(batch, number))
+                rows += batch.num_rows
+                if progress:
+                    progress(rows)
         listed = [pa.Table.from_batches(found, named_schema()).combine_chunks()]
         found.clear()
-        return Listing(self.documents(_sorted(listed)), [])
+        documents = self.documents(_sorted(listed))
+        return Listing(documents, [], orphans=documents.orphans)
 
     @property
     def lake(self) -> LakeTable | None:
@@ -258,8 +273,22 @@ class RowDocuments:
         listed = ListedColumns(documents.set_column(at, documents.schema.field(at), locators))
         return Listing(listed, [], gone.to_pylist(), exhaustive=False)
 
-    def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as a table lists them, with the URIs that their keys give them (`named_schema`)."""
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The tables that have rows of these documents; the first one that has a row of each."""
+        return (Member(self.table, self.frames, self.columns),)
+
+    def check(self) -> None:
+        """Check that the tables fit each other, before they are listed. Raises `UserError` if they do not."""
+
+    def counted(self) -> int | None:
+        """The number of all rows, about, without reading them; None where tasks cannot list them."""
+        tables = [(each.table, each.columns) for each in self.members]
+        counts = [table.count(columns) for table, columns in tables if isinstance(table, CountedTable)]
+        return sum(counts) if len(counts) == len(tables) else None
+
+    def named(self, batch: pa.RecordBatch, member: int = 0) -> pa.RecordBatch:
+        """Rows as a table of the `members` lists them, with the URIs that their keys give them (`named_schema`)."""
         from instep.sources.tables.rows import row_uris
 
         *keys, versions, sizes = batch.columns

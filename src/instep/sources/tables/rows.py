@@ -155,6 +155,9 @@ class RowSpool:
         self._entity = entity
         self._columns = columns
         self._file: Any = None
+        self._writer: Any = None
+        self._kept: list[Any] = []
+        self._sizes: list[npt.NDArray[np.int64]] = []
         self._batches: list[pa.RecordBatch] = []
         #: The first row of each batch, among all.
         self._starts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
@@ -163,35 +166,56 @@ class RowSpool:
         self._bytes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
     def __enter__(self) -> Self:
+        self._file = tempfile.NamedTemporaryFile()
+        self._writer = pa.ipc.new_file(self._file, said_schema(self._columns))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._batches.clear()
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def keep(self, rows: Iterable[pa.RecordBatch], uris: pa.ChunkedArray[Any]) -> None:
         """Keep those of these rows with these URIs (and perhaps others: see `ValueSet`)."""
-        wanted = ValueSet(uris)
-        self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the spool
-        kept: list[Any] = []
-        sizes: list[npt.NDArray[np.int64]] = []
-        with pa.ipc.new_file(self._file, said_schema(self._columns)) as writer:
-            for batch in rows:
-                found = row_uris(self._entity, batch.columns[: len(self._columns.key)])
-                chosen = wanted.contains(found)
-                if chosen.any():
-                    mask = pa.array(chosen)
-                    kept.append(found.filter(mask))
-                    said = said_by(batch.filter(mask), self._columns)
-                    sizes.append(_bytes_of(said["title"]) + _bytes_of(said["text"]))
-                    writer.write_batch(said)
+        wanted, named = ValueSet(uris), self.keys
+        for batch in rows:
+            found = row_uris(self._entity, batch.columns[:named])
+            chosen = wanted.contains(found)
+            if chosen.any():
+                mask = pa.array(chosen)
+                some = batch.filter(mask)
+                self.put(found.filter(mask), some.select(range(named, some.num_columns)))
+        self.seal()
+
+    @property
+    def keys(self) -> int:
+        """The number of columns that name a row."""
+        return len(self._columns.key)
+
+    def put(self, uris: pa.Array[Any], rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep rows with these URIs, which are without the columns that name them; they are `said_by` these."""
+        said = said_by(rows, self._columns)
+        self._kept.append(uris)
+        self._sizes.append(_bytes_of(said["title"]) + _bytes_of(said["text"]))
+        self._writer.write_batch(said)
+        return said
+
+    def seal(self) -> None:
+        """All rows are there: from here on they are found."""
+        self._writer.close()
         self._file.flush()
         reader = pa.ipc.open_file(pa.memory_map(self._file.name))
-        self._batches = [reader.get_batch(at) for at in range(len(kept))]
-        self._starts = np.cumsum([0, *map(len, kept)])
-        self._uris = pa.chunked_array(kept, pa.string())
-        self._bytes = np.concatenate([self._bytes, *sizes])
+        self._batches = [reader.get_batch(at) for at in range(len(self._kept))]
+        self._starts = np.cumsum([0, *map(len, self._kept)])
+        self._uris = pa.chunked_array(self._kept, pa.string())
+        self._bytes = np.concatenate([self._bytes, *self._sizes])
+
+    def uris(self) -> pa.ChunkedArray[Any]:
+        """The URIs of all rows, in their order."""
+        return self._uris  # type: ignore[no-any-return]  # of texts
+
+    def bytes_of(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The bytes of title and text of the rows at these places; 0 where there is none."""
+        return np.where(places >= 0, self._bytes[np.maximum(places, 0)], 0) if len(self._bytes) else places * 0
 
     def places(self, uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.int64]:
         """The place of the row of each URI; -1 where there is none, and less where there are more: minus so many."""
@@ -210,14 +234,7 @@ class RowSpool:
 
     def portions(self, places: npt.NDArray[np.int64]) -> Iterator[slice]:
         """Stretches of these places, the rows of which are a few megabytes together (or one row)."""
-        held = np.where(places >= 0, self._bytes[np.maximum(places, 0)], 0) if len(self._bytes) else places * 0
-        ends, start = np.cumsum(held), 0
-        while start < len(places):
-            before = int(ends[start - 1]) if start else 0
-            fits = int(np.searchsorted(ends, before + _PORTION_BYTES, "right"))
-            stop = min(start + _PORTION_ROWS, max(start + 1, fits))
-            yield slice(start, stop)
-            start = stop
+        return portions(self.bytes_of(places))
 
     def rows(self, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """The rows at these places, in their order (`said_schema`)."""
@@ -230,6 +247,17 @@ class RowSpool:
         back: Any = pa.array(np.argsort(order, kind="stable"))
         together = pa.Table.from_batches(taken, said_schema(self._columns)).combine_chunks().to_batches()
         return together[0].take(back) if together else pa.RecordBatch.from_pylist([], said_schema(self._columns))
+
+
+def portions(held: npt.NDArray[np.int64]) -> Iterator[slice]:
+    """Stretches of what has so many bytes each, a few megabytes together (or one alone)."""
+    ends, start = np.cumsum(held), 0
+    while start < len(held):
+        before = int(ends[start - 1]) if start else 0
+        fits = int(np.searchsorted(ends, before + _PORTION_BYTES, "right"))
+        stop = min(start + _PORTION_ROWS, max(start + 1, fits))
+        yield slice(start, stop)
+        start = stop
 
 
 def _bytes_of(texts: Any) -> npt.NDArray[np.int64]:

@@ -107,7 +107,7 @@ def rows_of_keys(table: TableSource, spark: Sessions, columns: DocumentColumns, 
     """Rows with these keys, and perhaps others: `k0`, … of the key; `version` and `title`, as far as there are columns
     for them; `text`; `c0`, … of declared columns. Title and text as bytes.
     """
-    frame = table.frame(spark, row_columns(columns), _selection(columns, keys))
+    frame = table.frame(spark, row_columns(columns, keys), _selection(columns, keys))
     asked = [f"{quoted(name)} AS k{at}" for at, name in enumerate(columns.key)]
     asked += [f"{quoted(columns.version)} AS version"] if columns.version else []
     asked += [f"{_content(columns.title)} AS title"] if columns.title else []

@@ -137,6 +137,14 @@ def test_a_budget_holds_for_batches(place: Location, endpoint: BatchEndpoint) ->
     assert place.wrong() == ""
 
 
+def test_a_prompt_before_each_text_is_in_the_budget_of_batches(place: Location, endpoint: BatchEndpoint) -> None:
+    prompt = "of all that is kept in our house this is what stands in one of its many papers: " * 20
+    declare(place, endpoint, more=f", document_prompt: '{prompt}', budget: 4000")
+    with pytest.raises(UserError, match="would be exceeded"):
+        place.run()
+    assert 0 < endpoint.batched / 2 <= 4_000
+
+
 _RUN = """
 import instep
 from instep.jobs import batching

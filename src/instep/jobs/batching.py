@@ -163,8 +163,10 @@ class Batching:
     def _submit(self, api: BatchApi, cache: EmbeddingCache, tariff: Tariff, texts: Mapping[str, str]) -> None:
         key = self._context.ids.new()
         self._batches.intend(key, self._entity, api.embedder.fingerprint, self._worker)
-        grant = self._purse.reserve(key, tariff.cost(most_tokens([*texts.values()])), tariff)
-        chosen = _affordable(texts, grant, tariff)
+        prompt = api.embedder.prompt
+        wanted = most_tokens([prompt + each for each in texts.values()])
+        grant = self._purse.reserve(key, tariff.cost(wanted), tariff)
+        chosen = _affordable(texts, prompt, grant, tariff)
         if not chosen:
             self._never_made(None, key)
             raise Overdrawn("what may be spent is used up")
@@ -249,13 +251,13 @@ class Batching:
         self._heartbeat.require(self._part.ref)
 
 
-def _affordable(texts: Mapping[str, str], grant: Granted, tariff: Tariff) -> dict[str, str]:
-    """The first of these texts that what was granted is enough for, whatever they cost."""
+def _affordable(texts: Mapping[str, str], prompt: str, grant: Granted, tariff: Tariff) -> dict[str, str]:
+    """The first of these texts that what was granted is enough for behind the prompt, whatever they cost."""
     if tariff.limit is None or not grant.short:
         return dict(texts)
     left, chosen = tariff.tokens(grant.cost), dict[str, str]()
     for key, text in texts.items():
-        left -= most_tokens([text])
+        left -= most_tokens([prompt + text])
         if left < 0:
             break
         chosen[key] = text

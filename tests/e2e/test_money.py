@@ -259,11 +259,24 @@ def test_tasks_of_spark_tell_what_they_were_billed_and_keep_to_the_budget(
         ("budget: 5", "needs the price of a million tokens"),
         ("price: 0", "must be more than 0"),
         ("price: 1, budget: -1", "must be at least 0"),
+        ("price: 1e300", "must be at most 1"),
+        ("price: 1, budget: 1e300", "must be at most 1"),
     ],
 )
-def test_a_budget_needs_a_price(place: Location, endpoint: PaidEndpoint, more: str, said: str) -> None:
+def test_a_budget_needs_a_price_and_both_are_amounts(
+    place: Location, endpoint: PaidEndpoint, more: str, said: str
+) -> None:
     declare(place, endpoint)
     file = place.root / "instep.yaml"
     file.write_text(file.read_text().replace(f"price: {PRICE}", more))
     with pytest.raises(UserError, match=said):
+        instep.load(place.root)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:99999/v1", "http://[::1/v1"])
+def test_an_endpoint_that_cannot_be_an_address_is_refused(place: Location, endpoint: PaidEndpoint, url: str) -> None:
+    declare(place, endpoint, more=", requests_at_once: 2")
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text().replace(endpoint.url, url))
+    with pytest.raises(UserError, match="has no valid host or port"):
         instep.load(place.root)

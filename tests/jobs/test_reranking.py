@@ -217,6 +217,7 @@ def test_a_function_that_is_wrong_is_an_error_with_its_place(root: Path, name: s
         ({"type": "cohere"}, "not one of the allowed values"),
         ({"type": "http"}, "url"),
         ({"type": "http", "url": "ftp://x"}, "must start with http"),
+        ({"type": "http", "url": "http://x:99999"}, "has no valid host or port"),
         ({"type": "http", "url": "http://x", "top": 1}, "greater than or equal to 2"),
         ({"type": "python", "function": "mine.scores"}, "function"),
     ],

@@ -6,9 +6,11 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from instep.project.fields import FunctionName, Real, Text, Variant, Whole, problem, typed
+from instep.project.fields import FunctionName, Real, Text, Variant, Whole, http_url, problem, typed
 
 MAX_DIMENSIONS = 65_536
+#: The ledger keeps amounts as whole billionths, of 64 bits.
+MOST_MONEY: Final = 10**9
 
 
 class HashingEmbed(Variant):
@@ -60,9 +62,7 @@ class ApiEmbed(Variant):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        if not value.lower().startswith(("http://", "https://")):
-            raise problem("url", "must start with http:// or https://")
-        return value.rstrip("/")
+        return http_url(value).rstrip("/")
 
 
 class OpenAIEmbed(ApiEmbed):
@@ -78,9 +78,9 @@ class OpenAIEmbed(ApiEmbed):
     """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
     batch: Whole = Field(default=64, ge=1, le=2048)
     """Texts per request."""
-    price: Real | None = Field(default=None, gt=0, allow_inf_nan=False)
+    price: Real | None = Field(default=None, gt=0, le=MOST_MONEY, allow_inf_nan=False)
     """Price of a million tokens, in your currency: `instep plan` then says what a run costs."""
-    budget: Real | None = Field(default=None, ge=0, allow_inf_nan=False)
+    budget: Real | None = Field(default=None, ge=0, le=MOST_MONEY, allow_inf_nan=False)
     """The most that may be spent on the entity's chunks in a calendar month (UTC), in the currency of `price`. A job
     stops before it would be exceeded; see [money.md](money.md)."""
     batch_api: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -108,6 +109,17 @@ def _names(kind: str) -> AfterValidator:
 
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
+
+
+def http_url(value: str) -> str:
+    """The value, if a host can be asked at it. Raises a validation error."""
+    if not value.lower().startswith(("http://", "https://")):
+        raise problem("url", "must start with http:// or https://")
+    try:
+        _ = urlsplit(value).port
+    except ValueError:
+        raise problem("url", "has no valid host or port") from None
+    return value
 
 
 def no_empty_text(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from instep.domain.document_columns import DocumentColumnType
 from instep.domain.words import LANGUAGES, SEARCHED_BY_DEFAULT, Searched
 from instep.project.columns import Column
-from instep.project.fields import Duration, FunctionName, Model, Real, Text, Variant, Whole, problem, typed
+from instep.project.fields import Duration, FunctionName, Model, Real, Text, Variant, Whole, http_url, problem, typed
 
 Boosts: TypeAlias = dict[str, Annotated[Whole, Field(ge=0, le=10)]]
 
@@ -64,9 +64,7 @@ class HttpRerank(Variant):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        if not value.lower().startswith(("http://", "https://")):
-            raise problem("url", "must start with http:// or https://")
-        return value
+        return http_url(value)
 
 
 class SentenceTransformersRerank(Variant):

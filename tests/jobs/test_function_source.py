@@ -30,6 +30,8 @@ STORE = Path(__file__).with_name("store.json")
 
 def listed():
     for id, each in json.loads(STORE.read_text()).items():
+        if each.get("exit list"):
+            raise SystemExit(0)
         if each.get("broken list"):
             raise OSError("the store is away")
         yield ListedDocument(id, each["version"]) if each.get("named", True) else (id, each["version"])
@@ -41,6 +43,8 @@ def read(id):
     each = json.loads(STORE.read_text())[id]
     if "error" in each:
         raise ValueError(each["error"])
+    if "exit" in each:
+        raise SystemExit(0)
     if "away" in each:
         raise Transient("the store is away")
     if "odd" in each:
@@ -200,3 +204,14 @@ def test_other_code_that_reads_reads_all_anew(root: Path) -> None:
     assert "document changed" in " ".join(plan.why)
     project.run()
     assert found(project, "tide") == {"function://Doc/a": "TIDE"}
+
+
+def test_a_function_that_ends_the_process_is_a_failure_that_is_told(root: Path) -> None:
+    store(root, good={"version": "1", "text": "the tide"}, bad={"version": "1", "exit": True})
+    project = opened(root)
+    (result,) = project.run()
+    assert (result.counts.written, result.counts.failed) == (1, 1)
+    assert project.failures()[0].reason.startswith("SystemExit: 0 (")
+    store(root, good={"version": "2", "text": "the tide", "exit list": True})
+    with pytest.raises(UserError, match="it cannot list documents: SystemExit: 0"):
+        project.run()

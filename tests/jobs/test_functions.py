@@ -33,6 +33,10 @@ def cut(text, kind):
     return text.split(". ")
 
 
+def cut_one_by_one(text, kind):
+    yield from cut(text, kind)
+
+
 def embed(texts):
     if any("poison" in each.lower() for each in texts):
         raise KeyError("poison")
@@ -205,3 +209,11 @@ def test_queries_may_have_a_function_of_their_own(root: Path) -> None:
 def test_declarations_that_mean_nothing_are_refused(root: Path, entity: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         opened(root, **entity)
+
+
+def test_a_generator_of_chunks_is_a_failure_and_no_document_without_text(root: Path) -> None:
+    write(root, one="First part. Second part")
+    project = opened(root, chunk=CHUNK | {"function": "own_functions_of_a_test:cut_one_by_one"}, embed=EMBED)
+    project.run()
+    (failure,) = project.failures()
+    assert "returned something else than a list of texts" in failure.reason

@@ -113,7 +113,7 @@ def _own(project: Project, declared: PythonTarget, name: str, port: type, what: 
         made = made_by(declared.uri, **options)
     except InstepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         told = str(error)
         for secret in sorted(filter(None, (declared.uri, *options.values())), key=len, reverse=True):
             told = told.replace(secret, "…")

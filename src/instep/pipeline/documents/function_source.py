@@ -76,7 +76,7 @@ class FunctionSource:
             raise UserError(f"it cannot list documents: {error}", where=self.listing.name) from error
         except InstepError:
             raise
-        except Exception as error:  # What a generator raises, it raises here.
+        except (Exception, SystemExit) as error:  # What a generator raises, it raises here.
             told = self.listing.explained(error)
             raise UserError(f"it cannot list documents: {told}", where=self.listing.name) from error
         twice = next((one.uri for one, other in pairwise(documents) if one.uri == other.uri), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -114,7 +114,7 @@ class OwnFunction:
             made = function(*given)
         except InstepError:
             raise  # An outage, say, that the function knows of.
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # A script's way out would end the run, and say nothing.
             failed = self._failed(error)
             if counted:
                 _ROWS.failed(self.name, failed)
@@ -130,11 +130,11 @@ class OwnFunction:
         _ROWS.failed(self.name, failed)
         return failed
 
-    def explained(self, error: Exception) -> str:
+    def explained(self, error: BaseException) -> str:
         """An exception in it, with its place."""
         return str(self._failed(error))
 
-    def _failed(self, error: Exception) -> FunctionFailed:
+    def _failed(self, error: BaseException) -> FunctionFailed:
         frames = traceback.extract_tb(error.__traceback__)
         home = getattr(getattr(self.function, "__code__", None), "co_filename", None)
         frame = next((each for each in reversed(frames) if each.filename == home), frames[-1])
@@ -142,7 +142,7 @@ class OwnFunction:
         kind = type(error).__name__
         return FunctionFailed(f"{self._said(kind, error)} {place}", f"{kind} {place}")
 
-    def _said(self, kind: str, error: Exception) -> str:
+    def _said(self, kind: str, error: BaseException) -> str:
         return cleaned(f"{kind}: {error}")
 
 
@@ -160,13 +160,13 @@ class OwnMethod(OwnFunction):
             made = _made(self.name, self.options)
         except InstepError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"it cannot be made: {self._said(type(error).__name__, error)}", where=self.name) from None
         if not callable(getattr(made, self.method, None)):
             raise UserError(f"it has no method {self.method!r}", where=self.name)
         return getattr(made, self.method)
 
-    def _said(self, kind: str, error: Exception) -> str:
+    def _said(self, kind: str, error: BaseException) -> str:
         """Without the values of options, which may be secrets."""
         said = super()._said(kind, error)
         for value in sorted((value for _, value in self.options if value), key=len, reverse=True):
@@ -265,7 +265,8 @@ class FunctionChunker(Chunker):
         assert self.own is not None, "made with one"
         try:
             made = self.own.call(text, kind)
-            if isinstance(made, str) or not all(isinstance(each, str) for each in made):
+            # What comes one by one would be used up by the check.
+            if isinstance(made, str | Iterator) or not all(isinstance(each, str) for each in made):
                 raise self.own.wrong("something else than a list of texts")
             return [stored for each in made if (stored := _storable(each)).strip()]
         except FunctionFailed as error:

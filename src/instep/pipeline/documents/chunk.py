@@ -133,8 +133,8 @@ class Chunker:
 
     def _is_one(self, text: str) -> bool:
         """Whether a text is its only chunk as it is: splitters leave it alone then, and take their time to see it."""
-        # No token is of less than a byte.
-        length = len(text.encode()) if self.tokens else len(text)
+        # No token is of less than a byte, but for the mark that some tokenizers put in front.
+        length = len(text.encode()) + 1 if self.tokens else len(text)
         return 0 < length <= self.size and not (text[0].isspace() or text[-1].isspace())
 
     def _pieces(self, text: str) -> Iterable[str]:

@@ -47,7 +47,9 @@ class Tokens:
             case "static":
                 from instep.pipeline.documents.embed.static import tokenizer_file
 
-                return kind.from_huggingface_tokenizer_file(str(tokenizer_file()), size, overlap)
+                # The library does not count the mark before a first character that has no token of its own.
+                most = max(size - 1, 1)
+                return kind.from_huggingface_tokenizer_file(str(tokenizer_file()), most, min(overlap, most - 1))
 
     def _of_openai(self, kind: Any, size: int, overlap: int) -> Any:
         try:

@@ -246,3 +246,8 @@ def test_options_are_not_in_the_fingerprint(root: Path) -> None:
 def test_a_source_is_functions_or_a_class(root: Path, source: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         opened(root, LANCE, {"type": "python", **source})
+
+
+def test_a_class_that_is_not_there_is_called_a_class(root: Path) -> None:
+    with pytest.raises(UserError, match="has no class 'Nothing'"):
+        opened(root, told(root), {"type": "python", "class": f"{NAME}:Nothing"}).plan()

@@ -78,7 +78,7 @@ def main() -> None:
         delta = RowDocuments("Row", _COLUMNS, lake, None)
         plain = RowDocuments("Row", _COLUMNS, ParquetRows((str(folder / "parquet"),)), None)
         now = lake.version().number
-        feed, found = timed("changes by the feed", lambda: delta.changed(lake, Between(now - 1, now)))
+        feed, found = timed("changes by the feed", lambda: delta.changed(lake, Between(now - 1, now)).listing)
         assert len(found.documents) == changed, "rows read are rows changed"
         scan, _ = timed("versions of all rows, Parquet", plain.list)
         timed("versions of all rows, Delta", delta.list)

@@ -68,6 +68,11 @@ class Lake(ABC):
 
     @property
     @abstractmethod
+    def table(self) -> Any:
+        """The table as its library has it."""
+
+    @property
+    @abstractmethod
     def version(self) -> int: ...
 
     def declare(self) -> None:

@@ -83,6 +83,16 @@ def test_a_past_that_is_restored_is_followed(lake: DeltaLake) -> None:
     assert lake.wrong() == ""
 
 
+def test_a_row_whose_key_changes_is_another_document(lake: DeltaLake) -> None:
+    lake.fill(20)
+    lake.run()
+    lake.table.update(updates={"id": "id + 100"}, predicate="id < 3")
+    lake.tickets = {each + 100 if each < 3 else each: text for each, text in lake.tickets.items()}
+    counts = lake.run().plan.found.counts
+    assert (counts["new"], counts["changed"], counts["deleted"]) == (3, 0, 3)
+    assert lake.wrong() == ""
+
+
 def test_with_column_mapping_all_rows_are_compared(lake: DeltaLake) -> None:
     lake.properties = {**FED, "delta.columnMapping.mode": "name"}
     lake.fill(20)

@@ -179,6 +179,43 @@ def test_rows_that_share_a_key_fail_until_one_is_left(lake: Lake) -> None:
     assert lake.wrong() == ""
 
 
+_TWO = "2 rows have this key (id)"
+
+
+def test_a_second_row_of_a_key_that_goes_again_takes_no_document_away(lake: Lake) -> None:
+    lake.fill(20)
+    lake.run()
+    for number in (3, 50):
+        lake.append(rows({number: "First."}))
+        lake.append(rows({number: "Second."}))
+    lake.run()
+    assert lake.failures() == {"table://Ticket/3": "3 rows have this key (id)", "table://Ticket/50": _TWO}
+    lake.table.delete("body = 'Second.'")
+    lake.run()
+    assert lake.failures() == {"table://Ticket/3": _TWO}
+    lake.table.delete("body = 'First.' AND id = 3")
+    lake.tickets[50] = "First."
+    lake.run()
+    assert lake.failures() == {}
+    assert lake.wrong() == ""
+
+
+def test_a_row_that_is_marked_as_deleted_leaves_another_one_with_its_key(lake: Lake) -> None:
+    lake.declare()
+    lake.document = "key: id, text: body, deleted: old"
+    lake.fill(0)
+    lake.tickets = {1: "First.", 2: "Another."}
+    lake.append(_old(rows(lake.tickets), old=False))
+    lake.run()
+    lake.append(_old(rows({1: "Of long ago."}), old=True))
+    lake.run()
+    assert lake.wrong() == ""
+
+
+def _old(table: pa.Table, *, old: bool) -> pa.Table:
+    return table.append_column("old", pa.array([old] * table.num_rows, pa.bool_()))
+
+
 def _twice(number: int) -> pa.Table:
     return pa.concat_tables([rows({number: "One."}), rows({number: "Other."})])
 

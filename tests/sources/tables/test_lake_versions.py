@@ -42,7 +42,7 @@ def _id(uri: str) -> int:
 def changes(source: RowDocuments, since: int) -> tuple[dict[int, str], set[int]]:
     lake = source.lake
     assert lake is not None
-    found = source.changed(lake, Between(since, lake.version().number))
+    found = source.changed(lake, Between(since, lake.version().number)).listing
     return texts(source, found), set(map(_id, found.deleted))
 
 

@@ -50,7 +50,7 @@ def look_at(
     if followed := follow(setup, request, base, failed, retry=retry):
         moved = followed.why if followed.moved else None
         if base and followed.listing:
-            some = followed.listing, compared_since(ledger, base, followed.listing, failed, buckets=buckets)
+            some = followed.listing, compared_since(ledger, base, followed, failed, buckets=buckets)
         else:
             some = whole()
         return Look(*some, moved, Seen(version=followed.now), followed.warnings)

@@ -13,25 +13,27 @@ from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.plan_request import PlanRequest
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
-from instep.sources.tables.row_documents import RowDocuments, is_flaw
+from instep.sources.tables.row_documents import ChangedRows, RowDocuments, is_flaw
 
 if TYPE_CHECKING:
     from instep.document_state.difference import Record
 
 #: A table of which nothing was changed.
 _NOTHING: Final = Listing((), [], exhaustive=False)
+_SHARED: Final = "rows were changed that share their key with others"
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
     """A table at the version that it has `now`. `listing` has what was changed since `before`, the version of the last
-    run; without it all rows are to be compared, and `why_all` says why if that costs more than it should. `note` is
-    about the way in which changes are read.
+    run, and `record` what is recorded of that; without them all rows are to be compared, and `why_all` says why if that
+    costs more than it should. `note` is about the way in which changes are read.
     """
 
     now: TableVersion
     before: TableVersion | None
     listing: Listing | None = None
+    record: Record | None = None
     why_all: str | None = None
     note: str | None = None
     unit: str = "version"
@@ -73,40 +75,58 @@ def follow(
     if not found.moved and not failed:
         return replace(found, listing=_NOTHING)
     try:
-        return replace(found, listing=_changed(source, before, now, failed, retry=retry), note=lake.note())
+        changed = _changed(source, before, now, failed, retry=retry)
+        if changed is None:
+            return replace(found, listing=_NOTHING, note=lake.note())
+        assert base is not None, "what is known of a table is of an instance"
+        record = _record(request.ledger, base, changed.uris)
+        _demand_one_row_each(changed, record, failed)
+        return replace(found, listing=changed.listing, record=record, note=lake.note())
     except Unfollowable as why:
         return replace(found, why_all=str(why))
 
 
 def _changed(
     source: RowDocuments, before: TableVersion, now: TableVersion, failed: Mapping[str, str], *, retry: bool
-) -> Listing:
-    """Raises `Unfollowable`."""
+) -> ChangedRows | None:
+    """None: nothing was. Raises `Unfollowable`."""
     if before.table != now.table:
         raise Unfollowable("it is another table than the one that was read, though at the same place")
     if failed and (retry or UNREAD in failed.values()):
         raise Unfollowable("documents that failed are tried again")
     if before == now:
-        return _NOTHING
+        return None
     lake = source.lake
     assert lake is not None, "asked of a table with versions"
-    listing = source.changed(lake, Between(before.number, now.number))
+    changed = source.changed(lake, Between(before.number, now.number))
     flawed = {uri for uri, version in failed.items() if is_flaw(version)}
-    if flawed and (not flawed.isdisjoint(listing.deleted) or _has(listing, flawed)):
-        raise Unfollowable("rows were changed that share their key with others")
-    return listing
+    if flawed and not flawed.isdisjoint(changed.uris.to_pylist()):
+        raise Unfollowable(_SHARED)
+    return changed
 
 
-def _has(listing: Listing, uris: set[str]) -> bool:
-    assert isinstance(listing.documents, ListedColumns), "rows are listed in columns"
-    return len(listing.documents.named(uris)) > 0
+def _demand_one_row_each(changed: ChangedRows, record: Record, failed: Mapping[str, str]) -> None:
+    """Raises `Unfollowable` where a row was changed that has, or had, the key of another one: none of the changes says
+    what is left of these. A document that is recorded, or has failed, had one row.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    recorded: Any = record.columns["uri"].combine_chunks()
+    had = [pc.is_in(changed.uris, value_set=some) for some in (recorded, pa.array(list(failed), pa.string()))]
+    before = pc.or_(*had).to_numpy(zero_copy_only=False).astype(np.int64)
+    after = before + changed.more
+    if np.any((after > 1) | ((after == 1) & ~changed.there)):
+        raise Unfollowable(_SHARED)
 
 
 def compared_since(
-    ledger: Ledger, instance: str, found: Listing, failed: Mapping[str, str], *, buckets: int
+    ledger: Ledger, instance: str, followed: Followed, failed: Mapping[str, str], *, buckets: int
 ) -> Difference:
     """The difference that these changes make. What they delete counts as gone, as of any other table."""
-    if found is _NOTHING:
+    found, record = followed.listing, followed.record
+    if found is None or record is None:
         return unchanged(0)
 
     import pyarrow as pa
@@ -120,7 +140,7 @@ def compared_since(
     known = pa.array(list(failed), pa.string())
     touched = known.filter(pc.is_in(known, value_set=uris.combine_chunks()))
     failures = {str(uri): failed[str(uri)] for uri in touched.to_pylist()}
-    changes = difference(listed, _record(ledger, instance, uris), failures, complete=True, buckets=buckets)
+    changes = difference(listed, record, failures, complete=True, buckets=buckets)
     return replace(changes, recorded=ledger.documents.totals(instance)[0]) if changes.lost else changes
 
 
@@ -135,9 +155,9 @@ def _record(ledger: Ledger, instance: str, uris: Any) -> Record:
 
     if len(uris) > FEW:
         columns = ledger.documents.columns(instance, RECORDED)
-        touched = columns.filter(pc.is_in(columns["uri"], value_set=uris.combine_chunks()))
+        touched = columns.filter(pc.is_in(columns["uri"], value_set=uris))
         return Record(touched, lambda some: ledger.documents.named(instance, some, ENTRY))
-    ids = [str(each) for each in document_ids(uris).to_pylist()]
+    ids = [str(each) for each in document_ids(pa.chunked_array([uris])).to_pylist()]
     schema = entry_schema(tuple(dict.fromkeys((*RECORDED, *ENTRY))))
     rows = [each._asdict() for each in ledger.documents.of_ids(instance, ids).values()]
     entries = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)

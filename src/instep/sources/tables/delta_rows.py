@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 ENABLED: Final = "delta.enableChangeDataFeed"
 ENABLE: Final = f"ALTER TABLE … SET TBLPROPERTIES ('{ENABLED}' = 'true')"
 _TYPE, _VERSION = "_change_type", "_commit_version"
-#: What a change data feed says of a row: what it was before is not needed.
+#: What a change data feed says of a row that was changed, as it was before: its key may have been another; and of one
+#: that went.
 _BEFORE, _GONE = "update_preimage", "delete"
 _HINT = "Make another column of it in the table."
 
@@ -98,10 +99,10 @@ class DeltaRows:
             self._demand_sound(table, between)
         version = columns.version
         if version is not None and not self._has_nulls(table, version, between):
-            for batch in self._feed(table, rows.marks, between):
+            for batch in self._feed(table, rows.marks, between, before=True):
                 yield _events(rows, batch, ROW_BYTES)
         else:  # Of a row without a version its content tells.
-            for batch in self._feed(table, columns.named, between):
+            for batch in self._feed(table, columns.named, between, before=True):
                 yield _events(rows, batch, None)
 
     def _has_nulls(self, table: DeltaTable, name: str, between: Between) -> bool:
@@ -119,14 +120,16 @@ class DeltaRows:
             return
         yield from map(rows.read, found)
 
-    def _feed(self, table: DeltaTable, names: Sequence[str], between: Between) -> Iterator[pa.RecordBatch]:
-        """Rows that came, and those that went, in these versions."""
+    def _feed(
+        self, table: DeltaTable, names: Sequence[str], between: Between, *, before: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that came, and those that went, in these versions; with rows as they were before they were changed."""
         columns = [*_once(names), _TYPE, _VERSION]
         try:
             reader = table.load_cdf(between.since + 1, between.until, columns=columns)
             for batch in plain(reader):
-                before: Any = pc.equal(batch.column(_TYPE), pa.scalar(_BEFORE))
-                yield batch.filter(pc.invert(before))
+                then: Any = pc.equal(batch.column(_TYPE), pa.scalar(_BEFORE))
+                yield batch if before else batch.filter(pc.invert(then))
         except InstepError:
             raise
         except Exception as error:
@@ -208,13 +211,21 @@ def _once(names: Sequence[str]) -> list[str]:
 
 def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:
     """A batch of a feed as `LakeTable.changed` has it."""
+    came = _came(batch)
+    numbers: Any = pc.if_else(came, pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
+    if (deleted := rows.is_deleted(batch)) is not None:
+        numbers = pc.if_else(deleted, pa.scalar(0, pa.int64()), numbers)
     listed = rows.listed(batch, usual)
-    return listed.append_column("order", _order(rows, batch))
+    return listed.append_column("order", _order(rows, batch)).append_column("rows", numbers)
+
+
+def _came(batch: pa.RecordBatch) -> Any:
+    return pc.invert(pc.is_in(batch.column(_TYPE), value_set=pa.array([_BEFORE, _GONE])))
 
 
 def _order(rows: ArrowRows, batch: pa.RecordBatch) -> Any:
     """Twice the version, and one more for a row that is there."""
-    there: Any = pc.not_equal(batch.column(_TYPE), pa.scalar(_GONE))
+    there = _came(batch)
     if (deleted := rows.is_deleted(batch)) is not None:
         there = pc.and_(there, pc.invert(deleted))
     doubled = pc.multiply(batch.column(_VERSION).cast(pa.int64()), pa.scalar(2))

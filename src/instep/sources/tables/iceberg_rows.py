@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.domain.columns import ColumnType
@@ -88,7 +89,7 @@ class IcebergRows:
             table = self._opened()
             rows = self._rows(table, columns)
             before, after = self._apart(table, between)
-            for batch in _read(table, columns.key, before):
+            for batch in _read(table, [*columns.key, *filter(None, (columns.deleted,))], before):
                 yield _gone(rows, batch)
             names, usual = _marks(table, rows, after)
             for batch in _read(table, names, after):
@@ -194,17 +195,21 @@ def _gone(rows: ArrowRows, batch: pa.RecordBatch) -> pa.RecordBatch:
     keys = [rows.values(batch, name) for name in rows.columns.key]
     nothing: Any = pa.repeat("", count)
     numbers: Any = pa.array(np.zeros(count, np.int64))
-    names = [*(f"c{at}" for at in range(len(keys) + 2)), "order"]
-    return pa.RecordBatch.from_arrays([*keys, nothing, numbers, numbers], names)
+    names = [*(f"c{at}" for at in range(len(keys) + 2)), "order", "rows"]
+    return pa.RecordBatch.from_arrays([*keys, nothing, numbers, numbers, pa.array(-_present(rows, batch))], names)
 
 
 def _there(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:
     """Rows that are there, as `LakeTable.changed` has them."""
+    present: Any = pa.array(_present(rows, batch))
+    return rows.listed(batch, usual).append_column("order", present).append_column("rows", present)
+
+
+def _present(rows: ArrowRows, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """1 for a row, 0 for one that is marked as deleted."""
     deleted = rows.is_deleted(batch)
-    order = np.ones(batch.num_rows, np.int64)
-    if deleted is not None:
-        order -= deleted.to_numpy(zero_copy_only=False).astype(np.int64)
-    return rows.listed(batch, usual).append_column("order", pa.array(order))
+    present = np.ones(batch.num_rows, np.int64)
+    return present if deleted is None else present - deleted.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _filter(columns: DocumentColumns, keys: Sequence[Key]) -> Any:

@@ -115,7 +115,7 @@ class LakeTable(RowTable, Protocol):
     def changed(self, columns: DocumentColumns, between: Between) -> Iterator[pa.RecordBatch]:
         """The changes of rows: the columns of the key; the version as text; the size (see `RowTable.listed`); and the
         `order` (int64) of the change: the greatest one of a key is its last, even for a row that is gone, odd for one
-        that is there. Raises `Unfollowable`.
+        that is there; and by how many `rows` (int64) of this key the table has more. Raises `Unfollowable`.
         """
 
     def rows_between(self, columns: DocumentColumns, keys: Sequence[Key], between: Between) -> Iterator[pa.RecordBatch]:
@@ -187,6 +187,17 @@ def sound(locators: Any) -> Any:
     return pc.or_(pc.equal(locators, pa.scalar("")), pc.starts_with(locators, CHANGED))
 
 
+class ChangedRows(NamedTuple):
+    """Rows that were changed between two versions of a table, as a listing. `uris` are those of all their documents:
+    the table has so many `more` rows of each, and after the last change the row is `there`.
+    """
+
+    listing: Listing
+    uris: pa.Array[Any]
+    more: npt.NDArray[np.int64]
+    there: npt.NDArray[np.bool_]
+
+
 class FoundRows(NamedTuple):
     """Rows of some documents that were asked for: `at` says which; `places` has for each of them the place of its row
     among all, -1 where there is none, and less where there are more: minus so many. `rows` (`said_schema`) are those of
@@ -250,8 +261,9 @@ class RowDocuments:
         """The table, if its versions tell what has changed."""
         return self.table if isinstance(self.table, LakeTable) else None
 
-    def changed(self, lake: LakeTable, between: Between) -> Listing:
+    def changed(self, lake: LakeTable, between: Between) -> ChangedRows:
         """The documents that were changed between two versions, and those that were deleted. Raises `Unfollowable`."""
+        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -259,9 +271,11 @@ class RowDocuments:
 
         found: list[pa.RecordBatch] = []
         orders: list[Any] = []
+        numbers: list[Any] = []
         for batch in lake.changed(self.columns, between):
             orders.append(batch.column("order"))
-            found.append(self.named(batch.remove_column(batch.num_columns - 1)))
+            numbers.append(batch.column("rows"))
+            found.append(self.named(batch.select(batch.schema.names[:-2])))
         rows = pa.Table.from_batches(found, named_schema()).combine_chunks()
         order: Any = pa.chunked_array(orders, pa.int64()).combine_chunks()
         last = last_changes(rows["uri"].combine_chunks(), order)
@@ -271,7 +285,13 @@ class RowDocuments:
         locators = pc.if_else(pc.equal(documents["locator"], pa.scalar("")), between.locator, documents["locator"])
         at = documents.schema.get_field_index("locator")
         listed = ListedColumns(documents.set_column(at, documents.schema.field(at), locators))
-        return Listing(listed, [], gone.to_pylist(), exhaustive=False)
+        coded: Any = rows["uri"].combine_chunks().dictionary_encode()
+        codes, uris = coded.indices.to_numpy(), coded.dictionary
+        more = np.zeros(len(uris), np.int64)
+        np.add.at(more, codes, pa.chunked_array(numbers, pa.int64()).to_numpy())
+        stays = np.zeros(len(uris), np.bool_)
+        stays[codes[pc.and_(last, there).to_numpy(zero_copy_only=False)]] = True
+        return ChangedRows(Listing(listed, [], gone.to_pylist(), exhaustive=False), uris, more, stays)
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -85,6 +85,17 @@ def test_a_message_is_deleted_when_all_that_it_tells_is_done(sqs: SqsServer, eve
     until(lambda: sqs.left(url) == 0)
 
 
+def test_a_message_that_comes_after_the_look_is_not_deleted(sqs: SqsServer, events: tuple[str, SqsEvents]) -> None:
+    url, listening = events
+    sqs.tell(url, "b", "one.md")
+    until(lambda: "s3://b/one.md" in listening._new)
+    listening.done(["s3://b/one.md"])  # Of an earlier message, say.
+    taken(listening, "s3://b/one.md")
+    assert sqs.left(url) == 1
+    listening.done(["s3://b/one.md"])
+    until(lambda: sqs.left(url) == 0)
+
+
 def test_messages_that_name_no_object_are_deleted(sqs: SqsServer, events: tuple[str, SqsEvents]) -> None:
     url, _ = events
     sqs.client().send_message(QueueUrl=url, MessageBody=json.dumps({"Event": "s3:TestEvent"}))

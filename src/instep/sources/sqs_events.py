@@ -92,8 +92,9 @@ class SqsEvents:
 
     def done(self, paths: Collection[str]) -> None:
         with self._lock:
+            looked = set(paths) - self._new  # Of these a message came after the look: it stays until the next one.
             for id, (receipt, left) in list(self._open.items()):
-                left.difference_update(paths)
+                left.difference_update(looked)
                 if not left:
                     self._finished.append(receipt)
                     del self._open[id]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import instep
+from instep.entities.plan_request import Found
 from instep.errors import Away, UserError
 from instep.jobs.run import EntityResult
 from tests.e2e.truth import stored
@@ -199,14 +200,25 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_was_read(plac
 def test_a_window_is_not_larger_than_its_bound_and_one_run_takes_all(
     place: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from instep.entities.documents import topics
+    from instep.entities.documents import changes, topics
 
     place.put(a="one")
     place.run()
     monkeypatch.setattr(topics, "WINDOW", 4)
     place.put(**{f"k{each}": f"text {each}" for each in range(10)})
+    planned: list[tuple[int, bool]] = []
+    find = changes.find_documents
+
+    def found(*args: Any) -> Found:
+        plan = find(*args)
+        planned.append((plan.left, plan.target is None))
+        return plan
+
+    monkeypatch.setattr(changes, "find_documents", found)
     results = place.run()
     assert len(place.texts()) == 11, results
+    # Up to a window that leaves messages, the index is not yet as of now.
+    assert planned[:3] == [(6, False), (2, False), (0, True)]
 
 
 _KILLED = """

@@ -314,8 +314,8 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         warnings=[*seen.warnings, *look.warnings, *_orphans(found)],
         blocked=blocked,
         held_back=held_back,
-        # Of all others nothing is known: it stays complete up to where it was.
-        target=checkpoint.watermark if look.partial and checkpoint else None,
+        # Of all others, or of messages that are left, nothing is known: it stays complete up to where it was.
+        target=checkpoint.watermark if checkpoint and (look.partial or (topic and topic.read.left)) else None,
         lost=Loss(units=lost),
         compared=None if look.partial else seen.way.told,
         partial=look.partial,

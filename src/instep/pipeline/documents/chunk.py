@@ -135,7 +135,7 @@ class Chunker:
         """Whether a text is its only chunk as it is: splitters leave it alone then, and take their time to see it."""
         # No token is of less than a byte, but for the mark that some tokenizers put in front.
         length = len(text.encode()) + 1 if self.tokens else len(text)
-        return 0 < length <= self.size and not (text[0].isspace() or text[-1].isspace())
+        return bool(text) and length <= self.size and not (text[0].isspace() or text[-1].isspace())
 
     def _pieces(self, text: str) -> Iterable[str]:
         size = self.size * (CHARACTERS if self.tokens else 1)

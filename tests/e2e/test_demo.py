@@ -32,7 +32,7 @@ def test_the_demo_builds_on_spark_and_needs_none_for_an_edited_file() -> None:
     assert "Document: ran inline, without a JVM: about 0.0 s inline" in second
     assert "Spark: " not in second.partition("$ instep search")[0]
     assert "A neap tide comes with the half moon." in second.partition("$ instep search")[2]
-    assert "pylance" in second.partition("$ instep search")[2], "needs numpy, says the graph"
+    assert ", instep, " in second.partition("$ instep search")[2], "needs numpy, says the graph"
 
 
 def test_without_java_the_demo_says_in_a_sentence_what_is_missing(tmp_path: Path) -> None:

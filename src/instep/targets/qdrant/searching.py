@@ -79,7 +79,9 @@ def row(collections: Collections, physical: str, id: str) -> StoredRow | None:
     if not found:
         return None
     first = min(found, key=lambda each: each["chunk_index"])
-    return StoredRow(**{name: first[column] for name, column in columns.items()})
+    # What is null of a point that was told anew is not there at all.
+    stored: dict[str, Any] = {name: first.get(column) for name, column in columns.items()}
+    return StoredRow(**stored)
 
 
 def _rows(collections: Collections, physical: str, where: Where, fields: Sequence[str]) -> Iterator[Any]:

@@ -472,12 +472,14 @@ class _Documents(_Kept, Documents):
             return {each: entries[each] for each in ids if each in entries}
 
     def between(self, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
+        import pyarrow as pa
+
         with self._lock:
             found = documents.columns(self._tables, instance, names)
             ids = map(str, documents.columns(self._tables, instance, ["document_id"])["document_id"].to_pylist())
         lower, upper = bounds
         inside = [each >= lower and (not upper or each < upper) for each in ids]
-        return found.filter(inside)
+        return found.filter(pa.array(inside, pa.bool_()))
 
     def any_below(self, instance: str, uris: Iterable[str]) -> bool:
         with self._lock:

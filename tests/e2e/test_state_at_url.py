@@ -43,7 +43,7 @@ if owner:
         os.kill(os.getpid(), signal.SIGKILL)
     setattr(place, name, last)
 (result,) = instep.load(".").run()
-assert result.state is not None, result.problem
+assert result.problem is None, result.problem
 """
 
 STORE, BASES = "instep.ledger.state_files:StoreFiles", "instep.ledger.bases:BaseFiles"

@@ -81,8 +81,9 @@ def test_a_filter_is_completed_and_facets_narrow_a_search(watched: Watched) -> N
     page.get_by_role("link", name="Search").click()
     page.get_by_role("searchbox", name="Search the indexes").fill("dough cream water")
     page.keyboard.press("Enter")
-    page.get_by_role("combobox", name="in", exact=True).select_option("Guide")
     hits = page.get_by_role("main").get_by_role("listitem").get_by_role("heading", level=2)
+    expect(hits.first).to_be_visible()
+    page.get_by_role("combobox", name="in", exact=True).select_option("Guide")
     expect(hits.filter(has_text="Bread").first).to_be_visible()
     # Column, operator and value, by the keyboard alone.
     box = page.get_by_role("combobox", name="only where")

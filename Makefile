@@ -10,7 +10,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test quick proof check soak mutants bench lock clean java
+.PHONY: help install demo docs test quick proof check soak mutants bench dist lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,12 @@ $(CLASSES): $(STAMP)
 	@$(BIN)/python -c "from instep.pipeline.engine import doctor, settings; doctor.examine(settings.SparkSettings('local[2]'))" \
 		2>/dev/null || echo 'Spark does not start here: tests that need it will say why.'
 	@touch $@
+
+dist: $(STAMP) $(UV) ## Build wheel, sdist and a list of components in dist/, and try the wheel with every Python that is here
+	@rm -rf dist && $(UV) build --quiet --out-dir dist .
+	@$(UV) lock --quiet
+	@$(UV) export --quiet --all-extras --no-dev --format cyclonedx1.5 --output-file dist/instep.cdx.json >/dev/null
+	@$(BIN)/python -m tests.packaging dist
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 	@$(UV) lock --quiet --upgrade

@@ -26,6 +26,7 @@ from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
 from instep.pipeline.engine.choice import EngineChoice, EngineName, choose, choose_for_table, choose_planning, cores_of
+from instep.pipeline.engine.installed import demand_pyspark, pyspark_installed
 from instep.planning.contacts import ContactFiles
 from instep.planning.context import Context
 from instep.project import Project
@@ -288,11 +289,12 @@ class Container:
             in_process=setup.in_process,
             slower=setup.slower,
             known=known,
+            installed=pyspark_installed(),
         )
 
     def choose_planning(self, rows: int) -> tuple[EngineName, str]:
         """The place to list and compare so many rows of a source, and the reason."""
-        return choose_planning(self._setting, rows, warm=self._lazy_spark_is_warm())
+        return choose_planning(self._setting, rows, warm=self._lazy_spark_is_warm(), installed=pyspark_installed())
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""
@@ -381,13 +383,14 @@ class Container:
             from instep.pipeline.engine.inline import InlineEngine
 
             return InlineEngine(self._threads)
+        self._lazy_spark.begin()
         from instep.pipeline.engine.spark_engine import SparkEngine
 
-        self._lazy_spark.begin()
         return SparkEngine(self._lazy_spark, self.project.places_of_tasks)
 
     @cached_property
     def _lazy_spark(self) -> LazySpark:
+        demand_pyspark()
         from instep.pipeline.engine.session import LazySpark
 
         return LazySpark(self._spark_settings(), self._given, code=self._target_classes)
@@ -467,12 +470,17 @@ class Container:
         from instep.pipeline.engine.doctor import examine
 
         try:
+            demand_pyspark()
             return examine(self._spark_settings())
         except InstepError as error:
             self._no_spark = error
             raise
 
     def _describe_spark_unstarted(self) -> str:
+        if not pyspark_installed():
+            if self.starts_spark:
+                demand_pyspark()
+            return "PySpark is not installed, and not needed: all work is done in this process"
         settings = self._spark_settings()
         when = "never: the project says `engine: inline`" if self._setting == "inline" else "when there is much to do"
         return f"PySpark {version('pyspark')}; starts at {settings.shown} {when} (instep check --spark tries it)"

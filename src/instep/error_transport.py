@@ -51,6 +51,7 @@ EXTRAS = {
     "uvicorn": "serve",
     "websockets": "serve",
     "opentelemetry": "traces",
+    "pyspark": "spark",
     "pandas": "connect",
     "grpc": "connect",
     "grpc_status": "connect",

@@ -11,7 +11,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from instep.container import Container
 from instep.domain.planning import Measured, tasks_of
-from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
+from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, choose_planning, cores_of, pace_of
 from instep.project import DocumentEntity, FilesSource, LanceTarget, Project, Spark
 
 
@@ -41,6 +41,15 @@ def test_work_that_needs_spark_always_runs_there(configured: str) -> None:
 def test_an_in_process_target_runs_inline(warm: bool) -> None:
     choice = choose("auto", 50_000_000, needs_spark=False, warm=warm, cores=64, in_process=True)
     assert (choice.name, choice.reason) == ("inline", "its target is in this process")
+
+
+def test_without_pyspark_all_work_that_can_be_is_done_in_this_process() -> None:
+    choice = choose("auto", 50_000_000, needs_spark=False, warm=False, cores=64, installed=False)
+    assert (choice.name, choice.reason) == ("inline", "PySpark is not installed")
+    assert choose("spark", 1, needs_spark=False, warm=False, cores=64, installed=False).name == "spark"
+    assert choose("auto", 1, needs_spark=True, warm=False, cores=64, installed=False).name == "spark"
+    assert choose_planning("auto", 50_000_000, warm=False, installed=False) == ("inline", "PySpark is not installed")
+    assert choose_planning("auto", 50_000_000, warm=False)[0] == "spark"
 
 
 def test_a_table_runs_on_spark_with_an_estimate_of_seconds() -> None:

@@ -70,3 +70,25 @@ def test_the_python_api_is_there_and_is_that_of_the_wheel(clean: Path) -> None:
     done = run(clean / "venv" / "bin" / "python", "-W", "error", "-c", code, cwd=clean)
     assert (done.returncode, done.stderr) == (0, "")
     assert str(clean) in done.stdout
+
+
+def test_documents_are_indexed_without_pyspark_and_what_needs_it_names_the_extra(clean: Path) -> None:
+    command = clean / "venv" / "bin" / "instep"
+    assert not list((clean / "venv").glob("lib/*/site-packages/pyspark"))
+    project = clean / "small"
+    project.mkdir()
+    (project / "tides.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
+    assert run(command, "init", cwd=project).returncode == 0
+    for arguments in (["check"], ["run", "--json"], ["search", "moon"], ["diff"]):
+        done = run(command, *arguments, cwd=project)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    (project / "winds.md").write_text("# Winds\n\nThe wind fills the sails.\n")
+    for arguments in (["run", "--engine", "spark"], ["check", "--spark"]):
+        done = run(command, *arguments, cwd=project)
+        assert done.returncode == 1
+        assert "Run: pip install 'instep[spark]'" in done.stdout + done.stderr
+    with (project / "instep.yaml").open("a") as declared:
+        declared.write("  Row: {source: {type: spark, path: rows}, key: id}\n")
+    done = run(command, "check", cwd=project)
+    assert done.returncode == 1
+    assert "pip install 'instep[spark]'" in done.stdout

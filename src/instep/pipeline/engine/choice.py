@@ -100,9 +100,10 @@ def choose(
     in_process: bool = False,
     slower: float = 1.0,
     known: Sequence[Measured] = (),
+    installed: bool = True,
 ) -> EngineChoice:
     """`warm`: a Spark session is there already (the user's own, or from an earlier entity). `in_process`: no other
-    process can work with the target, which Spark's tasks are.
+    process can work with the target, which Spark's tasks are. `installed`: PySpark is.
 
     `cores` is what Spark has; threads here are bounded by this machine's. `slower`: how many times as long a row is
     believed to take as one of the hashing embedder. `known` are paces measured before, which count for more.
@@ -124,13 +125,19 @@ def choose(
         return chosen(configured, f"the project says `engine: {configured}`")
     if warm:
         return chosen("spark", "a Spark session is there already")
+    if not installed:
+        return chosen("inline", "PySpark is not installed")
     estimate = f"about {inline:.1f} s inline, about {spark:.1f} s on Spark with its start"
     return chosen("inline", estimate) if inline < spark else chosen("spark", estimate)
 
 
-def choose_planning(configured: Literal["auto", "inline", "spark"], rows: int, *, warm: bool) -> tuple[EngineName, str]:
+def choose_planning(
+    configured: Literal["auto", "inline", "spark"], rows: int, *, warm: bool, installed: bool = True
+) -> tuple[EngineName, str]:
     """The place to list and compare so many rows, and the reason."""
     least = SPARK_PLANS if warm or configured == "spark" else COLD_SPARK_PLANS
     if configured == "inline":
         return "inline", "the project says `engine: inline`"
+    if configured == "auto" and not warm and not installed:
+        return "inline", "PySpark is not installed"
     return ("spark" if rows >= least else "inline"), f"about {rows:,} rows; from {least:,} on it is done on Spark"

@@ -78,6 +78,8 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.lakes
 	@$(BIN)/python -m bench.neighbours
 	@$(BIN)/python -m bench.vectors
+	@$(BIN)/python -m bench.embedders
+	@$(BIN)/python -m bench.topics
 	@$(BIN)/python -m bench.opensearch
 	@$(BIN)/python -m bench.rebuilds
 	@$(BIN)/python -m bench.giant

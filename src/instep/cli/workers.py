@@ -174,7 +174,7 @@ def serve(
             )
     except KeyboardInterrupt:
         # To be told to stop is how a server ends.
-        progress.say("worker", "stopped; what it had in work, other workers can go on with")
+        progress.say("worker", "stopped; other workers can go on with its slices")
 
 
 def watching(*, as_json: bool, quiet: bool) -> Progress:

@@ -150,7 +150,7 @@ def spark_job(url: str, folder: Path, *, documents: int, buckets: int, engine: s
         timed = Timed()
         setups = container.setups()
         for setup in setups:
-            container.prepare(setup)
+            container.engines.prepare(setup)
         began = time.perf_counter()
         [result] = run_entities(
             setups,

@@ -6,16 +6,14 @@ import random
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import names_in
+from instep.engines import Engines, EngineSetting, describe_java
 from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.wiring import document_setup
@@ -25,15 +23,12 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
-from instep.pipeline.engine.choice import EngineChoice, EngineName, choose, choose_for_table, choose_planning, cores_of
-from instep.pipeline.engine.installed import demand_pyspark, pyspark_installed
 from instep.planning.contacts import ContactFiles
 from instep.planning.context import Context
 from instep.project import Project
 from instep.project.documents import DocumentEntity
 from instep.project.load import declared_at
 from instep.project.models import group_of
-from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
 from instep.targets.ownership import NO_OWNER, Owner
@@ -49,18 +44,11 @@ if TYPE_CHECKING:
     from instep.entities.tables.setup import TableSetup
     from instep.entities.tables.wiring import Catalog, TableEntities
     from instep.ledger.ledger import Ledger
-    from instep.pipeline.engine.engine import Engine
-    from instep.pipeline.engine.session import LazySpark
-    from instep.pipeline.engine.settings import SparkSettings
     from instep.targets.document_target import DocumentTarget
     from instep.targets.table_target import TableTarget
 
-#: Spark has one size of batches for all that runs in a session: the largest that some entity has.
 #: Seconds after which status keys try again to open a bus that could not be opened.
 _BUS_PAUSE_SECONDS = 30.0
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-EngineSetting = Literal["auto", "inline", "spark"]
 
 
 class Container:
@@ -86,17 +74,14 @@ class Container:
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or RandomIds()
         self.timing = timing if project.lease == TIMING.lease else timing.lasting(project.lease)
-        self._given = spark
-        self._threads = threads
-        self._setting = cast("EngineSetting", engine or project.engine)
-        self._engines: dict[str, Engine] = {}
+        setting = cast("EngineSetting", engine or project.engine)
+        self.engines = Engines(project, setting, spark, threads, self._target_classes)
         self._targets: dict[str, DocumentTarget] = {}
         self._table_targets: dict[str, TableTarget] = {}
         self._owner: Owner | None = None
         self._bus: Bus | None = None
         #: Until when the bus is not opened again for status keys, and why it could not be.
         self._bus_refused: tuple[float, InstepError] | None = None
-        self._no_spark: InstepError | None = None
         #: Workers of entities are threads, and share one container.
         self._opening = threading.RLock()
 
@@ -164,14 +149,14 @@ class Container:
             liveness=self._lock_files,
             progress=progress,
             status_reporter=StatusReporter(lambda: self._status_keys(ledger), progress, self.stop_waiting),
-            choose=partial(self.choose, ledger=ledger),
-            engine=self.engine,
-            prepare=self.prepare,
+            choose=partial(self.engines.choose, ledger=ledger),
+            engine=self.engines.engine,
+            prepare=self.engines.prepare,
             counters=counters or Uncounted(),
             contacts=self.contacts(ledger),
             group=partial(group_of, self.project),
             named=lambda name: declared_refs([name], self.project),
-            driver_cpu=self._driver_cpu,
+            driver_cpu=self.engines.driver_cpu,
             retention=self.project.retention,
         )
 
@@ -211,8 +196,8 @@ class Container:
     def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
         if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
             target = self._document_target(self.project.target_of(ref.entity))
-            setup = document_setup(self.project, ref.entity, target, self.spark, self.choose_planning)
-            if setup.in_process and self._setting == "spark":
+            setup = document_setup(self.project, ref.entity, target, self.engines.spark, self.engines.choose_planning)
+            if setup.in_process and self.engines.setting == "spark":
                 raise UserError(
                     f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
                     where=str(ref),
@@ -225,7 +210,7 @@ class Container:
     def _tables(self) -> TableEntities:
         from instep.entities.tables.wiring import TableEntities  # Brings Arrow.
 
-        return TableEntities(self.project, self.spark, self.table_target)
+        return TableEntities(self.project, self.engines.spark, self.table_target)
 
     def columns_seen(self, entity: str) -> list[tuple[str, str]]:
         """Names and types of a table's columns, if they were asked for already."""
@@ -271,43 +256,6 @@ class Container:
         demand_declared(ref, self.project)
         return self.setups_of([ref, *all_upstream_refs(self.project, [ref])])
 
-    def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
-        """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""
-        warm, cores = self._lazy_spark_is_warm(), self._cores()
-        known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
-        if setup.scanned:
-            return choose_for_table(work, warm=warm, cores=cores, known=known)
-        if setup.batched:  # Its vectors are fetched by this process.
-            inline = choose("inline", work, needs_spark=False, warm=warm, cores=cores, slower=setup.slower, known=known)
-            return replace(inline, reason="its texts are embedded by a batch API")
-        return choose(
-            self._setting,
-            work,
-            needs_spark=setup.needs_spark,
-            warm=warm,
-            cores=cores,
-            in_process=setup.in_process,
-            slower=setup.slower,
-            known=known,
-            installed=pyspark_installed(),
-        )
-
-    def choose_planning(self, rows: int) -> tuple[EngineName, str]:
-        """The place to list and compare so many rows of a source, and the reason."""
-        return choose_planning(self._setting, rows, warm=self._lazy_spark_is_warm(), installed=pyspark_installed())
-
-    def engine(self, choice: EngineChoice) -> Engine:
-        """The engine chosen, kept for the next entity."""
-        with self._opening:
-            if choice.name not in self._engines:
-                self._engines[choice.name] = self._new_engine(choice.name)
-            return self._engines[choice.name]
-
-    def prepare(self, setup: EntitySetup) -> None:
-        """Start Spark in the background where no estimate can speak against it."""
-        if self._setting == "spark" or setup.needs_spark:
-            self.engine(self.choose(setup, 0))
-
     def stop_waiting(self) -> None:
         """Have the bus wait for no server that is away, since this process stops."""
         if self._bus is not None:
@@ -321,17 +269,7 @@ class Container:
 
     def close(self) -> None:
         self.close_bus()
-        for engine in self._engines.values():
-            engine.close()
-        self._engines.clear()
-        if "_lazy_spark" in self.__dict__:
-            self._lazy_spark.close()
-
-    @property
-    def starts_spark(self) -> bool:
-        """Whether the project's work needs Spark, whatever there is to do, or says how Spark is to be started."""
-        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
-        return needed or self._setting == "spark" or "spark" in self.project.model_fields_set
+        self.engines.close()
 
     def check(self, *, spark: bool) -> list[Finding]:
         from instep.answers import doctor
@@ -347,8 +285,8 @@ class Container:
                 self.setups_of(all_refs(self.project)),
                 open_ledger=self._describe_ledger,
                 state=self._describe_state,
-                java=_describe_java,
-                spark=self._describe_spark if spark else self._describe_spark_unstarted,
+                java=describe_java,
+                spark=self.engines.check_spark if spark else self.engines.describe_spark,
                 java_needed=spark,
                 queues=queue_checks(self.project),
             )
@@ -363,71 +301,9 @@ class Container:
             except InstepError:
                 self._owner = NO_OWNER  # Before its first run a project has none.
         types = {name: each.type for name, each in self.project.targets.items()}
-        return examine(self.setups_of(all_refs(self.project)), types, self.spark, self._spark_settings().shown)
-
-    def _cores(self) -> int:
-        """Those of a session that is given, as far as it says; else of the declared one."""
-        if self._given is not None:
-            from instep.pipeline.engine.sparkapi import slots
-
-            with suppress(Exception):  # It may be over: then its first wave says so.
-                if known := slots(self._given):
-                    return known
-        return cores_of(self._master, self.project.spark.remote)
-
-    def _lazy_spark_is_warm(self) -> bool:
-        return self._given is not None or "spark" in self._engines
-
-    def _new_engine(self, name: str) -> Engine:
-        if name == "inline":
-            from instep.pipeline.engine.inline import InlineEngine
-
-            return InlineEngine(self._threads)
-        self._lazy_spark.begin()
-        from instep.pipeline.engine.spark_engine import SparkEngine
-
-        return SparkEngine(self._lazy_spark, self.project.places_of_tasks)
-
-    @cached_property
-    def _lazy_spark(self) -> LazySpark:
-        demand_pyspark()
-        from instep.pipeline.engine.session import LazySpark
-
-        return LazySpark(self._spark_settings(), self._given, code=self._target_classes)
-
-    def spark(self) -> SparkSession:
-        """The session, started if need be."""
-        if self._no_spark is not None:  # Looked for a moment ago: what else needs it does not wait for it again.
-            raise self._no_spark
-        with self._opening:
-            lazy = self._lazy_spark
-        return lazy.get()
-
-    @property
-    def _master(self) -> str:
-        """A cluster's threads are for the cluster to say."""
-        master = self.project.spark.master
-        return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
-
-    def _driver_cpu(self) -> float | None:
-        if self._given is None and self._spark_settings().is_local:
-            return None
-        from instep.pipeline.engine import sparkapi
-
-        here = self._given is not None and sparkapi.is_on_this_machine(self._given)
-        return None if here else sparkapi.driver_cpu()
-
-    def _spark_settings(self) -> SparkSettings:
-        from instep.pipeline.engine.settings import SparkSettings
-
-        spark = self.project.spark
-        # A log in the state folder if that is there: looking (`check`) creates nothing.
-        log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
-        tables = [each for each in self.project.entities.values() if isinstance(each, TableEntity)]
-        batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
-        config = {**batches, **self.project.spark_config}
-        scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
-        return SparkSettings(self._master, spark.remote, config, log, scans=scans)
+        return examine(
+            self.setups_of(all_refs(self.project)), types, self.engines.spark, self.engines.spark_settings().shown
+        )
 
     def _target_classes(self) -> list[type]:
         """Classes of targets that the project brings: tasks of Spark write with them."""
@@ -465,33 +341,3 @@ class Container:
             )
             kind = Away if isinstance(error, Transient) else UserError
             raise kind(getattr(error, "what", str(error)), where=place, hint=hint) from error
-
-    def _describe_spark(self) -> str:
-        from instep.pipeline.engine.doctor import examine
-
-        try:
-            demand_pyspark()
-            return examine(self._spark_settings())
-        except InstepError as error:
-            self._no_spark = error
-            raise
-
-    def _describe_spark_unstarted(self) -> str:
-        if not pyspark_installed():
-            if self.starts_spark:
-                demand_pyspark()
-            return "PySpark is not installed, and not needed: all work is done in this process"
-        settings = self._spark_settings()
-        when = "never: the project says `engine: inline`" if self._setting == "inline" else "when there is much to do"
-        return f"PySpark {version('pyspark')}; starts at {settings.shown} {when} (instep check --spark tries it)"
-
-
-def _describe_java() -> str:
-    from instep.pipeline.engine.java import find_java, java_problem, java_version
-
-    problem = java_problem()
-    if problem:
-        raise UserError(problem)
-    java = find_java()
-    assert java is not None, "no problem was found"
-    return f"Java {java_version(java)} ({java})"

@@ -266,7 +266,7 @@ def test_threads_of_a_worker_are_those_of_its_engines(folder: Path, declared: st
     (folder / "instep.yaml").write_text(f"spark: {{master: '{declared}', shared: true}}\n{text}")
     container = Container(load_again(folder), threads=3)
     (setup,) = container.setups()
-    inline = container.engine(container.choose(setup, 1))
+    inline = container.engines.engine(container.engines.choose(setup, 1))
     assert isinstance(inline, InlineEngine)
     assert inline._threads == 3
-    assert container._spark_settings().master == master
+    assert container.engines.spark_settings().master == master

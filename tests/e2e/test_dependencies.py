@@ -227,13 +227,13 @@ def test_plans_name_awaited_dependencies(house: House) -> None:
     house.declare(Site="", Page="Site", Top="Page, Site")
     container = house.container()
     plans = {
-        setup.ref: plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose)
+        setup.ref: plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.engines.choose)
         for setup in container.setups()
     }
     assert [plans[ref].waits_for for ref in (SITE, PAGE, TOP)] == [(), (SITE,), (PAGE, SITE)]
     house.run("Site")
     (setup,) = container.setups(["Top"])
-    plan = plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose)
+    plan = plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.engines.choose)
     assert as_json(plan_answer(plan, explain=False))["waits_for"] == [str(PAGE)]
 
 

@@ -98,8 +98,8 @@ def test_a_session_that_does_not_say_its_cores_has_the_declared_ones_and_its_wav
     # Without a server behind it: one knows no number, the other fails when it is asked.
     given = object.__new__(kind)
     container = Container(project, spark=given)
-    assert container._cores() == cores
-    pace = pace_of("spark", container._cores())
+    assert container.engines.cores() == cores
+    pace = pace_of("spark", container.engines.cores())
     assert tasks_of(round(pace.work_per_second * 60), pace) % cores == 0, "each core has as many tasks"
     assert tasks_of(round(pace.work_per_second * 60), pace) >= cores
 

@@ -127,7 +127,7 @@ class TestSparkEngineOnClassic(SparkEngineContract):
     def test_cores_are_those_of_the_session_that_is_given(self, spark: LazySpark, tmp_path: Path) -> None:
         container = Container(home(tmp_path).open().project, spark=spark.get(), threads=7)
         (setup,) = container.setups()
-        choice = container.choose(setup, 1)
+        choice = container.engines.choose(setup, 1)
         assert (choice.name, choice.pace.cores) == ("spark", 2)
 
     def test_a_spark_that_is_already_there_is_used_and_not_stopped(self, spark: LazySpark) -> None:

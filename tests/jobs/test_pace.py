@@ -44,9 +44,9 @@ def test_waves_that_last_are_measured_unless_they_are_tried_again(
     container = Container(home(tmp_path).open().project, engine="inline", clock=clock)
     with closing(container), closing(container.ledger()) as ledger:
         (setup,) = container.setups()
-        assert container.choose(setup, 1, ledger).pace_from == "a default"
+        assert container.engines.choose(setup, 1, ledger).pace_from == "a default"
         (result,) = run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
-        choice = container.choose(setup, 1, ledger)
+        choice = container.engines.choose(setup, 1, ledger)
     if learns:
         assert result.job_id is not None
         assert choice.pace_from == f"measured in job {result.job_id[:8]}"
@@ -83,10 +83,10 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
     container = Container(place.open().project, engine="inline", clock=clock)
     with closing(container), closing(container.ledger()) as ledger:
         (setup,) = container.setups()
-        believed = container.choose(setup, 10_000, ledger)
+        believed = container.engines.choose(setup, 10_000, ledger)
         assert believed.pace_from == "a default"
         (result,) = run_entities([setup], container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
-        learned = container.choose(setup, 10_000, ledger)
+        learned = container.engines.choose(setup, 10_000, ledger)
         measured = sum(map(sum, waves)) / (sum(texts) * seconds_a_text)
         assert learned.pace_from == f"measured in job {str(result.job_id)[:8]}"
         assert learned.work_per_second == pytest.approx(measured, rel=0.05)

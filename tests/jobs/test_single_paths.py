@@ -38,7 +38,7 @@ def planned(declared: Project, paths: frozenset[str] | None) -> EntityPlan:
     workshop = workshop_of(declared, ledger)
     try:
         (setup,) = workshop.setups()
-        return plan_entity(setup, ledger, PlanOptions(paths=paths), "", choose=workshop.choose)
+        return plan_entity(setup, ledger, PlanOptions(paths=paths), "", choose=workshop.engines.choose)
     finally:
         workshop.close()
         ledger.close()

@@ -83,7 +83,7 @@ def open_server(project: Path, home: Path, ledger: Ledger, container: Container,
     _note_own_refusals(log)
 
     def engine(choice: EngineChoice) -> Engine:
-        return cast("Engine", watched_engine(container.engine(choice), log, ambush))
+        return cast("Engine", watched_engine(container.engines.engine(choice), log, ambush))
 
     seen = cast("Ledger", watched_ledger(ledger, log, ambush))
     context = replace(

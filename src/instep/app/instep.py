@@ -106,7 +106,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     ledger,
                     options,
                     generation_of(ledger, setup.ref, name),
-                    choose=partial(container.choose, ledger=ledger),
+                    choose=partial(container.engines.choose, ledger=ledger),
                     listing=_listing(watch, setup.ref.label),
                     indexes=indexes,
                     contacts=contacts,
@@ -123,7 +123,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     plans.append(planned(setup))
                 except InstepError as error:
                     problem = problem_of("cannot be planned", setup.ref, error)
-                    found = unplanned(setup, name or "", container.choose, problem)
+                    found = unplanned(setup, name or "", container.engines.choose, problem)
                     plans.append(plan_answer(found, explain=explain))
             return plans
 
@@ -318,7 +318,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
     @property
     def starts_spark(self) -> bool:
         """Whether `check` starts Spark unasked: its work needs it, or the project says how it is to be started."""
-        return Container(self.project).starts_spark
+        return Container(self.project).engines.starts_spark
 
     def check(self, *, spark: bool = False) -> Answers[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform. Spark is started
@@ -326,7 +326,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         """
         container = Container(self.project, spark=self._spark)
         try:
-            return Answers(container.check(spark=spark or container.starts_spark))
+            return Answers(container.check(spark=spark or container.engines.starts_spark))
         finally:
             container.close()
 

@@ -135,14 +135,9 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
     codes = [report(each.problem, as_json=False) for each in results if each.problem]
     if codes:
         raise typer.Exit(min(codes))
-    if any(each.state == "FAILED" for each in results):
+    if any(each.failed for each in results):
         raise typer.Exit(ExitCode.ERROR)
-    if any(
-        each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back or each.damaged
-        for each in results
-    ):
-        raise typer.Exit(ExitCode.FAILURES)
-    if any(each.incomplete for each in results):
+    if any(each.partial for each in results):
         raise typer.Exit(ExitCode.FAILURES)
 
 

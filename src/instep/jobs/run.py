@@ -97,6 +97,19 @@ class EntityResult:
         return bool(self.plan.found.problems)
 
     @property
+    def failed(self) -> bool:
+        """Whether it did not work: another run tries again."""
+        return self.problem is not None or self.state is JobState.FAILED
+
+    @property
+    def partial(self) -> bool:
+        """Whether it worked, but something is left out: what failed, a build that is held back, rows that are not in
+        the target, what could not be seen of the source.
+        """
+        with_errors = self.counts.failed > 0 or self.state is JobState.COMPLETED_WITH_ERRORS
+        return not self.failed and (with_errors or self.held_back or self.damaged or self.incomplete)
+
+    @property
     def state_name(self) -> str:
         if self.problem is not None:
             return "AWAY" if isinstance(self.problem, Away) else "FAILED"

@@ -12,9 +12,9 @@ _JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_answers.py")
 MUTANTS = [
     Mutant(
         "a run in which documents failed exits with 0",
-        "cli/run.py",
-        '        each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back or each.damaged\n',
-        "        each.held_back or each.damaged\n",
+        "jobs/run.py",
+        "        with_errors = self.counts.failed > 0 or self.state is JobState.COMPLETED_WITH_ERRORS\n",
+        "        with_errors = False\n",
         _COMMANDS,
     ),
     Mutant(

@@ -1,0 +1,1 @@
+"""Instep in Airflow: `operators.InstepRunOperator` and `sensors.InstepPartitionSensor`."""

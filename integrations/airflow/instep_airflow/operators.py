@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
     from instep import EntityResult, Instep, Partition, Runs
 
 
@@ -103,7 +104,10 @@ class InstepRunOperator(BaseOperator):
             raise (AirflowException if all(map(_may_pass, bad)) else AirflowFailException)(text)
         if text:
             self.log.warning(text)
-        return {answer.ref: answer.model_dump(mode="json") | _served(statuses[answer.ref]) for answer in done.answers()}
+        return {
+            str(answer.ref): answer.model_dump(mode="json") | _served(statuses[str(answer.ref)])
+            for answer in done.answers()
+        }
 
 
 def _statuses(project: Instep, done: Runs) -> dict[str, Partition]:
@@ -134,5 +138,5 @@ def _may_pass(each: EntityResult) -> bool:
 def _reason(project: Instep, each: EntityResult, status: Partition) -> str:
     notes = [str(each.problem)] if each.problem else [*each.notes, *status.notes]
     failed = project.failures([str(each.ref)], limit=3) if each.counts.failed else ()
-    lines = [*dict.fromkeys(notes), *(f"{failure.uri}: {failure.error}" for failure in failed)]
+    lines = [*dict.fromkeys(notes), *(f"{failure.uri}: {failure.reason}" for failure in failed)]
     return "\n".join([f"{each.ref} {each.state_name}: {lines[0] if lines else each.counts}", *lines[1:]])

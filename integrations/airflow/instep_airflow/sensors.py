@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
 from instep_airflow.triggers import ENDED, WantTrigger, event_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class InstepPartitionSensor(BaseSensorOperator):
         if want.state in ENDED:
             return self.resume(context, event_of(want))
         self.log.info("%s: %s; the want %s is waited for", ", ".join(want.refs), want.state, want.id)
-        self.defer(
+        raise TaskDeferred(
             trigger=WantTrigger(self.project, want.id, self.poke_interval),
             method_name="resume",
             timeout=timedelta(seconds=self.timeout),

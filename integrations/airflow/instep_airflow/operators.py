@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -12,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from instep import EntityResult, Instep, Partition, Runs
+    from instep import Partition
 
 
 class InstepRunOperator(BaseOperator):
@@ -61,7 +62,8 @@ class InstepRunOperator(BaseOperator):
         self._running = False
 
     def execute(self, context: Context) -> dict[str, dict[str, Any]]:
-        from instep import Away, InstepError, UserError
+        from instep import InstepError
+        from instep.orchestrators import may_pass
 
         self._running = True
         try:
@@ -69,9 +71,7 @@ class InstepRunOperator(BaseOperator):
         except KeyboardInterrupt:
             raise AirflowException("stopped; the next try resumes it") from None
         except InstepError as error:
-            if isinstance(error, UserError) and not isinstance(error, Away):
-                raise AirflowFailException(str(error)) from None
-            raise AirflowException(str(error)) from None
+            raise (AirflowException if may_pass(error) else AirflowFailException)(str(error)) from None
         finally:
             self._running = False
 
@@ -83,11 +83,11 @@ class InstepRunOperator(BaseOperator):
     def _run(self) -> dict[str, dict[str, Any]]:
         from instep import load
         from instep.cli.log_progress import LogProgress
+        from instep.orchestrators import outcomes
 
-        names = [self.entities] if isinstance(self.entities, str) else list(self.entities)
-        project = load(self.project)
-        done = project.run(
-            names or None,
+        done = outcomes(
+            load(self.project),
+            [self.entities] if isinstance(self.entities, str) else list(self.entities),
             full_refresh=self.full_refresh,
             retry_failures=self.retry_failures,
             allow_deletes=self.allow_deletes,
@@ -97,46 +97,18 @@ class InstepRunOperator(BaseOperator):
             wait=self.wait,
             progress=LogProgress(sys.stdout),
         )
-        statuses = _statuses(project, done)
-        bad = [each for each in done if each.failed or each.partial]
-        text = "\n".join(_reason(project, each, statuses[str(each.ref)]) for each in bad)
-        if any(each.failed or not (self.allow_failures and _only_failures(each)) for each in bad):
-            raise (AirflowException if all(map(_may_pass, bad)) else AirflowFailException)(text)
-        if text:
-            self.log.warning(text)
-        return {
-            str(answer.ref): answer.model_dump(mode="json") | _served(statuses[str(answer.ref)])
-            for answer in done.answers()
-        }
-
-
-def _statuses(project: Instep, done: Runs) -> dict[str, Partition]:
-    found: dict[str, Partition] = {}
-    for each in done:
-        (found[str(each.ref)],) = project.status([str(each.ref)], generation=each.generation)
-    return found
+        if bad := [each for each in done if not each.well(allow_failures=self.allow_failures)]:
+            text = "\n".join(each.reason for each in bad)
+            raise (AirflowException if all(each.may_pass for each in bad) else AirflowFailException)(text)
+        for each in done:
+            if not each.well(allow_failures=False):
+                self.log.warning("%s", each.reason)
+        return {each.ref: each.answer.model_dump(mode="json") | _served(each.status) for each in done}
 
 
 def _served(status: Partition) -> dict[str, Any]:
-    return {"instance": status.instance, "rows": status.rows, "complete_up_to": status.watermark}
+    return {"instance": status.instance, "rows": status.rows, "complete_up_to": _text(status.watermark)}
 
 
-def _only_failures(each: EntityResult) -> bool:
-    """Whether nothing else is wrong than that single documents or rows failed."""
-    return not (each.failed or each.held_back or each.damaged or each.incomplete)
-
-
-def _may_pass(each: EntityResult) -> bool:
-    """Whether a retry may mend it. One that finds failed documents unchanged would do nothing, and succeed."""
-    from instep import Away
-
-    if each.failed:
-        return each.problem is None or isinstance(each.problem, Away)
-    return each.incomplete and not each.counts.failed
-
-
-def _reason(project: Instep, each: EntityResult, status: Partition) -> str:
-    notes = [str(each.problem)] if each.problem else [*each.notes, *status.notes]
-    failed = project.failures([str(each.ref)], limit=3) if each.counts.failed else ()
-    lines = [*dict.fromkeys(notes), *(f"{failure.uri}: {failure.reason}" for failure in failed)]
-    return "\n".join([f"{each.ref} {each.state_name}: {lines[0] if lines else each.counts}", *lines[1:]])
+def _text(watermark: int | None) -> str | None:
+    return None if watermark is None else datetime.fromtimestamp(watermark / 1_000, UTC).isoformat()

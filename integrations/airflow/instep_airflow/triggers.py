@@ -22,7 +22,7 @@ class WantTrigger(BaseTrigger):
     """
 
     def __init__(self, project: str, want: str, poll_interval: float = 60.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's brings no types.
         self.project = project
         self.want = want
         self.poll_interval = poll_interval

@@ -1,0 +1,149 @@
+"""The component in a real Dagster: loaded from YAML, materialized, checked, killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from conftest import component, definitions, write
+
+import instep
+
+NOTE = dg.AssetKey(["notes", "Note"])
+DIGEST = dg.AssetKey(["notes", "Digest"])
+
+
+def materialize(defs: dg.Definitions, **options: Any) -> dg.ExecuteInProcessResult:
+    graph = defs.get_repository_def().asset_graph
+    return dg.materialize(
+        [*graph.assets_defs, *defs.asset_checks or []], raise_on_error=False, instance=dg.DagsterInstance.ephemeral(), **options
+    )
+
+
+def metadata(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str, Any]:
+    (found,) = [each for each in result.get_asset_materialization_events() if each.asset_key == key]
+    return {name: each.value for name, each in found.materialization.metadata.items()}
+
+
+def reason(result: dg.ExecuteInProcessResult) -> str:
+    (failed,) = result.get_step_failure_events()
+    assert failed.step_failure_data.user_failure_data is not None
+    return str(failed.step_failure_data.user_failure_data.description)
+
+
+def test_assets_are_made_of_entities_and_materialized_with_counts_and_instances(tmp_path: Path, project: Path) -> None:
+    """The path in YAML is relative to its file."""
+    defs = definitions(tmp_path, "  project: ../../../../../notes\n  check: true\n")
+    assert defs.resolve_asset_graph().get(DIGEST).parent_keys == {NOTE}
+    result = materialize(defs)
+    assert result.success
+    note, _ = served = instep.load(project).status()
+    assert {each.instance for each in served} == {metadata(result, key)["instance"] for key in (NOTE, DIGEST)}
+    found = metadata(result, NOTE)
+    assert (found["written"], found["rows_written"], found["dagster/row_count"], found["state"]) == (2, 2, 2, "COMPLETED")
+    assert found["complete_up_to"] * 1_000 == note.watermark
+    assert [each.passed for each in result.get_asset_check_evaluations()] == [True, True]
+    again = metadata(materialize(defs), NOTE)
+    assert (again["state"], again["unchanged"], again["instance"]) == ("UP_TO_DATE", 2, note.instance)
+
+
+def test_a_failed_step_says_what_instep_says(tmp_path: Path, project: Path) -> None:
+    write(project, "third", "broken")
+    defs = definitions(tmp_path, "  project: ../../../../../notes\n  entities: [Note]\n")
+    result = materialize(defs)
+    assert not result.success
+    assert "third.md: ValueError: cannot be read" in reason(result)
+    (failed,) = result.get_step_failure_events()
+    assert failed.step_failure_data.user_failure_data.allow_retries is False  # type: ignore[union-attr]
+
+
+def test_documents_that_fail_may_be_allowed(tmp_path: Path, project: Path) -> None:
+    write(project, "third", "broken")
+    result = materialize(definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  allow_failures: true\n"))
+    assert result.success
+    assert (metadata(result, NOTE)["failed"], metadata(result, NOTE)["written"]) == (1, 2)
+
+
+def test_a_ledger_that_is_away_is_worth_a_retry_and_a_mistake_is_not(tmp_path: Path, project: Path) -> None:
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n")
+    declared = (project / "instep.yaml").read_text()
+    (project / "instep.yaml").write_text("ledger: postgresql://me@127.0.0.1:9/none\n" + declared)
+    away = materialize(defs)
+    (project / "instep.yaml").write_text(declared.replace("Note:", "Memo:").replace("[Note]", "[Memo]"))
+    mistake = materialize(defs)
+    assert "cannot be reached" in reason(away)
+    assert "no entity is named 'Note'" in reason(mistake)
+    retried = [
+        each.step_failure_data.user_failure_data.allow_retries  # type: ignore[union-attr]
+        for result in (away, mistake)
+        for each in result.get_step_failure_events()
+    ]
+    assert retried == [True, False]
+
+
+def test_a_check_fails_when_the_target_does_not_hold_what_it_should(tmp_path: Path, project: Path) -> None:
+    import lance
+
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  check: true\n")
+    assert materialize(defs).success
+    (served,) = instep.load(project).status(["Note"])
+    lance.dataset(str(project / ".instep" / "lance" / f"{served.physical}.lance")).delete("title = 'first'")
+    (check,) = materialize(defs, selection=dg.AssetSelection.all_asset_checks()).get_asset_check_evaluations()
+    assert (check.passed, check.description) == (False, "1 missing")
+
+
+def test_namespaces_are_partitions(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    (folder / "instep.yaml").write_text(
+        "name: rows\nnamespaces: [42/9970, 42/9971]\ntargets: {lance: {type: lance, uri: .instep/lance}}\n"
+        "entities:\n  Ticket:\n    source: {type: parquet, path: tickets.parquet}\n"
+        "    key: [path, id]\n    scope: path\n    changes: {type: none}\n"
+    )
+    defs = definitions(tmp_path, f"  project: {folder}\n")
+    partitions = defs.resolve_asset_graph().get(dg.AssetKey(["rows", "Ticket"])).partitions_def
+    assert partitions is not None
+    assert partitions.get_partition_keys() == ["42/9970", "42/9971"]
+
+
+def test_an_unknown_entity_fails_the_load(tmp_path: Path, project: Path) -> None:
+    with pytest.raises(Exception, match="no entity is named 'Nota'"):
+        definitions(tmp_path, f"  project: {project}\n  entities: [Nota]\n").resolve_asset_graph()
+
+
+def test_a_run_that_is_ended_stops_and_the_next_resumes_its_job(tmp_path: Path, project: Path) -> None:
+    write(project, "second", "slow")
+    root = component(tmp_path, f"  project: {project}\n  entities: [Note]\n")
+    program = "import sys, dagster as dg; sys.path.insert(0, 'src'); defs = dg.load_from_defs_folder(path_within_project=__import__('pathlib').Path('.').resolve()); dg.materialize(list(defs.resolve_asset_graph().assets_defs))"
+    command = [sys.executable, "-c", program]
+    first = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not (project / "parsing").exists():
+        assert time.monotonic() < deadline
+        assert first.poll() is None
+        time.sleep(0.05)
+    (project / "fast").touch()
+    first.send_signal(signal.SIGINT)
+    log, _ = first.communicate(timeout=45)  # Not after the minute that the document takes.
+    assert first.returncode != 0, log
+    (stopped,) = instep.load(project).jobs()
+    assert stopped.state == "STOPPED", log
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    (job,) = instep.load(project).jobs()
+    assert (job.id, job.state, job.counts.written) == (stopped.id, "COMPLETED", 2)
+
+
+def test_the_component_is_listed_by_dg(tmp_path: Path, project: Path) -> None:
+    root = component(tmp_path, f"  project: {project}\n")
+    dg_command = Path(sys.executable).parent / "dg"
+    listed = subprocess.run([dg_command, "list", "defs", "--json"], cwd=root, check=True, capture_output=True, text=True)
+    assert {each["key"] for each in json.loads(listed.stdout)["assets"]} == {"notes/Note", "notes/Digest"}
+    known = subprocess.run([dg_command, "list", "components"], cwd=root, check=True, capture_output=True, text=True)
+    assert "instep_dagster.InstepProject" in known.stdout

@@ -1,0 +1,72 @@
+"""Runs for orchestrators: of each partition what was done, what is served, and whether another try may mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.answers.results import Run, run_answer
+from instep.answers.status import Partition
+from instep.app import Instep
+from instep.errors import Away, InstepError, UserError
+from instep.jobs.run import EntityResult
+
+#: How many failures are told.
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a run for one partition, and its status after that. `failures` are some of what failed."""
+
+    result: EntityResult
+    status: Partition
+    failures: Sequence[str]
+
+    @property
+    def ref(self) -> str:
+        return str(self.result.ref)
+
+    @property
+    def answer(self) -> Run:
+        return run_answer(self.result)
+
+    def well(self, *, allow_failures: bool) -> bool:
+        """Whether all is in, or, with `allow_failures`, all but what failed by itself."""
+        each = self.result
+        if not allow_failures:
+            return not (each.failed or each.partial)
+        return not (each.failed or each.held_back or each.damaged or each.incomplete)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another try may mend it. One that finds failed documents unchanged would do nothing, and succeed."""
+        each = self.result
+        if each.failed:
+            return each.problem is None or may_pass(each.problem)
+        return each.incomplete and not each.counts.failed
+
+    @property
+    def reason(self) -> str:
+        """All that is known of what is not well."""
+        notes = [str(self.result.problem)] if self.result.problem else [*self.result.notes, *self.status.notes]
+        first, *others = [*dict.fromkeys(notes), *self.failures] or [str(self.result.counts)]
+        return "\n".join([f"{self.ref} {self.result.state_name}: {first}", *others])
+
+
+def outcomes(project: Instep, names: Sequence[str], **options: Any) -> list[Outcome]:
+    """Run these entities, or partitions of them (all, if none is named), with the options of `Instep.run`."""
+    return [_outcome(project, each) for each in project.run(names or None, **options)]
+
+
+def _outcome(project: Instep, result: EntityResult) -> Outcome:
+    name = str(result.ref)
+    (status,) = project.status([name], generation=result.generation)
+    failed = project.failures([name], limit=_TOLD) if result.counts.failed else ()
+    return Outcome(result, status, tuple(f"{each.uri}: {each.reason}" for each in failed))
+
+
+def may_pass(error: InstepError) -> bool:
+    """Whether the same call may succeed later, though nobody does anything about it."""
+    return isinstance(error, Away) or not isinstance(error, UserError)

@@ -245,6 +245,20 @@ class Documents(Store):
         return {row.document_id: ManifestEntry._make(row) for row in rows}
 
     @reads
+    def with_ids(self, tx: Transaction, instance: str, ids: Sequence[str], names: Sequence[str]) -> pa.Table:
+        """These columns of the entries of an instance that have these ids."""
+        import pyarrow as pa
+
+        from instep.document_state.entries import entry_schema
+
+        every = select(*(documents.c[name] for name in names)).where(documents.c.instance == instance)
+        portions = (every.where(documents.c.document_id.in_(some)) for some in batches(ids))
+        schema = entry_schema(names)
+        with uncollected():
+            found = [_batch(tx.connection.execute(each).fetchall(), schema) for each in portions]
+        return pa.Table.from_batches(found, schema)
+
+    @reads
     def between(self, tx: Transaction, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
         """These columns of the entries of an instance with ids from the first bound on that are less than the second
         ('' is none), by their ids.

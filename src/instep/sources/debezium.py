@@ -81,7 +81,7 @@ class DebeziumLines:
     numbers: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
 
-    def told(self, line: bytes, entity: str) -> Told | None:
+    def told(self, line: bytes, entity: str, version: str = "") -> Told | None:
         event, types = _event(line)
         if event is None or event.op == _MESSAGE or event.of_no_row:
             return None
@@ -92,7 +92,7 @@ class DebeziumLines:
         if event.op not in _PUTS:
             raise Malformed("`op` is none of c, u, r, d, t and m")
         uri = self._uri(_row(event.after), types, entity)
-        return Told(uri, hashlib.sha256(event.after).hexdigest()[:32])
+        return Told(uri, version or hashlib.sha256(event.after).hexdigest()[:32])
 
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         event, types = _event(line)

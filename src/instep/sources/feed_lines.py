@@ -43,8 +43,10 @@ class LineContent(NamedTuple):
 class LineFormat(Protocol):
     """A format of lines. Picklable: tasks read by it."""
 
-    def told(self, line: bytes, entity: str) -> Told | None:
-        """None: it is of no document, and rightly. Raises `Malformed`."""
+    def told(self, line: bytes, entity: str, version: str = "") -> Told | None:
+        """None: it is of no document, and rightly. `version`: that of the line, where it has one that it does not say.
+        Raises `Malformed`.
+        """
 
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         """Raises `ValueError` saying what is wrong, for a line whose document is known."""
@@ -58,9 +60,9 @@ class JsonLines:
     `{"id": "4711", "op": "delete"}` is its tombstone. In place of `id` a line may name the document by a `uri`.
     """
 
-    def told(self, line: bytes, entity: str) -> Told:
+    def told(self, line: bytes, entity: str, version: str = "") -> Told:
         event = event_of(line)
-        return Told(event.names(entity), None if event.deletes else event.version_in(line))
+        return Told(event.names(entity), None if event.deletes else version or event.version_in(line))
 
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         text, title = text_of(line)

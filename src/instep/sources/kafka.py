@@ -76,6 +76,10 @@ class KafkaTopic:
         )
         return {place.partition: answer.result(_ANSWER + 1).offset for place, answer in asked.items()}
 
+    def within(self, start: Offsets, end: Offsets, most: int) -> Offsets:
+        """The end, or an earlier one with about so many messages since the start."""
+        return end.within(start, most)
+
     def messages(self, start: Offsets, end: Offsets) -> Iterator[Message]:
         """Those from the start to before the end: of each partition in its order."""
         kafka, said = _library(), _Said()

@@ -8,10 +8,12 @@ failure, which names topic, partition and offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.manifest import SourceDocument
 from instep.domain.texts import amount
 from instep.domain.topic_offsets import Gap, Offsets
@@ -21,19 +23,25 @@ from instep.sources.feed_lines import LineFormat, Malformed, Told
 from instep.sources.kafka import KafkaTopic, Message
 from instep.sources.local_files import check_size
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: Messages that one job of a refresh takes, about: they are in memory, and in its plan.
 WINDOW: Final = 100_000
 _PROGRESS_EVERY: Final = 10_000
 _TEXT, _FLAW = "+", "!"
+#: How the URI of a message begins that names no document, not even by its key.
+FLAWED: Final = "kafka:/"
 
 
 class TopicRead(NamedTuple):
-    """The documents of some messages, and the offsets behind these. `waiting` messages were there, of which so many are
-    `left`.
+    """The documents of some messages, and the offsets behind these. `waiting` messages were there, up to the `end`, of
+    which so many are `left`.
     """
 
     listing: Listing
     offsets: Offsets
+    end: Offsets
     waiting: int
     left: int
 
@@ -62,16 +70,16 @@ class TopicSource:
         """
         state = self.topic.state()
         if since is not None and state.end == since:
-            return TopicRead(Listing([], [], exhaustive=False), since, 0, 0)
+            return TopicRead(Listing([], [], exhaustive=False), since, since, 0, 0)
         if since is not None:
             self._demand_whole(since, state.end, state.first)
         start = state.end.begun(since, state.first)
-        end = state.end if most is None else state.end.within(start, most)
+        end = state.end if most is None else self.topic.within(start, state.end, most)
         newest = _Newest(self, progress)
         for message in self.topic.messages(start, end):
             newest.add(message)
         waiting = state.end.waiting(start)
-        return TopicRead(newest.listing(), end, waiting, state.end.waiting(end))
+        return TopicRead(newest.listing(), end, state.end, waiting, state.end.waiting(end))
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
         hint = "Build it anew from what the topic has now: instep run --full-refresh"
@@ -94,6 +102,25 @@ class TopicSource:
             except Unreadable as answer:
                 yield answer
 
+    def texts(self, locators: Any) -> pa.RecordBatch | None:
+        """The texts and titles that messages have, in columns; None if columns are declared, which are read one by one.
+        Of those that cannot be read they are null.
+        """
+        import pyarrow as pa
+
+        if self.fields:
+            return None
+        found: list[tuple[str | None, str | None]] = []
+        for each in locators.to_pylist():
+            try:
+                said = self.lines.content(each[1:].encode(), ()) if each.startswith(_TEXT) else None
+            except ValueError:
+                said = None
+            found.append((None, None) if said is None else (said.text, said.title))
+        texts, titles = zip(*found, strict=True) if found else ((), ())
+        columns = [pa.array(texts, pa.string()).cast(pa.binary()), pa.array(titles, pa.string()).cast(pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, ["text", "title"])
+
     def _content(self, document: SourceDocument, max_bytes: int) -> Content:
         mark, said = document.locator[:1], document.locator[1:]
         if mark != _TEXT:
@@ -112,11 +139,17 @@ def _gaps_text(gaps: Iterable[Gap]) -> str:
 
 
 class _Last(NamedTuple):
-    """The newest message of a document; `put` is None if it deletes it."""
+    """The newest message of a document; `size` is -1 if it deletes it. `locator`: see `TopicSource`."""
 
     partition: int
     time: int
-    put: SourceDocument | None
+    version: str
+    size: int
+    locator: str
+
+    @property
+    def deletes(self) -> bool:
+        return self.size < 0
 
 
 class _Newest:
@@ -127,7 +160,6 @@ class _Newest:
     def __init__(self, source: TopicSource, progress: Callable[[int], None] | None) -> None:
         self._source, self._progress = source, progress
         self._last: dict[str, _Last] = {}
-        self._flaws: list[SourceDocument] = []
         #: When, and in which partition, the table was last emptied.
         self._emptied: _Last | None = None
         self._seen = 0
@@ -136,22 +168,21 @@ class _Newest:
         self._seen += 1
         if self._progress and self._seen % _PROGRESS_EVERY == 0:
             self._progress(len(self._last))
+        version = f"{self._source.topic.name}/{message.partition}/{message.offset}"
         try:
-            told = self._told(message)
+            told = self._told(message, version)
             if told is None:
                 return
             if told.truncates:
-                self._empty(message)
+                self._empty(message, version)
                 return
-            put = self._put(told, message) if told.version is not None else None
+            uri, new = told.uri, self._new(told, message, version)
         except Malformed as error:
-            self._flaws.append(self._flaw(message, str(error)))
-            return
-        new = _Last(message.partition, message.time, put)
-        if not _older(new, self._last.get(told.uri)) and not _older(new, self._emptied):
-            self._last[told.uri] = new
+            uri, new = self._flaw(message, version, str(error))
+        if not _older(new, self._last.get(uri)) and not _older(new, self._emptied):
+            self._last[uri] = new
 
-    def _told(self, message: Message) -> Told | None:
+    def _told(self, message: Message, version: str) -> Told | None:
         lines, entity = self._source.lines, self._source.entity
         if message.value is None:
             if message.key is None:
@@ -159,33 +190,42 @@ class _Newest:
             return Told(lines.keyed(message.key, entity), None)
         if len(message.value) > self._source.max_line:
             raise Malformed("is longer than a document may be")
-        return lines.told(message.value, entity)
+        return lines.told(message.value, entity, version)
 
-    def _empty(self, message: Message) -> None:
-        at = _Last(message.partition, message.time, None)
+    def _empty(self, message: Message, version: str) -> None:
+        at = _Last(message.partition, message.time, version, -1, "")
         self._last = {uri: each for uri, each in self._last.items() if _older(at, each)}
         self._emptied = at
 
-    def _put(self, told: Told, message: Message) -> SourceDocument:
+    def _new(self, told: Told, message: Message, version: str) -> _Last:
         value = message.value or b""
+        if told.version is None:
+            return _Last(message.partition, message.time, version, -1, "")
         try:
-            text = value.decode()
+            return _Last(message.partition, message.time, version, len(value), f"{_TEXT}{value.decode()}")
         except UnicodeDecodeError:
             raise Malformed("not UTF-8") from None
-        return SourceDocument(told.uri, len(value), self._version(message), f"{_TEXT}{text}")
 
-    def _flaw(self, message: Message, said: str) -> SourceDocument:
+    def _flaw(self, message: Message, version: str, said: str) -> tuple[str, _Last]:
+        """A failure of the document that the key names, so that its next message ends it; without a key, of none."""
         topic, place = self._source.topic.name, f"partition {message.partition}, offset {message.offset}"
-        uri = f"kafka:/{self._version(message)}"
-        return SourceDocument(uri, 1, self._version(message), f"{_FLAW}{topic}, {place}: {said}")
-
-    def _version(self, message: Message) -> str:
-        return f"{self._source.topic.name}/{message.partition}/{message.offset}"
+        uri = f"{FLAWED}{version}"
+        if message.key is not None:
+            with suppress(Malformed):
+                uri = self._source.lines.keyed(message.key, self._source.entity)
+        return uri, _Last(message.partition, message.time, version, 1, f"{_FLAW}{topic}, {place}: {said}")
 
     def listing(self) -> Listing:
-        put = [each.put for each in self._last.values() if each.put is not None]
-        deleted = [uri for uri, each in self._last.items() if each.put is None]
-        return Listing([*put, *self._flaws], [], deleted, exhaustive=self._emptied is not None)
+        import pyarrow as pa
+
+        there = {uri: each for uri, each in self._last.items() if not each.deletes}
+        deleted = [uri for uri, each in self._last.items() if each.deletes]
+        columns: list[Sequence[Any]] = [list(there)]
+        columns += [[getattr(each, name) for each in there.values()] for name in ("size", "version", "locator")]
+        schema = listed_schema()
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        documents = ListedColumns(pa.Table.from_arrays(arrays, schema=schema))
+        return Listing(documents, [], deleted, exhaustive=self._emptied is not None)
 
 
 def _older(new: _Last, known: _Last | None) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instep.domain.identity import canonical_uri, document_id
-from instep.domain.manifest import Difference, difference
+from instep.domain.manifest import Difference
 from instep.domain.seen import Seen
 from instep.domain.topic_offsets import Offsets
 from instep.entities.documents.adapters import DocumentAdapters
@@ -64,12 +63,21 @@ def compared_with_touched(
     ledger: Ledger, instance: str, found: Listing, failed: Mapping[str, str], *, buckets: int, retry_failures: bool
 ) -> Difference:
     """The changes that messages make, compared with the records of their documents alone."""
-    uris = [*(each.uri for each in found.documents), *found.deleted]
-    entries = ledger.documents.of_ids(instance, [document_id(canonical_uri(uri)) for uri in uris]) if uris else {}
-    recorded = {each.uri: each for each in entries.values()}
+    if not (found.documents or found.deleted):
+        return Difference((), 0, 0, 0)
+    import pyarrow as pa
+
+    from instep.document_state.columns import ListedColumns
+    from instep.document_state.difference import ENTRY, RECORDED, Record, difference
+    from instep.document_state.identities import document_ids
+
+    assert isinstance(found.documents, ListedColumns), "as a topic lists"
+    uris = found.documents.table["uri"].to_pylist() + list(found.deleted)
+    ids = document_ids(pa.chunked_array([pa.array(uris, pa.string())])).to_pylist() if uris else []
+    recorded = ledger.documents.with_ids(instance, ids, tuple(dict.fromkeys((*RECORDED, *ENTRY))))
     return difference(
         found.documents,
-        recorded,
+        Record(recorded.select(list(RECORDED)), lambda _: recorded.select(list(ENTRY))),
         failed,
         complete=False,
         buckets=buckets,

@@ -28,7 +28,7 @@ from instep.pipeline.documents.fingerprint import fingerprint, revision_of
 from instep.pipeline.documents.joined_program import JoinedProgram
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
-from instep.pipeline.documents.row_program import LookingProgram, RowProgram
+from instep.pipeline.documents.row_program import LookingProgram, RowProgram, TopicProgram
 from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
@@ -43,6 +43,7 @@ from instep.sources.document_source import DocumentSource
 from instep.sources.tables.joined_documents import JoinedDocuments
 from instep.sources.tables.row_documents import PortionedTable, RowDocuments
 from instep.sources.tables.table_source import Sessions
+from instep.sources.topic import TopicSource
 from instep.targets.document_target import DocumentTarget, FusionWeights
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ def document_setup(
 
 
 def _program_of(source: DocumentSource) -> type[DocumentProgram]:
+    if isinstance(source, TopicSource):
+        return TopicProgram
     if not isinstance(source, RowDocuments):
         return DocumentProgram
     if isinstance(source, JoinedDocuments):

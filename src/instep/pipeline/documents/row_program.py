@@ -1,5 +1,6 @@
-"""A wave of documents that are rows of a table: on Spark one scan of it, with which the changes are joined.
+"""A wave of documents that are rows of a table, or messages of a topic.
 
+Rows are read on Spark by one scan of their table, with which the changes are joined.
 The changes are broadcast, so rows stay in the task that reads them, and each document has one writer. In this process
 the source looks for the rows itself, as for any other documents.
 """
@@ -20,6 +21,7 @@ from instep.domain.rows import row_key
 from instep.domain.waves import Wave
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +48,17 @@ class LookingProgram(DocumentProgram):
         from instep.pipeline.documents.row_reading import RowReader
 
         return RowReader(self.reader, self._rows)
+
+
+@dataclass(frozen=True)
+class TopicProgram(DocumentProgram):
+    """Takes the texts of messages out of their changes. Its `source` is a `TopicSource`."""
+
+    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
+        from instep.pipeline.documents.row_reading import TopicReader
+
+        return TopicReader(self.reader, cast(TopicSource, self.source)).rows(changes)
 
 
 @dataclass(frozen=True)

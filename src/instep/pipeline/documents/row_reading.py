@@ -1,4 +1,5 @@
-"""The first half of a wave of rows of a table: a row whose text is one chunk as it is is read in whole columns.
+"""The first half of a wave of rows of a table, or of messages of a topic: what is one chunk as it is is read in whole
+columns.
 
 All others are read one by one (`reading.Reader`), with the same outcome.
 """
@@ -25,6 +26,7 @@ from instep.sources.tables.rows import FACTS, WRONG
 
 if TYPE_CHECKING:
     from instep.sources.tables.row_documents import FoundRows, RowDocuments
+    from instep.sources.topic import TopicSource
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,15 +39,24 @@ _EDGES: Final = rf"\A[{_SPACE}]|[{_SPACE}]\z"
 _UNTIDY: Final = rf"\A \z|\A | \z|  |[{_SPACE.replace(chr(92) + 'x{20}', '')}]"
 #: The name of a document that is Markdown, or may be when its escapes are resolved.
 _MARKDOWN: Final = r"(?i)\.(md|markdown|mdown|mkd|mdx)$|%[^/]*$"
+#: Messages that are Python objects at once.
+_MESSAGES: Final = 2_000
 _BOM: Final = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
-class RowReader:
-    """Reads rows of a table as `reader` reads documents."""
+class PlainReader:
+    """Reads documents that a source has in columns as `reader` reads documents. `titled`: it gives them titles, too."""
 
     reader: Reader
-    source: RowDocuments
+
+    @property
+    def titled(self) -> bool:
+        raise NotImplementedError
+
+    def _looked_up(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Changes of documents that are to be read."""
+        raise NotImplementedError
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`: documents that go first, then the others about in the order of the changes."""
@@ -55,43 +66,6 @@ class RowReader:
                 yield from tombstones(batch.filter(gone), self.reader.schema)
                 batch = batch.filter(pc.invert(gone))  # noqa: PLW2901
             yield from self._looked_up(batch)
-
-    def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """The same of changes with their rows (`said_schema`), which were read elsewhere."""
-        for changes, said in answered:
-            yield from self._of_rows(changes, said)
-
-    def _looked_up(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Changes of documents that are to be read."""
-        if not changes.num_rows:
-            return
-        uris, flaws = (pa.chunked_array([changes[name]]) for name in ("uri", "locator"))
-        yield from self.rows_found(changes, self.source.looked_up(uris, flaws))
-
-    def rows_found(self, changes: pa.RecordBatch, rows: Iterable[FoundRows]) -> Iterator[pa.RecordBatch]:
-        """The same of changes whose rows were found."""
-        for found in rows:
-            some = changes.slice(found.at.start, found.at.stop - found.at.start)
-            there = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
-            yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))
-            rest = some.filter(pc.invert(there))
-            if rest.num_rows:
-                places = found.places[np.flatnonzero(~there.to_numpy(zero_copy_only=False))]
-                answers = self.source.absent(places, rest["locator"].to_pylist())
-                yield from self.reader.rows_of([(rest, answers)])
-
-    def _of_rows(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        plain = self._plain(changes, said)
-        if plain is not None and (number := plain.true_count):
-            every = number == len(plain)
-            one, of_it = (changes, said) if every else (changes.filter(plain), said.filter(plain))
-            yield from bounded(self._whole(one, of_it))
-            if every:
-                return
-            changes, said = (each.filter(pc.invert(plain)) for each in (changes, said))
-        if changes.num_rows:
-            answers = self.source.contents_of(said, max_bytes=self.reader.limits.ceiling)
-            yield from self.reader.rows_of([(changes, answers)])
 
     @cached_property
     def _simple(self) -> bool:
@@ -134,8 +108,8 @@ class RowReader:
         plain: pa.BooleanArray = pc.invert(any_odd)
         return plain
 
-    def _whole(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.RecordBatch:
-        """Chunk rows of plain rows."""
+    def _whole(self, changes: pa.RecordBatch, said: pa.RecordBatch, sizes: Any = None) -> pa.RecordBatch:
+        """Chunk rows of plain rows. `sizes`: those of their documents, if they are not those of their texts."""
         reader = self.reader
         stored: Any = said["text"]
         data = stored.to_pylist()
@@ -149,7 +123,7 @@ class RowReader:
         rows, nothing = changes.num_rows, pa.nulls(changes.num_rows, pa.string())
         no = pa.repeat(False, rows)
         at: Any = pa.array(fresh)
-        sizes: Any = pc.binary_length(stored)
+        sizes = pc.binary_length(stored) if sizes is None else sizes
         texts: Any = pc.utf8_trim(stored.take(at).cast(pa.string()), _TRIMMED)
         documents: dict[str, Any] = {
             "slice_id": changes["slice_id"],
@@ -180,7 +154,7 @@ class RowReader:
 
     def _hashes(self, said: pa.RecordBatch, data: Sequence[bytes]) -> pa.Array[Any]:
         """As `Content.hash` has them, with what the source says beside title and text."""
-        if self.source.columns.title:
+        if self.titled:
             titles: list[Any] = said["title"].fill_null(b"").to_pylist()
             found = [content_hash(titled_content(title, text)) for title, text in zip(titles, data, strict=True)]
         else:
@@ -194,7 +168,7 @@ class RowReader:
         """The titles that the source gives, or else the names of the documents."""
         names: Any = pc.replace_substring_regex(changes["uri"], "^.*/", "")
         names = pc.utf8_slice_codeunits(names, 0, TITLE)
-        if not self.source.columns.title:
+        if not self.titled:
             return names  # type: ignore[no-any-return]  # of texts
         given: Any = said["title"].fill_null(b"").cast(pa.string())
         untidy: Any = pc.or_(
@@ -205,3 +179,84 @@ class RowReader:
             tidied = pa.array([titled(each) for each in given.filter(untidy).to_pylist()], pa.string())
             given = pc.replace_with_mask(given, untidy, tidied)
         return pc.if_else(pc.equal(given, pa.scalar("")), names, given)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class RowReader(PlainReader):
+    """Reads rows of a table as `reader` reads documents."""
+
+    source: RowDocuments
+
+    @property
+    def titled(self) -> bool:
+        return bool(self.source.columns.title)
+
+    def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """The same of changes with their rows (`said_schema`), which were read elsewhere."""
+        for changes, said in answered:
+            yield from self._of_rows(changes, said)
+
+    def _looked_up(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Changes of documents that are to be read."""
+        if not changes.num_rows:
+            return
+        uris, flaws = (pa.chunked_array([changes[name]]) for name in ("uri", "locator"))
+        yield from self.rows_found(changes, self.source.looked_up(uris, flaws))
+
+    def rows_found(self, changes: pa.RecordBatch, rows: Iterable[FoundRows]) -> Iterator[pa.RecordBatch]:
+        """The same of changes whose rows were found."""
+        for found in rows:
+            some = changes.slice(found.at.start, found.at.stop - found.at.start)
+            there = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
+            yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))
+            rest = some.filter(pc.invert(there))
+            if rest.num_rows:
+                places = found.places[np.flatnonzero(~there.to_numpy(zero_copy_only=False))]
+                answers = self.source.absent(places, rest["locator"].to_pylist())
+                yield from self.reader.rows_of([(rest, answers)])
+
+    def _of_rows(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plain = self._plain(changes, said)
+        if plain is not None and (number := plain.true_count):
+            every = number == len(plain)
+            one, of_it = (changes, said) if every else (changes.filter(plain), said.filter(plain))
+            yield from bounded(self._whole(one, of_it))
+            if every:
+                return
+            changes, said = (each.filter(pc.invert(plain)) for each in (changes, said))
+        if changes.num_rows:
+            answers = self.source.contents_of(said, max_bytes=self.reader.limits.ceiling)
+            yield from self.reader.rows_of([(changes, answers)])
+
+
+@dataclass(frozen=True)
+class TopicReader(PlainReader):
+    """Reads messages of a topic."""
+
+    source: TopicSource
+
+    @property
+    def titled(self) -> bool:
+        return True
+
+    def _looked_up(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for start in range(0, changes.num_rows, _MESSAGES):
+            some = changes.slice(start, _MESSAGES)
+            said = self.source.texts(some["locator"]) if self._simple else None
+            plain = None if said is None else self._plain_messages(some, said)
+            if said is None or plain is None:
+                yield from self.reader.rows([some])
+                continue
+            if plain.true_count:
+                told = said.append_column("version", some["version"])
+                yield from bounded(self._whole(some.filter(plain), told.filter(plain), some["size"].filter(plain)))
+            if plain.true_count < len(plain):
+                yield from self.reader.rows([some.filter(pc.invert(plain))])
+
+    def _plain_messages(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.BooleanArray | None:
+        plain: Any = self._plain(changes, said)
+        if plain is None:
+            return None
+        short = pc.less_equal(changes["size"], pa.scalar(self.reader.limits.ceiling))
+        sound: Any = pc.and_(said["text"].is_valid(), short)
+        return pc.and_(plain, sound)  # type: ignore[no-any-return]  # flags

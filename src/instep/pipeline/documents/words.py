@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,11 +39,13 @@ def _texts(column: Any) -> Any:
 def _words(texts: Any, language: str) -> Any:
     runs: Any = pc.ascii_split_whitespace(_small(texts))
     coded: Any = runs.values.dictionary_encode()
-    words = normal(coded.dictionary.to_pylist(), language)
-    found = pa.ListArray.from_arrays(runs.offsets, pa.array(words, pa.string()).take(coded.indices))
-    joined: Any = pc.binary_join(found, " ")
-    # What has no word in it, as a dash between spaces, has left its place empty.
-    return pc.utf8_trim(pc.replace_substring_regex(joined, " +", " "), " ") if "" in words else joined
+    words = [" ".join(each.split()) for each in normal(coded.dictionary.to_pylist(), language)]
+    # Each with a space behind it, so that those of a text lie side by side as they are. What has no word in it, as a
+    # dash between spaces, leaves nothing.
+    taken: Any = pa.array([f"{each} " if each else "" for each in words], pa.string()).take(coded.indices)
+    _, ends, data = taken.buffers()
+    bounds = np.frombuffer(ends, np.int32)[runs.offsets.to_numpy()]
+    return pc.ascii_rtrim(pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds), data), " ")
 
 
 def _small(texts: Any) -> pa.Array[Any]:

@@ -160,7 +160,7 @@ class PostgresChunkWriter:
     def _retold(self, rows: pa.Table) -> list[pa.RecordBatch]:
         import pyarrow as pa
 
-        names = list(self.index.rows.retold)
+        names = [SEARCHED if name == WORDS else name for name in self.index.rows.retold]
         locators: Any = rows[LOCATOR].cast(pa.int64())
         placed = rows.set_column(rows.schema.get_field_index(LOCATOR), LOCATOR, locators)
         return [_placed(each) for each in placed.select(names).combine_chunks().to_batches()]
@@ -172,15 +172,10 @@ class PostgresChunkWriter:
         return Output(self.place, self.index, self.base, definitions)
 
 
-#: Characters of a row's words: with their places, more does not fit into a tsvector.
-_MOST_WORDS: Final = 150_000
-_LAST_PLACE: Final = 16_383
-
-
 def _stored_column(name: str) -> sql.Composable:
     """A column of `retold_schema` as it is stored."""
     if name == SEARCHED:
-        # `_placed`, the other way round.
+        # The words as they came, in the order of their places.
         return sql.SQL(
             "(SELECT coalesce(string_agg(each.lexeme, ' ' ORDER BY place), '') "
             "FROM unnest({words}) AS each, unnest(each.positions) AS place)"
@@ -189,26 +184,10 @@ def _stored_column(name: str) -> sql.Composable:
 
 
 def _placed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the place of each word behind it, as a tsvector is written: `printer:1 on:2 fire:3`. No word has a
-    quote or a backslash in it, which would mean something there.
-    """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    """Rows with their words as they are stored."""
+    from instep.targets.postgres.lexemes import tsvectors
 
-    texts: Any = rows.column(SEARCHED)
-    if pc.max(pc.binary_length(texts)).as_py() > _MOST_WORDS:
-        texts = pc.utf8_slice_codeunits(texts, 0, _MOST_WORDS)
-    words: Any = pc.ascii_split_whitespace(texts)
-    offsets = words.offsets.to_numpy()
-    places = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-    behind: Any = pa.array(np.minimum(places, _LAST_PLACE)).cast(pa.string())
-    empty, colon, space = (pa.scalar(each) for each in ("", ":", " "))
-    named: Any = pc.binary_join_element_wise(words.values, behind, colon)
-    # A text without words has an empty one.
-    named = pc.if_else(pc.equal(words.values, empty), empty, named)
-    column: Any = pc.binary_join(pa.ListArray.from_arrays(words.offsets, named), space)
-    return rows.set_column(rows.schema.get_field_index(SEARCHED), SEARCHED, column)
+    return rows.set_column(rows.schema.get_field_index(SEARCHED), WORDS, tsvectors(rows.column(SEARCHED)))
 
 
 def _stale(change: ChunkChanges) -> tuple[list[int], Mapping[str, int]]:
@@ -326,12 +305,12 @@ def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attemp
 
 def _update(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:
     """Rows get columns anew, and other numbers: to a writer that has read them before, they are gone."""
-    names_of = [name for name in index.rows.retold if name not in (LOCATOR, SEARCHED)]
+    names_of = [name for name in index.rows.retold if name != LOCATOR]
     # By the numbers of rows: the server does not know how few they are.
     session.run("SELECT set_config('enable_seqscan', 'off', true)")
     ((found, expected),) = session.run(
         "WITH anew AS (SELECT * FROM {staged} WHERE {task} = ANY(%s)), "
-        "told AS (UPDATE {table} AS there SET {changes}, {words} = anew.{searched}::tsvector, {row} = DEFAULT, "
+        "told AS (UPDATE {table} AS there SET {changes}, {row} = DEFAULT, "
         "{commit} = %s FROM anew "
         "WHERE there.{row} = anew.{locator} RETURNING 1) "
         "SELECT (SELECT count(*) FROM told), (SELECT count(*) FROM anew)",
@@ -341,8 +320,6 @@ def _update(session: Session, index: DocumentIndex, table: str, tasks: Sequence[
         task=Name(TASK),
         table=session.name(index.name),
         changes=sql.SQL(", ").join(sql.SQL("{0} = anew.{0}").format(Name(each)) for each in names_of),
-        words=Name(WORDS),
-        searched=Name(SEARCHED),
         row=Name(ROW),
         commit=Name(COMMIT),
         locator=Name(LOCATOR),

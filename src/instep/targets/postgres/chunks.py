@@ -21,7 +21,7 @@ from instep.postgres.connection import Name, Session, names
 from instep.targets.document_target import SEARCHED, demand_same, row_schema
 from instep.targets.postgres import registry
 from instep.targets.postgres.aliases import View
-from instep.targets.postgres.encoding import Listed, Vector
+from instep.targets.postgres.encoding import Kind, Listed, Vector, Words
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.pgvector import MAX_DIMENSIONS, MAX_HALVED, Pgvector, make, pgvector
 from instep.targets.postgres.registry import OURS, Index, Record, columns_of
@@ -69,20 +69,20 @@ class Rows:
         return row_schema(self.dimensions, self.columns)
 
     @property
-    def kinds(self) -> dict[str, ColumnType | Listed | Vector]:
+    def kinds(self) -> dict[str, Kind]:
         """Types of the columns that a reader sees."""
-        own: dict[str, ColumnType | Listed | Vector] = {"chunk_index": INT32, "_version": INT64}
+        own: dict[str, Kind] = {"chunk_index": INT32, "_version": INT64}
         own |= {each.name: _TYPES[each.type] for each in (MODIFIED, *self.columns)}
         own["vector"] = Vector(self.dimensions)
         return {name: own.get(name, STRING) for name in self.schema.names if name != SEARCHED}
 
     @property
-    def staged(self) -> dict[str, ColumnType | Listed | Vector]:
+    def staged(self) -> dict[str, Kind]:
         """Types of the columns of rows on their way: the words of each, with their places."""
-        return {**self.kinds, SEARCHED: STRING}
+        return {**self.kinds, WORDS: Words()}
 
     @property
-    def retold(self) -> dict[str, ColumnType | Listed | Vector]:
+    def retold(self) -> dict[str, Kind]:
         """Types of the columns that a row gets anew where its text stays, and the number of that row."""
         kept = ("document_id", "chunk_id", "title", "text", "vector")
         return {name: kind for name, kind in self.staged.items() if name not in kept} | {LOCATOR: INT64}
@@ -111,12 +111,10 @@ class DocumentIndex(Index):
 
 
 def staged_definition(vectors: Pgvector, rows: Rows) -> sql.Composed:
-    """The definition of a table of staged rows: the words are put in order here, by many tasks at once, where a commit
-    is alone.
-    """
-    return sql.SQL(
-        "({}, {} text, {} bigint, {} tsvector GENERATED ALWAYS AS ({}::tsvector) STORED) WITH (toast_tuple_target = {})"
-    ).format(_declared(vectors, rows), Name(SEARCHED), Name(TASK), Name(WORDS), Name(SEARCHED), _whole(rows.dimensions))
+    """The definition of a table of staged rows."""
+    return sql.SQL("({}, {} tsvector, {} bigint) WITH (toast_tuple_target = {})").format(
+        _declared(vectors, rows), Name(WORDS), Name(TASK), _whole(rows.dimensions)
+    )
 
 
 def retold_definition(rows: Rows) -> sql.Composed:
@@ -125,8 +123,10 @@ def retold_definition(rows: Rows) -> sql.Composed:
     return sql.SQL("({}, {} bigint)").format(sql.SQL(", ").join(columns), Name(TASK))
 
 
-def _stored(kind: ColumnType | Listed | Vector) -> sql.Composable:
+def _stored(kind: Kind) -> sql.Composable:
     assert not isinstance(kind, Vector), "those stay"
+    if isinstance(kind, Words):
+        return sql.SQL("tsvector")
     return plain_type(kind.of) + sql.SQL("[]") if isinstance(kind, Listed) else plain_type(kind)
 
 
@@ -146,11 +146,11 @@ def _declared(vectors: Pgvector, rows: Rows) -> sql.Composed:
     )
 
 
-def _type(vectors: Pgvector, kind: ColumnType | Listed | Vector) -> sql.Composable:
+def _type(vectors: Pgvector, kind: Kind) -> sql.Composable:
     return vectors.type(kind.dimensions) if isinstance(kind, Vector) else _stored(kind)
 
 
-def _constraint(name: str, kind: ColumnType | Listed | Vector) -> LiteralString:
+def _constraint(name: str, kind: Kind) -> LiteralString:
     compared = name not in _PROSE and kind in (STRING, Listed(STRING))
     return (' COLLATE "C"' if compared else "") + (" NOT NULL" if name in _DEMANDED else "")
 

@@ -58,14 +58,22 @@ class Vector:
     dimensions: int
 
 
-def encoded(columns: Mapping[str, ColumnType | Listed | Vector], rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The type of a column of words with their places, none of them null: see `lexemes`."""
+
+
+Kind: TypeAlias = ColumnType | Listed | Vector | Words
+
+
+def encoded(columns: Mapping[str, Kind], rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
     """Rows as they are in Arrow, each with the number of its task at the end."""
     at_once = max(1, rows.num_rows * _BYTES // max(rows.nbytes, 1))
     for at in range(0, rows.num_rows, at_once):
         yield _encoded(columns, rows.slice(at, at_once), task)
 
 
-def _encoded(columns: Mapping[str, ColumnType | Listed | Vector], rows: pa.RecordBatch, task: int) -> bytes:
+def _encoded(columns: Mapping[str, Kind], rows: pa.RecordBatch, task: int) -> bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -77,7 +85,7 @@ def _encoded(columns: Mapping[str, ColumnType | Listed | Vector], rows: pa.Recor
             _vectors(row, kind.dimensions, values)
         elif isinstance(kind, Listed):
             _lists(row, kind.of, values)
-        elif kind.name not in _FIXED:
+        elif isinstance(kind, Words) or kind.name not in _FIXED:
             _text(row, values)
         elif values.null_count:
             _sparse(row, kind, values)

@@ -37,6 +37,13 @@ class Offsets:
         before: Mapping[int, Any] = since.next if since else {}
         return sum(max(0, offset - before.get(partition, 0)) for partition, offset in self.next.items())
 
+    def up_to(self, until: Offsets, start: Offsets) -> Offsets:
+        """These, or as far as `until` goes, if that is less. Of partitions that it does not have, nothing: they end at
+        the start.
+        """
+        ends = {each: max(start.next[each], min(offset, until.next.get(each, 0))) for each, offset in self.next.items()}
+        return Offsets(self.topic, ends)
+
     def within(self, start: Offsets, most: int) -> Offsets:
         """These, or earlier ones with about so many messages since the start: of each partition the same share."""
         number = self.waiting(start)

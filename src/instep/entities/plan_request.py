@@ -12,6 +12,7 @@ from instep.domain.jobs import Job, SlicePlan
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.seen import Seen
 from instep.domain.settings import JobSettings
+from instep.domain.topic_offsets import Offsets
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 
@@ -32,7 +33,7 @@ class PlanOptions:
     the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None for now. `repair`:
     only make the target hold what is recorded. `reroute`: build a new instance if the number of buckets has changed.
     `allow_empty`: the index may become empty, because its source is. `paths`: look at these local paths alone, where
-    that is enough to tell what has changed there.
+    that is enough to tell what has changed there. `until`: of a topic, nothing from these offsets on.
     """
 
     full_refresh: bool = False
@@ -44,6 +45,7 @@ class PlanOptions:
     reroute: bool = False
     allow_empty: bool = False
     paths: frozenset[str] | None = None
+    until: Offsets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Found:
     is due: it would fail as before. `target` is the watermark (ms) that the slices reach, if they have one. `lost` are
     losses that no user asked for. `left` is roughly the number of units left for later jobs. `warnings` are about rows
     that a run does not see, and files that are lost. `compared` says where a large source was, and why. `seen` is
-    what is known of a table when the run has ended.
+    what is known of a table when the run has ended; `until` what of a topic was there at the look.
     """
 
     kind: Kind
@@ -123,5 +125,6 @@ class Found:
     left: int = 0
     compared: str | None = None
     seen: Seen | None = None
+    until: Offsets | None = None
     #: Whether some documents alone were looked at: nothing is said of the others.
     partial: bool = False

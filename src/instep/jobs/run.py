@@ -14,6 +14,7 @@ from instep.domain.money import NOTHING_SPENT, Spent
 from instep.domain.refs import PartitionRef, generation_text, own_name
 from instep.domain.speed import Cpu
 from instep.domain.texts import cleaned
+from instep.domain.topic_offsets import Offsets
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
@@ -221,6 +222,8 @@ class _Run:
         self._wait = wait_seconds
         self._prerequisites = Prerequisites(planner, find)
         self._left: dict[PartitionRef, int] = {}
+        #: What waited in a topic when this run first looked.
+        self._until: dict[PartitionRef, Offsets | None] = {}
         #: The last job that each partition was worked on in.
         self._taken: dict[PartitionRef, str] = {}
         #: Partitions whose plan was lost: that is mended once.
@@ -338,8 +341,10 @@ class _Run:
         """Whether the job left some of the work that existed when this run first looked. Later changes do not count, or
         a run might never end.
         """
+        self._until.setdefault(plan.ref, plan.found.until)
         left = self._left.get(plan.ref)
-        self._left[plan.ref] = plan.found.left if left is None else left - plan.units
+        of_topic = plan.found.until is not None
+        self._left[plan.ref] = plan.found.left if left is None or of_topic else left - plan.units
         return self._left[plan.ref] > 0
 
     def _plan_after_loss(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
@@ -354,7 +359,7 @@ class _Run:
             if ref in self.problems:
                 continue
             try:
-                plan = self._planner.plan(ref, each.generation, again=ref in again)
+                plan = self._planner.plan(ref, each.generation, again=ref in again, until=self._until.get(ref))
             except UserError as error:
                 self.problems[ref] = error
             else:

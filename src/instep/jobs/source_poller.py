@@ -145,7 +145,8 @@ class SourcePoller(JobStarter):
         events, often = self._events.get(ref), self._planner.setups[ref].look_every
         every = self._every if often is None else min(self._every, often)
         rest = REST if events is None or events.failure else REST_WITH_EVENTS
-        self._next[ref] = ended + max(every, rest * (ended - began))
+        # What may be looked at often tells what came since: a look takes long only if much did.
+        self._next[ref] = ended + (max(every, rest * (ended - began)) if often is None else every)
         self._rest[ref] = ended + REST * (ended - began)
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:

@@ -36,6 +36,9 @@ from instep.ledger.transaction import Database, Store, Transaction, batches, rea
 #: A plan of so many documents is written to a file.
 _FILE_ROWS: Final = 50_000
 
+#: Fewer documents are no columns in a slice's row.
+_FEW: Final = 100
+
 _SUFFIX: Final = ".plan"
 #: How a stream of Arrow begins, and nothing that is packed does.
 _ARROW: Final = b"\xff\xff\xff\xff"
@@ -107,8 +110,10 @@ class Plans(Store):
 
 
 def payload_of(plan: SlicePlan) -> bytes:
-    """The payload with which a slice is stored, if no file has its changes."""
-    return plan.payload if plan.columns is None else stream_of(plan.changes)
+    """The payload with which a slice is stored, if no file has its changes. Of few changes columns take longer."""
+    if plan.columns is None:
+        return plan.payload
+    return encode_changes(list(plan.changes)) if plan.units < _FEW else stream_of(plan.changes)
 
 
 def _holds_all(payload: bytes) -> bool:

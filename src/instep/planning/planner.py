@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from instep.domain.fingerprint import TARGET
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import cleaned
+from instep.domain.topic_offsets import Offsets
 from instep.entities.generations import generation_of
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
@@ -38,15 +39,18 @@ class Planner:
         again: bool = False,
         indexes: Callable[[str], set[str]] | None = None,
         paths: frozenset[str] | None = None,
+        until: Offsets | None = None,
     ) -> EntityPlan:
         """Plan a generation, by default that of the options. Raises `UserError` when the plan may not be run. `again`:
-        after a job of this run, so a saved plan no longer applies. `paths`: see `PlanOptions`.
+        after a job of this run, so a saved plan no longer applies. `paths`, `until`: see `PlanOptions`.
         """
         if generation is None:
             generation = generation_of(self.context.ledger, ref, self.options.generation)
         asked_in = current_context().traceparent
         with traces.span("plan", ref=str(ref), generation=generation) as span:
-            plan = self._plan(ref, generation, again=again, indexes=indexes, paths=paths)
+            plan = self._plan(
+                ref, generation, again=again, indexes=indexes, options=replace(self.options, paths=paths, until=until)
+            )
             if not plan.pending and not asked_in:
                 span.drop()  # No request and no change: a worker that polls does this every few seconds.
             span.set(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
@@ -59,7 +63,7 @@ class Planner:
         *,
         again: bool,
         indexes: Callable[[str], set[str]] | None,
-        paths: frozenset[str] | None,
+        options: PlanOptions,
     ) -> EntityPlan:
         setup, context = self.setups[ref], self.context
         # A first build has work: Spark may start during listing and planning. Not for what cannot be built.
@@ -68,7 +72,7 @@ class Planner:
         plan = plan_entity(
             setup,
             context.ledger,
-            replace(self.options, paths=paths),
+            options,
             generation,
             choose=context.choose,
             listing=lambda found: context.progress.listing(ref.label, found),

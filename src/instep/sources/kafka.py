@@ -23,6 +23,8 @@ _ANSWER: Final = 6.0
 _SILENCE: Final = 20.0
 _AT_ONCE: Final = 10_000
 _NO_TIMESTAMP: Final = 0
+#: Clocks of producers may be so far ahead, in milliseconds.
+_AHEAD: Final = 86_400_000
 
 
 class Message(NamedTuple):
@@ -77,8 +79,34 @@ class KafkaTopic:
         return {place.partition: answer.result(_ANSWER + 1).offset for place, answer in asked.items()}
 
     def within(self, start: Offsets, end: Offsets, most: int) -> Offsets:
-        """The end, or an earlier one with about so many messages since the start."""
-        return end.within(start, most)
+        """The end, or an earlier one with about so many messages since the start: of all partitions those up to the
+        same moment, so that a document whose key has moved to another partition keeps its newest message. Where the
+        timestamps do not tell (all are the same, or there are none), the same share of each partition.
+        """
+        if end.waiting(start) <= most:
+            return end
+        earlier, later = 0, round(time.time() * 1000) + _AHEAD
+        found = start
+        while later - earlier > 1 and found.waiting(start) < most // 2:
+            middle = (earlier + later) // 2
+            some = self._until(middle, start, end)
+            if some.waiting(start) > most:
+                later = middle
+            else:
+                earlier, found = middle, some
+        return found if found.waiting(start) else end.within(start, most)
+
+    def _until(self, moment: int, start: Offsets, end: Offsets) -> Offsets:
+        """The first offset of each partition that is not before this moment (in milliseconds)."""
+        kafka = _library()
+        admin, said = _admin(self)
+        places = [kafka.TopicPartition(self.name, each) for each in end.next]
+        try:
+            found = self._offsets(admin, places, kafka.admin.OffsetSpec.for_timestamp(moment))
+        except (kafka.KafkaException, TimeoutError) as error:
+            raise self._problem(error, said) from None
+        there = {each: found[each] if found[each] >= 0 else last for each, last in end.next.items()}
+        return end.up_to(Offsets(end.topic, there), start)
 
     def messages(self, start: Offsets, end: Offsets) -> Iterator[Message]:
         """Those from the start to before the end: of each partition in its order."""

@@ -36,12 +36,13 @@ FLAWED: Final = "kafka:/"
 
 class TopicRead(NamedTuple):
     """The documents of some messages, and the offsets behind these. `waiting` messages were there, up to the `end`, of
-    which so many are `left`.
+    which so many are `left`. `first`: the offsets of the first messages that are there.
     """
 
     listing: Listing
     offsets: Offsets
     end: Offsets
+    first: Mapping[int, int]
     waiting: int
     left: int
 
@@ -63,23 +64,28 @@ class TopicSource:
         return self.read(None, progress=progress).listing
 
     def read(
-        self, since: Offsets | None, *, most: int | None = None, progress: Callable[[int], None] | None = None
+        self,
+        since: Offsets | None,
+        *,
+        most: int | None = None,
+        until: Offsets | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> TopicRead:
-        """The messages since these offsets (None: all that are there), or about so many of them. Raises `UserError`
-        when some were deleted before they were read.
+        """The messages since these offsets (None: all that are there), or about so many of them, and none from `until`
+        on. Raises `UserError` when some were deleted before they were read.
         """
         state = self.topic.state()
         if since is not None and state.end == since:
-            return TopicRead(Listing([], [], exhaustive=False), since, since, 0, 0)
+            return TopicRead(Listing([], [], exhaustive=False), since, since, state.first, 0, 0)
         if since is not None:
             self._demand_whole(since, state.end, state.first)
         start = state.end.begun(since, state.first)
-        end = state.end if most is None else self.topic.within(start, state.end, most)
+        last = state.end if until is None else state.end.up_to(until, start)
+        end = last if most is None else self.topic.within(start, last, most)
         newest = _Newest(self, progress)
         for message in self.topic.messages(start, end):
             newest.add(message)
-        waiting = state.end.waiting(start)
-        return TopicRead(newest.listing(), end, state.end, waiting, state.end.waiting(end))
+        return TopicRead(newest.listing(), end, last, state.first, last.waiting(start), last.waiting(end))
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
         hint = "Build it anew from what the topic has now: instep run --full-refresh"

@@ -53,6 +53,14 @@ class Followed:
     def send(self, *messages: dict[str, Any]) -> None:
         self.kafka.send(self.topic, messages)
 
+    def forget(self, offset: int) -> None:
+        """The topic loses what comes before this offset."""
+        from confluent_kafka import TopicPartition
+
+        admin = self.kafka.admin()
+        for each in admin.delete_records([TopicPartition(self.topic, 0, offset)]).values():
+            each.result(30)
+
     def open(self) -> instep.Instep:
         return instep.load(self.root)
 
@@ -118,6 +126,89 @@ def test_messages_of_no_document_are_failures_that_name_their_offsets_and_stop_n
     assert place.idle()
 
 
+def test_the_failure_of_a_message_ends_with_the_next_one_of_its_key(place: Followed) -> None:
+    place.put(a="one", b="two")
+    place.run()
+    place.send({"key": "a", "value": b"{"}, {"key": "c", "value": b"{"})
+    place.run()
+    assert place.texts() == ["one", "two"], "what is indexed stays"
+    assert sorted(each.uri for each in place.open().failures()) == ["feed://Ticket/a", "feed://Ticket/c"]
+    assert f"{place.topic}, partition 0, offset 2: not JSON" in place.open().failures("Ticket")[1].reason
+    place.put(a="changed", c=None)
+    place.run()
+    assert place.texts() == ["changed", "two"]
+    assert place.open().failures() == []
+
+
+def test_the_failure_of_a_message_without_a_key_ends_when_it_leaves_the_topic(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.send({"value": b"{"})
+    place.run()
+    place.run()
+    assert [each.uri for each in place.open().failures()] == [f"kafka:/{place.topic}/0/1"]
+    place.forget(2)
+    place.run()
+    assert place.open().failures() == []
+    assert place.idle()
+
+
+def test_a_document_whose_key_moves_to_another_partition_keeps_its_newest_message(
+    place: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from instep.entities.documents import topics
+
+    place.put(a="one")
+    place.run()
+    monkeypatch.setattr(topics, "WINDOW", 4)
+    old = [{"key": f"k{each}", "value": _line(f"k{each}", "old"), "timestamp": 1_000 + each} for each in range(10)]
+    place.send(*old)
+    place.kafka.grow(place.topic, 2)
+    # In jobs of as many messages of each partition, these would be taken first.
+    new = [{"key": "k9", "value": _line("k9", "new"), "timestamp": 5_000 + each, "partition": 1} for each in range(2)]
+    place.send(*new)
+    place.run()
+    assert place.texts() == ["new", *["old"] * 9, "one"]
+
+
+def test_a_run_takes_what_waited_when_it_began(place: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    from instep.entities.documents import topics
+    from instep.jobs.worker import Worker
+
+    place.put(a="one")
+    place.run()
+    monkeypatch.setattr(topics, "WINDOW", 4)
+    place.put(**{f"k{each}": "waited" for each in range(6)})
+    work = Worker.work
+    jobs: list[int] = []
+
+    def worked(self: Worker, *args: Any, **options: Any) -> None:
+        jobs.append(len(jobs))
+        assert len(jobs) < 20, "it goes on for as long as messages come"
+        # More come than one job takes; and each message of one document is one of several.
+        place.put(**{f"n{len(jobs)}-{each}": "later" for each in range(5)})
+        work(self, *args, **options)
+
+    monkeypatch.setattr(Worker, "work", worked)
+    place.run()
+    assert place.texts().count("waited") == 6
+    assert place.texts().count("later") == 0
+    assert not place.idle()
+
+
+def test_a_run_goes_on_when_many_messages_are_of_one_document(place: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    from instep.entities.documents import topics
+
+    place.put(a="one")
+    place.run()
+    monkeypatch.setattr(topics, "WINDOW", 4)
+    sent = [{"key": "b", "value": _line("b", f"text {each}"), "timestamp": 1_000} for each in range(12)]
+    place.send(*sent, {"key": "c", "value": _line("c", "last"), "timestamp": 1_000})
+    place.run()
+    assert place.texts() == ["last", "one", "text 11"]
+    assert place.idle()
+
+
 def test_messages_that_change_nothing_are_not_read_again(place: Followed) -> None:
     place.put(a="one")
     place.run()
@@ -165,11 +256,7 @@ def test_messages_that_were_deleted_unread_are_an_error_that_names_their_offsets
     place.put(a="one")
     place.run()
     place.put(b="lost", c="lost too")
-    from confluent_kafka import TopicPartition
-
-    admin = place.kafka.admin()
-    for each in admin.delete_records([TopicPartition(place.topic, 0, 3)]).values():
-        each.result(30)
+    place.forget(3)
     place.put(d="two")
     with pytest.raises(UserError, match="deleted before they were read: offsets 1 to 2 of partition 0") as told:
         place.run()
@@ -205,7 +292,7 @@ def test_a_window_is_not_larger_than_its_bound_and_one_run_takes_all(
     place.put(a="one")
     place.run()
     monkeypatch.setattr(topics, "WINDOW", 4)
-    place.put(**{f"k{each}": f"text {each}" for each in range(10)})
+    place.send(*({"key": "k", "value": _line(f"k{each}", "text"), "timestamp": 1_000} for each in range(10)))
     planned: list[tuple[int, bool]] = []
     find = changes.find_documents
 

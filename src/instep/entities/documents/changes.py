@@ -320,6 +320,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         compared=None if look.partial else seen.way.told,
         partial=look.partial,
         left=topic.read.left if topic else 0,
+        until=topic.read.end if topic else None,
         seen=look.seen,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from instep.domain.topic_offsets import Offsets
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.ledger.ledger import Ledger
-from instep.sources.topic import WINDOW, TopicRead, TopicSource, waiting_text
+from instep.sources.topic import FLAWED, WINDOW, TopicRead, TopicSource, waiting_text
 
 if TYPE_CHECKING:
     from instep.sources.document_source import Listing
@@ -39,6 +39,17 @@ class Followed:
         return Seen(offsets=self.read.offsets)
 
 
+def left_topic(read: TopicRead, topic: str, failed: Iterable[str]) -> list[str]:
+    """The failures that are messages of no document, and are not in the topic any more: nothing is to be done."""
+    found = []
+    for uri in failed:
+        if uri.startswith(head := f"{FLAWED}{topic}/"):
+            partition, _, offset = uri.removeprefix(head).partition("/")
+            if int(offset) < read.first.get(int(partition), 0):
+                found.append(uri)
+    return found
+
+
 def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | None:
     """None: the source is no topic."""
     source = setup.source
@@ -48,7 +59,8 @@ def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | No
     seen = request.ledger.seen.get(checkpoint) if checkpoint else None
     before = seen.offsets if seen else None
     # A build takes all: what is served is not replaced by some of it.
-    read = source.read(before, most=WINDOW if before else None, progress=request.listing)
+    until = request.options.until
+    read = source.read(before, most=WINDOW if before else None, until=until, progress=request.listing)
     return Followed(read, before, waiting_text(read, source.topic))
 
 

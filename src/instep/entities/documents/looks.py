@@ -55,8 +55,9 @@ def look_at(
             some = whole()
         return Look(*some, moved, Seen(version=followed.now), followed.warnings)
     if topic and base and not topic.listing.exhaustive:
-        changes = compared_with_touched(ledger, base, topic.listing, failed, buckets=buckets, retry_failures=retry)
-        return Look(topic.listing, changes, topic.why if topic.moved else None, topic.seen)
+        listing = topic.without_messages(failed)
+        changes = compared_with_touched(ledger, base, listing, failed, buckets=buckets, retry_failures=retry)
+        return Look(listing, changes, topic.why if topic.moved else None, topic.seen)
     found = whole()
     return Look(*found, topic.why if topic and topic.moved else None, topic.seen if topic else None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.domain.manifest import Difference
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Followed:
     """A topic as read from where the last job of what is served has ended; from its beginning for a build."""
 
+    topic: str
     read: TopicRead
     before: Offsets | None
     why: str
@@ -34,20 +35,17 @@ class Followed:
     def listing(self) -> Listing:
         return self.read.listing
 
+    def without_messages(self, failed: Iterable[str]) -> Listing:
+        """The listing, with failures that end: messages of no document that are not in the topic any more."""
+        head = f"{FLAWED}{self.topic}/"
+        places = {uri: uri.removeprefix(head).split("/") for uri in failed if uri.startswith(head)}
+        first = self.read.first
+        gone = [uri for uri, (partition, offset) in places.items() if int(offset) < first.get(int(partition), 0)]
+        return replace(self.listing, deleted=[*self.listing.deleted, *gone]) if gone else self.listing
+
     @property
     def seen(self) -> Seen:
         return Seen(offsets=self.read.offsets)
-
-
-def left_topic(read: TopicRead, topic: str, failed: Iterable[str]) -> list[str]:
-    """The failures that are messages of no document, and are not in the topic any more: nothing is to be done."""
-    found = []
-    for uri in failed:
-        if uri.startswith(head := f"{FLAWED}{topic}/"):
-            partition, _, offset = uri.removeprefix(head).partition("/")
-            if int(offset) < read.first.get(int(partition), 0):
-                found.append(uri)
-    return found
 
 
 def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | None:
@@ -61,7 +59,7 @@ def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | No
     # A build takes all: what is served is not replaced by some of it.
     until = request.options.until
     read = source.read(before, most=WINDOW if before else None, until=until, progress=request.listing)
-    return Followed(read, before, waiting_text(read, source.topic))
+    return Followed(source.topic.name, read, before, waiting_text(read, source.topic))
 
 
 def resumed(setup: DocumentAdapters, request: PlanRequest) -> Found | None:
@@ -79,16 +77,16 @@ def compared_with_touched(
         return Difference((), 0, 0, 0)
     import pyarrow as pa
 
-    from instep.document_state.columns import ListedColumns
+    from instep.document_state.columns import ListedColumns, listed_columns
     from instep.document_state.difference import ENTRY, RECORDED, Record, difference
     from instep.document_state.identities import document_ids
 
-    assert isinstance(found.documents, ListedColumns), "as a topic lists"
-    uris = found.documents.table["uri"].to_pylist() + list(found.deleted)
-    ids = document_ids(pa.chunked_array([pa.array(uris, pa.string())])).to_pylist() if uris else []
+    listed = found.documents if isinstance(found.documents, ListedColumns) else listed_columns(found.documents)
+    uris = [*listed.table["uri"].to_pylist(), *found.deleted]
+    ids = list(map(str, document_ids(pa.chunked_array([pa.array(uris, pa.string())])).to_pylist()))
     recorded = ledger.documents.with_ids(instance, ids, tuple(dict.fromkeys((*RECORDED, *ENTRY))))
     return difference(
-        found.documents,
+        listed,
         Record(recorded.select(list(RECORDED)), lambda _: recorded.select(list(ENTRY))),
         failed,
         complete=False,

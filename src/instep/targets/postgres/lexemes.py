@@ -96,13 +96,13 @@ def _written(found: _Entries, lexemes: Any, rows: int) -> pa.Array[Any]:
     _put(data, at + length + 1, found.number, 2)
     _put(data, _behind(at + length + 3, found.number, 2), found.places, 2)
     offsets = np.append(0, ends).astype(np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)])
 
 
 def _behind(starts: Numbers, counts: Numbers, step: int = 1) -> Numbers:
     """So many places from each start on."""
     nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(starts, counts) + step * nth
+    return np.asarray(np.repeat(starts, counts) + step * nth, np.int64)
 
 
 def _put(data: npt.NDArray[np.uint8], at: Numbers, numbers: Numbers, width: int) -> None:

@@ -10,7 +10,7 @@ from instep.domain.identity import canonical_uri, document_id
 from instep.domain.manifest import Difference, difference
 from instep.domain.seen import Seen
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.documents.topics import Followed, compared_with_touched
+from instep.entities.documents.topics import FollowedTopic, compared_with_touched
 from instep.entities.documents.versions import compared_since, follow
 from instep.entities.generations import waiting_wants
 from instep.entities.plan_request import Kind, PlanRequest
@@ -34,7 +34,7 @@ class Look(NamedTuple):
 def look_at(
     setup: DocumentAdapters,
     request: PlanRequest,
-    topic: Followed | None,
+    topic: FollowedTopic | None,
     base: str | None,
     failed: Mapping[str, str],
     *,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """A topic as read from where the last job of what is served has ended; from its beginning for a build."""
+class FollowedTopic:
+    """A topic that is followed, as read from where the last job of what is served has ended; from its beginning for a build."""
 
     topic: str
     read: TopicRead
@@ -48,8 +48,8 @@ class Followed:
         return Seen(offsets=self.read.offsets)
 
 
-def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | None:
-    """None: the source is no topic."""
+def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> FollowedTopic | None:
+    """The messages that a run takes of the source; None if that is no topic."""
     source = setup.source
     if not isinstance(source, TopicSource):
         return None
@@ -59,7 +59,7 @@ def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> Followed | No
     # A build takes all: what is served is not replaced by some of it.
     until = request.options.until
     read = source.read(before, most=WINDOW if before else None, until=until, progress=request.listing)
-    return Followed(source.topic.name, read, before, waiting_text(read, source.topic))
+    return FollowedTopic(source.topic.name, read, before, waiting_text(read, source.topic))
 
 
 def resumed(setup: DocumentAdapters, request: PlanRequest) -> Found | None:

@@ -24,8 +24,8 @@ _SHARED: Final = "rows were changed that share their key with others"
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """A table at the version that it has `now`. `listing` has what was changed since `before`, the version of the last
+class FollowedTable:
+    """A table that is followed, at the version that it has `now`. `listing` has what was changed since `before`, the version of the last
     run, and `record` what is recorded of that; without them all rows are to be compared, and `why_all` says why if that
     costs more than it should. `note` is about the way in which changes are read.
     """
@@ -59,7 +59,7 @@ class Followed:
 
 def follow(
     setup: DocumentAdapters, request: PlanRequest, base: str | None, failed: Mapping[str, str], *, retry: bool
-) -> Followed | None:
+) -> FollowedTable | None:
     """The source as seen from what is indexed (`base`); None if it keeps no versions."""
     source = setup.source
     lake = source.lake if isinstance(source, RowDocuments) else None
@@ -69,7 +69,7 @@ def follow(
     now, checkpoint = lake.version(), request.checkpoint
     seen = request.ledger.seen.get(checkpoint) if checkpoint and checkpoint.instance == base else None
     before = seen.version if seen else None
-    found = Followed(now, before, unit=lake.unit)
+    found = FollowedTable(now, before, unit=lake.unit)
     if before is None:
         return replace(found, note=lake.note())
     if not found.moved and not failed:
@@ -89,7 +89,7 @@ def follow(
 def _changed(
     source: RowDocuments, before: TableVersion, now: TableVersion, failed: Mapping[str, str], *, retry: bool
 ) -> ChangedRows | None:
-    """None: nothing was. Raises `Unfollowable`."""
+    """The rows that were changed between two versions; None if nothing was. Raises `Unfollowable`."""
     if before.table != now.table:
         raise Unfollowable("it is another table than the one that was read, though at the same place")
     if failed and (retry or UNREAD in failed.values()):
@@ -122,7 +122,7 @@ def _demand_one_row_each(changed: ChangedRows, record: Record, failed: Mapping[s
 
 
 def compared_since(
-    ledger: Ledger, instance: str, followed: Followed, failed: Mapping[str, str], *, buckets: int
+    ledger: Ledger, instance: str, followed: FollowedTable, failed: Mapping[str, str], *, buckets: int
 ) -> Difference:
     """The difference that these changes make. What they delete counts as gone, as of any other table."""
     found, record = followed.listing, followed.record

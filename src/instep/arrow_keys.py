@@ -1,4 +1,4 @@
-"""Keys of rows as numbers of 64 bits, for whole columns at once."""
+"""Keys of rows, and whole rows, as numbers of 64 bits: for whole columns at once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ Numbers: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 _ONE = np.uint64(0x9E3779B97F4A7C15)
 _TWO = np.uint64(0xBF58476D1CE4E5B9)
 _THREE = np.uint64(0x94D049BB133111EB)
+#: What stands for a null.
+_NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
 def key_numbers(columns: Sequence[pa.Array[Any]]) -> Numbers:
@@ -22,6 +24,29 @@ def key_numbers(columns: Sequence[pa.Array[Any]]) -> Numbers:
         for column in columns:
             total = mixed(total * _ONE + _numbers(column))
     return total
+
+
+def row_numbers(columns: Sequence[pa.Array[Any]]) -> Numbers:
+    """Numbers of rows by all that is in them: columns of any of our types, in which there may be nulls."""
+    total = np.zeros(len(columns[0]), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            total = mixed(total * _ONE + _numbers_or_null(column))
+    return total
+
+
+def _numbers_or_null(column: pa.Array[Any]) -> Numbers:
+    if column.null_count == len(column):
+        return np.full(len(column), _NULL)
+    if pa.types.is_floating(column.type):
+        # By their bits: what is not a number is what it was.
+        doubles: Any = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        numbers = mixed(np.ascontiguousarray(doubles).view(np.uint64))
+    else:
+        numbers = _numbers(column)
+    if not column.null_count:
+        return numbers
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, numbers)
 
 
 def mixed(values: Numbers) -> Numbers:
@@ -41,7 +66,7 @@ def _numbers(column: pa.Array[Any]) -> Numbers:
         return mixed(words[:, 0]) * _TWO + mixed(words[:, 1])
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    values: Any = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
+    values: Any = pc.cast(column, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return mixed(values.astype(np.int64).view(np.uint64))
 
 

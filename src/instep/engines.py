@@ -60,7 +60,8 @@ class Engines:
         warm, cores = self._spark_is_warm(), self.cores()
         known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
-            return choose_for_table(work, warm=warm, cores=cores, known=known)
+            here, said = setup.reads_here, self.setting
+            return choose_for_table(work, warm=warm, cores=cores, known=known, here=here, configured=said)
         if setup.batched:  # Its vectors are fetched by this process.
             inline = choose("inline", work, needs_spark=False, warm=warm, cores=cores, slower=setup.slower, known=known)
             return replace(inline, reason="its texts are embedded by a batch API")
@@ -112,7 +113,7 @@ class Engines:
     def starts_spark(self) -> bool:
         """Whether the project's work needs Spark, whatever there is to do, or says how Spark is to be started."""
         project = self._project
-        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in project.entities.values())
+        needed = any(each.needs_spark for each in project.entities.values())
         return needed or self.setting == "spark" or "spark" in project.model_fields_set
 
     def cores(self) -> int:

@@ -33,6 +33,7 @@ from instep.domain.keys import Key, KeyValue, decode_bound, encode_bound, json_v
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.storable import pack, unpack
 from instep.domain.table_files import Files
+from instep.domain.table_versions import VersionWindow
 
 
 class WindowError(ValueError):
@@ -121,6 +122,8 @@ class Selection:
     scope are selected too, since they may have been in it before.
 
     `known` are files that need not be read again (None: all are read); rows of theirs may come as well.
+
+    `versions` are of a table that keeps them: see `VersionWindow`.
     """
 
     scope: Scope = GLOBAL
@@ -130,6 +133,7 @@ class Selection:
     keys: tuple[Key, ...] = ()
     others: tuple[Scope, ...] | None = None
     known: Files | None = None
+    versions: VersionWindow | None = None
 
 
 class Histogram(NamedTuple):
@@ -159,7 +163,7 @@ class Repair:
 class RowSlice:
     """One of `count` slices of a run, as it is stored when it is planned: its rows are never worked out again. `keys`,
     in order, are the only ones in its range that it has (none: all): they came from a pending queue. With a
-    `repair` it has what that says, and nothing else.
+    `repair` it has what that says, and nothing else. `versions` are of a table that keeps them.
     """
 
     index: int
@@ -169,6 +173,7 @@ class RowSlice:
     range: KeyRange
     keys: tuple[int, ...] = ()
     repair: Repair | None = None
+    versions: VersionWindow | None = None
 
 
 def encode_row_slice(part: RowSlice) -> bytes:
@@ -181,6 +186,7 @@ def encode_row_slice(part: RowSlice) -> bytes:
             "range": [encode_bound(part.range.lower), encode_bound(part.range.upper)],
             **({"keys": _steps(part.keys)} if part.keys else {}),
             **({"repair": _repair(part.repair)} if part.repair else {}),
+            **({"versions": list(part.versions)} if part.versions else {}),
         }
     )
 
@@ -195,7 +201,8 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
     index, count = value["slice"]
     keys = tuple(accumulate(value.get("keys", ())))
     repair = _repair_of(*value["repair"]) if "repair" in value else None
-    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys, repair)
+    versions = VersionWindow(*value["versions"]) if "versions" in value else None
+    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys, repair, versions)
 
 
 def _repair(repair: Repair) -> list[Any]:

@@ -41,5 +41,20 @@ class Between(NamedTuple):
         return cls(int(since), int(until))
 
 
+class VersionWindow(NamedTuple):
+    """The rows that a table has in a version, `until`; with `since`, those that were changed after that version."""
+
+    since: int | None
+    until: int
+
+    @property
+    def between(self) -> Between:
+        assert self.since is not None, "all rows of a version are not what was changed"
+        return Between(self.since, self.until)
+
+    def __str__(self) -> str:
+        return str(self.until) if self.since is None else f"{self.since} to {self.until}"
+
+
 class Unfollowable(Exception):
     """A version is gone, or what was changed since cannot be told; the message says why. All rows are compared then."""

@@ -220,6 +220,11 @@ class EntitySetup(ABC):
         return None
 
     @property
+    def reads_here(self) -> bool:
+        """Whether what is `scanned` can be read in this process, without Spark."""
+        return False
+
+    @property
     def scanned(self) -> bool:
         """Whether the slices of a wave are read in one scan: then they are neither split nor claimed alone."""
         return False

@@ -19,6 +19,7 @@ from instep.domain.refs import entity_in, is_entity_name, is_own_name
 from instep.project.documents import DocumentEntity
 from instep.project.fields import problem
 from instep.project.queues import Queue
+from instep.project.sources import TableSource
 from instep.project.tables import TableEntity
 from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
 
@@ -65,7 +66,7 @@ def _names(name: str, entity: Entity) -> Sequence[str]:
 DOCUMENT: Final = "[document]"
 TABLE: Final = "[table]"
 
-_DOCUMENT_TYPES: Final = ("files", "feed", "delta", "iceberg")
+_DOCUMENT_TYPES: Final = ("files", "feed")
 _TABLE_TYPES: Final = ("spark", "clickhouse")
 _TABLE_KEYS: Final = frozenset(TableEntity.model_fields) - frozenset(DocumentEntity.model_fields)
 
@@ -115,7 +116,7 @@ def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
     for name, entity in entities.items():
         if engine != "inline":
             return
-        if isinstance(entity, TableEntity):
+        if isinstance(entity, TableEntity) and entity.needs_spark:
             raise problem("conflict", "a table needs Spark, and `engine` is inline", path=(name, "source"))
         if entity.transform:
             raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
@@ -255,6 +256,7 @@ def _check_rows(name: str, entity: TableEntity, wanted: str, queue: Queue) -> No
     if entity.key != (queue.key,):
         message = f"the queue {wanted} is about the column {queue.key}: that has to be the key, and alone"
         raise problem("key", message, path=(name, "key"))
+    assert isinstance(entity.source, TableSource), "others have no queue"
     table = entity.source.table
     # The place may be another one, such as a replica.
     if table and _own(table) != _own(queue.source.table):

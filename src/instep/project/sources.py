@@ -290,7 +290,7 @@ class DeltaSource(Variant):
     """A Delta table, whose changes are followed from version to version, without Spark."""
 
     type: Literal["delta"] = "delta"
-    """`delta`: documents, which are rows of a Delta table."""
+    """`delta`: a Delta table; its rows are documents, if the entity has a `document`."""
     path: OneOrMore
     """Folder of the table, in which its `_delta_log` lies: relative to the project, absolute, or a URL."""
     storage_options: dict[str, SecretText] = Field(default={})
@@ -312,7 +312,7 @@ class IcebergSource(Variant):
     """An Iceberg table, whose changes are followed from snapshot to snapshot, without Spark."""
 
     type: Literal["iceberg"] = "iceberg"
-    """`iceberg`: documents, which are rows of an Iceberg table."""
+    """`iceberg`: an Iceberg table; its rows are documents, if the entity has a `document`."""
     table: Text
     """Name of the table in its catalog: `namespace.table`."""
     catalog: dict[str, SecretText] = Field(min_length=1)
@@ -335,3 +335,4 @@ LakeSource: TypeAlias = DeltaSource | IcebergSource
 Source: TypeAlias = FilesSource | FeedSource | KafkaSource | PythonSource | TableSource | LakeSource
 DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]
+DeclaredRows: TypeAlias = Annotated[TableSource | LakeSource, Field(discriminator="type"), _TYPED]

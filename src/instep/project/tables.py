@@ -13,7 +13,7 @@ from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.rows import RowColumns
 from instep.project.entity import Deletes, EntityBase
 from instep.project.fields import AnyColumns, Columns, Duration, Model, Pause, Text, Whole, problem
-from instep.project.sources import DeclaredTable
+from instep.project.sources import DeclaredRows, LakeSource
 
 MAX_BATCH_ROWS = 1_000_000
 
@@ -146,7 +146,7 @@ class Changes(Model):
 class TableEntity(EntityBase):
     """Rows of a table: where they come from, what tells them apart and when they changed, what they become."""
 
-    source: DeclaredTable
+    source: DeclaredRows
     """The place of the rows."""
     key: Columns
     """Column or columns that tell rows apart; never null."""
@@ -192,6 +192,23 @@ class TableEntity(EntityBase):
     @property
     def namespaced(self) -> bool:
         return self.scope is not None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether no other engine can read it."""
+        return not isinstance(self.source, LakeSource)
+
+    @model_validator(mode="after")
+    def _versions_fit(self) -> Self:
+        if isinstance(self.source, LakeSource):
+            for name in ("watermark", "changes"):
+                if getattr(self, name) is not None:
+                    message = f"is not needed: the versions of {self.source.type} say what has changed"
+                    raise problem("conflict", message, path=(name,))
+            if self.transform is not None:
+                message = f"is for sources that Spark reads, and {self.source.type} is read without: use type spark"
+                raise problem("conflict", message, path=("transform",))
+        return self
 
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:

@@ -11,16 +11,15 @@ from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
 from instep.domain.rows import ChildColumns, DocumentColumns
 from instep.domain.texts import amount
+from instep.entities.lakes import lake_rows
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.pipeline.loading import full_name
 from instep.project import (
     ClickHouseSource,
-    DeltaSource,
     DocumentEntity,
     FeedSource,
     FilesSource,
-    IcebergSource,
     JoinedRows,
     KafkaSource,
     LakeSource,
@@ -235,14 +234,8 @@ def _child(name: str, declared: JoinedRows) -> ChildColumns:
 
 def _tables(declared: Source, columns: DocumentColumns, spark: Sessions) -> tuple[RowTable, TableSource | None]:
     """A table as read by this process, and as read by Spark (None: by the same code, in its tasks)."""
-    if isinstance(declared, DeltaSource):
-        from instep.sources.tables.delta_rows import DeltaRows
-
-        return DeltaRows(declared.path[0], declared.storage()), None
-    if isinstance(declared, IcebergSource):
-        from instep.sources.tables.iceberg_rows import IcebergRows
-
-        return IcebergRows(declared.table, declared.options()), None
+    if isinstance(declared, LakeSource):
+        return lake_rows(declared), None
     assert isinstance(declared, SparkSource | ClickHouseSource), "a table"
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable

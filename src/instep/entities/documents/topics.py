@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FollowedTopic:
-    """A topic that is followed, as read from where the last job of what is served has ended; from its beginning for a build."""
+    """A topic that is followed, as read from where the last job of what is served has ended, or (for a build) from its
+    beginning.
+    """
 
     topic: str
     read: TopicRead

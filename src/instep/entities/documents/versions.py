@@ -25,9 +25,9 @@ _SHARED: Final = "rows were changed that share their key with others"
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
-    """A table that is followed, at the version that it has `now`. `listing` has what was changed since `before`, the version of the last
-    run, and `record` what is recorded of that; without them all rows are to be compared, and `why_all` says why if that
-    costs more than it should. `note` is about the way in which changes are read.
+    """A table that is followed, at the version that it has `now`. `listing` has what was changed since `before`, the
+    version of the last run, and `record` what is recorded of that; without them all rows are to be compared, and
+    `why_all` says why if that costs more than it should. `note` is about the way in which changes are read.
     """
 
     now: TableVersion

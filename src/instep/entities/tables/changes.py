@@ -1,4 +1,4 @@
-"""Find rows of a table that need work: by watermarks, by files, by a queue's keys, or all."""
+"""Find rows of a table that need work: by watermarks, files, versions, a queue's keys, or all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from instep.domain.drift import drift
 from instep.domain.rows import EVERYTHING, LAST_MOMENT, RowSlice, Selection, Window
 from instep.domain.seen import Seen
 from instep.domain.table_files import Files, TableFile
+from instep.domain.table_versions import Unfollowable
 from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.adapters import MICROS, TableAdapters
 from instep.entities.tables.change_queue import EntityQueue
-from instep.entities.tables.cutting import cut_table, cut_window, slice_plan
+from instep.entities.tables.cutting import cut_table, cut_window, slice_plan, window_slices
 from instep.entities.tables.margins import Margins
 from instep.entities.tables.pending_keys import find_pending
 from instep.entities.tables.row_warnings import ahead, late_text, without_namespace, without_watermark
+from instep.entities.tables.versions import find_followed, first_version, lake_of
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
+from instep.sources.tables.lake_table import LakeTable
 
 
 def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
@@ -37,9 +40,25 @@ def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
         return _whole(setup, request, kind, request.why, anew)
     if why := _why_whole(setup, request, checkpoint):
         return _whole(setup, request, Kind.REBUILD, [why], anew)
+    return _refreshed(setup, request, checkpoint, asked, anew)
+
+
+def _refreshed(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, asked: int, anew: int) -> Found:
     if setup.queue:
         return _queued(setup, setup.queue, request, checkpoint, anew)
+    if (lake := lake_of(setup)) is not None:
+        return _followed(setup, lake, request, checkpoint, anew)
     return _reconciled(setup, request, checkpoint) or _newer(setup, request, checkpoint, asked)
+
+
+def _followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint, anew: int) -> Found:
+    """What was changed in a table that keeps its versions, or all of it."""
+    if differences := drift_of(setup, checkpoint.physical):
+        return _whole(setup, request, Kind.REBUILD, differences, anew)
+    try:
+        return find_followed(setup, lake, request, checkpoint)
+    except Unfollowable as why:
+        return _whole(setup, request, Kind.REBUILD, [f"all rows are read: {why}"], anew)
 
 
 def _reconciled(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> Found | None:
@@ -95,7 +114,9 @@ def _why_whole(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoin
         return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
     if _left_behind(setup, request, checkpoint):
         return "its other namespaces are in another index now"
-    if setup.queue is None and setup.rows.watermark is None and setup.source.state() is None:
+    if setup.queue is not None or isinstance(setup.source, LakeTable):
+        return None
+    if setup.rows.watermark is None and setup.source.state() is None:
         return "it has no watermark, so all rows are read"
     return None
 
@@ -167,15 +188,7 @@ def _refresh(
         kind=Kind.REFRESH,
         why=[],
         unit="row",
-        slices=[
-            slice_plan(
-                setup,
-                RowSlice(index, len(cuts), selection.window, cut_by, each.range),
-                rows=each.rows,
-                work=each.work(setup.slicing.work_factor) if cut_by else setup.slicing.slice_rows,
-            )
-            for index, each in enumerate(cuts)
-        ],
+        slices=window_slices(setup, selection, cut_by, cuts),
         counts={"changed": rows, "retried": 0} if cut_by else {},
         target=asked,
         warnings=warnings,
@@ -209,7 +222,10 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
     whole_files = seen is not None and seen.files is not None
     window = Window(None, LAST_MOMENT if whole_files else asked * MICROS) if windows else None
-    selection = Selection(setup.ref.scope, window)
+    lake, versions = lake_of(setup), None
+    if lake is not None:
+        versions, seen = first_version(lake)
+    selection = Selection(setup.ref.scope, window, versions=versions)
     slicing = setup.slicing
     if size := request.settings().slice_rows:
         slicing = replace(slicing, slices=None, asked=size)
@@ -218,7 +234,7 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     plans = [
         slice_plan(
             setup,
-            RowSlice(index, len(slices), window, cut_by, each.range),
+            RowSlice(index, len(slices), window, cut_by, each.range, versions=versions),
             rows=each.rows if counted else 0,
             work=each.work(factor),
         )
@@ -232,7 +248,7 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
         slices=plans,
         counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
-        target=asked if window else None,
+        target=asked if window or versions else None,
         warnings=[
             *([] if whole_files or not windows else without_watermark(setup, selection)),
             *(ahead(setup, request, read=whole_files) if windows else []),

@@ -48,7 +48,8 @@ def cut_window(
     asked = request.settings().slice_rows
     fewest = asked or _SLICES_OF_A_WINDOW * rows_per_slice(slicing.slice_rows, slicing.work_factor)
     about: int | None = fewest + 1
-    if selection.window is not None and not selection.window.first:  # Else there was nothing: it is as a first build.
+    # Of a first window nothing was there before: it is as a first build.
+    if selection.versions or (selection.window is not None and not selection.window.first):
         about = setup.source.newer(setup.spark, rows, selection)
     if about is None or about <= fewest:
         return whole
@@ -56,6 +57,22 @@ def cut_window(
     count = slice_count(found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor, asked=asked)
     cuts = balanced_cuts(found.bins, min(count, slicing.slices or count))
     return (columns, _scaled(cuts, found.rows)) if len(cuts) > 1 and found.rows > fewest else whole
+
+
+def window_slices(
+    setup: TableAdapters, selection: Selection, cut_by: tuple[str, ...], cuts: Sequence[KeySlice]
+) -> list[SlicePlan]:
+    """What `cut_window` has cut, as slices to be stored."""
+    counted = bool(cut_by) or selection.versions is not None
+    return [
+        slice_plan(
+            setup,
+            RowSlice(index, len(cuts), selection.window, cut_by, each.range, versions=selection.versions),
+            rows=each.rows,
+            work=each.work(setup.slicing.work_factor) if counted else setup.slicing.slice_rows,
+        )
+        for index, each in enumerate(cuts)
+    ]
 
 
 def slice_plan(setup: TableAdapters, part: RowSlice, *, rows: int, work: int) -> SlicePlan:

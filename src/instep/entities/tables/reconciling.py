@@ -19,10 +19,11 @@ from instep.domain.keys import Key, key_of
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import GoneRow, Repair, RowSlice, Selection, encode_row_slice
-from instep.domain.texts import amount, duration_text
+from instep.domain.texts import amount
 from instep.entities.generations import built, demand_rest
-from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
+from instep.entities.plan_request import Found, Kind, Planned, PlanRequest
 from instep.entities.tables.adapters import TableAdapters
+from instep.entities.tables.guarding import refused
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import OWN, VERSION, spec_of
@@ -248,7 +249,9 @@ def find_repairs(setup: TableAdapters, request: PlanRequest) -> Found:
         counts={**found.counts, "unchanged": found.rows - len(found.gone) - len(found.behind)},
         changes=[Planned(action, key, kind) for action, keys, kind in planned for key in keys],
         state=[repr((each.index, each.payload)) for each in slices],
-        blocked=None if request.options.allow_deletes else _blocked(setup, request, found),
+        blocked=None
+        if request.options.allow_deletes
+        else refused(setup, request, len(found.deleted), found.rows, "a repair would delete"),
         target=request.checkpoint.watermark if request.checkpoint else None,
         lost=Loss(units=len(found.deleted)) if found.deleted else NO_LOSS,
         warnings=_ahead(setup, found),
@@ -262,18 +265,6 @@ def _ahead(setup: TableAdapters, found: Reconciled) -> list[str]:
         f"warning: {amount(len(found.ahead), 'row')} with an earlier {setup.rows.watermark} in the source than in the "
         f"index, such as {found.ahead[0]}: an older version replaces no later one; instep run --full-refresh reads all"
     ]
-
-
-def _blocked(setup: TableAdapters, request: PlanRequest, found: Reconciled) -> Refusal | None:
-    gone, guard = len(found.deleted), setup.guard
-    before = request.ledger.losses.lately(setup.ref, request.generation, window=guard.window).units if gone else 0
-    if not guard.refuses(gone, found.rows, before):
-        return None
-    lately = f", beside {before:,} in the last {duration_text(guard.window)}" if before else ""
-    return Refusal(
-        f"a repair would delete {gone:,} of {amount(found.rows, 'row')}{lately}; more than {guard.share:.0%} at once "
-        "is not deleted unasked"
-    )
 
 
 def _slices(setup: TableAdapters, found: Reconciled) -> list[SlicePlan]:

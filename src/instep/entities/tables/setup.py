@@ -20,15 +20,17 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import Size
-from instep.entities.tables import changes, pending_keys, promotion_checks, provenance, reconciling
+from instep.entities.tables import changes, pending_keys, promotion_checks, provenance, reconciling, versions
 from instep.entities.tables.adapters import ROWS, TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
+from instep.pipeline.tables.lake_wave import LakeWave, PortionWriter
 from instep.pipeline.tables.repairing import RepairWave, with_flag
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.values import id_of
 from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
+from instep.sources.tables.lake_table import LakeTable
 from instep.sources.tables.table_source import Sessions
 from instep.targets.table_target import Mappable
 from instep.targets.trial import Trial, trial_of_tables
@@ -63,6 +65,10 @@ class TableSetup(TableAdapters):
     def outgrown(self, part: JobPart) -> str | None:
         differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []
         return f"the table has changed: {'; '.join(differences)}" if differences else None
+
+    @property
+    def reads_here(self) -> bool:
+        return isinstance(self.source, LakeTable)
 
     def reads_all(self, part: JobPart) -> bool:
         """True: whether a queue or all rows led to a new instance is not recorded."""
@@ -105,6 +111,7 @@ class TableSetup(TableAdapters):
             tuple(rows.range for _, rows in slices) if first.cut_by else (),
             others=self.others(ledger) if refresh else None,
             known=self._known(part, ledger) if first.window is not None and first.window.everything else None,
+            versions=first.versions,
         )
         keys = None
         if self.queue and first.keys:
@@ -117,6 +124,13 @@ class TableSetup(TableAdapters):
             columns, deleted = with_flag(columns, marks.deleted)
             marks = replace(marks, deleted=deleted)
             selection = replace(selection, keys=repair.wanted)
+        lake = versions.lake_of(self) if first.versions else None
+        followed = first.versions is not None and first.versions.since is not None
+        if followed and self.rows.scope is not None and self.rows.scope not in self.rows.key:
+            selection = replace(selection, others=())
+        elif followed:
+            columns, deleted = with_flag(columns, marks.deleted)
+            marks = replace(marks, deleted=deleted)
         writer = RowWriter(
             tables=tables,
             columns=columns,
@@ -141,6 +155,10 @@ class TableSetup(TableAdapters):
         expected = sum(each.expected for each in wave.slices)
         if repair:
             return RepairWave(self.source, selection, writer, expected, self.rows, *reconciling.tables_of(self, repair))
+        if lake is not None:
+            gone = marks.deleted if followed and selection.others is None else None
+            task = PortionWriter(lake, selection, self.rows, gone, writer)
+            return LakeWave(self.source, selection, writer, expected, task)
         return TableWave(self.source, selection, writer, expected)
 
     def _known(self, part: JobPart, ledger: Ledger) -> Files:

@@ -12,6 +12,7 @@ from instep.domain.fingerprint import TARGET, digest
 from instep.domain.graph import GraphEntity, GraphError, GraphTable, graph_tables, node_keys
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
+from instep.entities.lakes import lake_rows
 from instep.entities.partitions import upstream_refs
 from instep.entities.tables.adapters import ROWS, Slicing
 from instep.entities.tables.change_queue import EntityQueue
@@ -21,7 +22,7 @@ from instep.pipeline.documents.fingerprint import loaded_fingerprint, revision_o
 from instep.pipeline.loading import load_transform
 from instep.project import Project
 from instep.project.load import declared_at
-from instep.project.sources import ClickHouseSource, SparkSource
+from instep.project.sources import ClickHouseSource, LakeSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
@@ -125,7 +126,7 @@ class TableEntities:
             target_name=self.project.target_of(name),
             buckets=1,
             priority=entity.priority,
-            needs_spark=True,
+            needs_spark=entity.needs_spark,
             fingerprints=cache(
                 partial(_fingerprint, entity, source, self.project.target_location(self.project.target_of(name)))
             ),
@@ -176,6 +177,10 @@ def table_source(project: Project, name: str) -> TableSource:
             transform=transform,
             transform_name=entity.transform or "",
         )
+    if isinstance(declared, LakeSource):
+        from instep.sources.tables.lake_table import LakeTable
+
+        return LakeTable(lake_rows(declared))
     from instep.sources.tables.clickhouse import ClickHouseTable
 
     assert isinstance(declared, ClickHouseSource), "there is no other"
@@ -188,7 +193,7 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
     """
     declared = entity.model_dump(mode="json")
     parts = {
-        "source": [entity.source.type, *_place(entity.source, source), entity.source.sql],
+        "source": [entity.source.type, *_place(entity.source, source), getattr(entity.source, "sql", None)],
         "key": [declared[name] for name in ("key", "scope", "watermark", "deleted")],
         "graph": [declared["node"], declared["edges"]],
     }
@@ -199,13 +204,15 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
         made["mapping"] = digest(declared["mapping"])
     if entity.changes:
         made["changes"] = digest(entity.changes.queue)
-    elif entity.watermark is None:
+    elif entity.watermark is None and not isinstance(entity.source, LakeSource):
         made[ROWS] = source.state() or ""
     return made
 
 
-def _place(declared: SparkSource | ClickHouseSource, source: TableSource) -> list[object]:
+def _place(declared: SparkSource | ClickHouseSource | LakeSource, source: TableSource) -> list[object]:
     """The declared location, so that a project may be moved. Without secrets: a database as it is displayed."""
     if isinstance(declared, ClickHouseSource):
         return [source.text if is_url(declared.uri) else declared.uri, declared.table]
+    if isinstance(declared, LakeSource):
+        return [declared.path or source.text]
     return [declared.format, declared.path or source.text]

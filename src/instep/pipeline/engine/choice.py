@@ -65,12 +65,30 @@ def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pac
     return Pace(0.0, SPARK_WORK_PER_CORE * here, here)
 
 
-def choose_for_table(rows: int, *, warm: bool, cores: int, known: Sequence[Measured] = ()) -> EngineChoice:
-    """The choice for a table, which is always Spark, with its estimate."""
-    pace = pace_of("spark", cores, tables=True)
-    pace = measured_pace(pace, "spark", {"spark": pace}, known)
-    seconds = pace.seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
-    return EngineChoice("spark", "tables always run on Spark", rows, 0.0, round(seconds, 1), pace)
+def choose_for_table(
+    rows: int,
+    *,
+    warm: bool,
+    cores: int,
+    known: Sequence[Measured] = (),
+    here: bool = False,
+    configured: Literal["auto", "inline", "spark"] = "auto",
+) -> EngineChoice:
+    """The choice for a table, with its estimate: always Spark, but for one that can be read `here`, by one thread."""
+    usual = {"inline": pace_of("inline", 1, tables=True), "spark": pace_of("spark", cores, tables=True)}
+    paces = {name: measured_pace(each, name, usual, known) for name, each in usual.items()}
+    inline = paces["inline"].seconds(rows) if here else 0.0
+    spark = paces["spark"].seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
+
+    def chosen(name: EngineName, reason: str) -> EngineChoice:
+        return EngineChoice(name, reason, rows, round(inline, 1), round(spark, 1), paces[name])
+
+    if not here:
+        return chosen("spark", "tables always run on Spark")
+    if configured != "auto":
+        return chosen(configured, f"the project says `engine: {configured}`")
+    estimate = f"about {inline:.1f} s inline, about {spark:.1f} s on Spark"
+    return chosen("inline" if inline < spark else "spark", estimate)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The engine port: runs a wave's functions over Arrow batches, inline or on Spark; waves of tables on Spark only."""
+"""The engine port: runs a wave's functions over Arrow batches, inline or on Spark; those of most tables on Spark."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ class TableProgram(Protocol):
         """A task's part: rows of the frame → outcome rows, having staged what belongs to the wave. Several tasks may
         tell of one slice, and none of another. Picklable by itself: the rest stays in the driver.
         """
+
+
+@runtime_checkable
+class PortionProgram(TableProgram, Protocol):
+    """The work of a wave of table rows that tasks read by themselves, without Spark too: its frame has the numbers of
+    portions.
+    """
+
+    def numbers(self) -> Batches:
+        """All of these numbers, each in a batch."""
 
 
 @runtime_checkable

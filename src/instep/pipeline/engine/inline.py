@@ -12,7 +12,7 @@ from instep.domain.waves import Stage, TaskOutcome, Wave, WaveSlice, assign_task
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
-from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
+from instep.pipeline.engine.engine import Batches, PortionProgram, TableProgram, WaveProgram
 from instep.pipeline.engine.pipelining import closed, pipelined
 from instep.pipeline.engine.task_progress import watched
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
@@ -41,6 +41,10 @@ class InlineEngine:
         stages: Callable[[Stage], None] | None = None,
     ) -> Sequence[TaskOutcome]:
         """See the port. The first error is raised, and the other tasks stop before their next batch."""
+        if isinstance(program, PortionProgram):
+            with explaining():
+                found = list(program.write(_telling(program, progress)))
+            return merged_outcomes(pa.Table.from_batches(found, schema=OUTCOME_SCHEMA), wave)
         if isinstance(program, TableProgram):
             raise UserError(
                 "tables are read by Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
@@ -66,6 +70,18 @@ class InlineEngine:
 
     def close(self) -> None:
         """Do nothing: nothing is kept between waves."""
+
+
+def _telling(program: PortionProgram, progress: Callable[[int], None] | None) -> Batches:
+    """The numbers of portions. A portion is done when the next is asked for: an even share of all units."""
+    portions = list(program.numbers())
+    told = 0
+    for number, each in enumerate(portions, 1):
+        yield each
+        share = program.units * number // len(portions)
+        if progress and share > told:
+            progress(share - told)
+            told = share
 
 
 class _Tally:

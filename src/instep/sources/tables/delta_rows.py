@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.domain.columns import ColumnType
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
-from instep.sources.tables.arrow_rows import ArrowRows, types_of
+from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.folders import shown
-from instep.sources.tables.lakes import Reasons, is_there, last_changes, plain
+from instep.sources.tables.lakes import Lake, Reasons, SignedRows, is_there, last_changes, plain
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.rows import row_uris
 
@@ -35,12 +35,15 @@ _TYPE, _VERSION = "_change_type", "_commit_version"
 #: What a change data feed says of a row that was changed, as it was before: its key may have been another; and of one
 #: that went.
 _BEFORE, _GONE = "update_preimage", "delete"
-_HINT = "Make another column of it in the table."
+#: What a table may be kept with so that its files do not say by themselves which rows it has.
+_BESIDE_FILES: Final = ("deletionVectors", "columnMapping")
 
 
 @dataclass(frozen=True)
-class DeltaRows:
-    """Implements `row_documents.LakeTable` for the table at `path` (absolute, or a URL)."""
+class DeltaRows(Lake["DeltaTable"]):
+    """Implements `row_documents.LakeTable` and `lake_table.VersionedRows` for the table at `path` (absolute, or a
+    URL).
+    """
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -64,11 +67,6 @@ class DeltaRows:
             f"the change data feed of {self.text} is not enabled, so all rows of the files that a change rewrites are "
             f"compared: {ENABLE}"
         )
-
-    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
-        with self._told():
-            types = self._rows(self._opened(), columns).types
-        return [types[name] for name in columns.key]
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         with self._told():
@@ -94,8 +92,6 @@ class DeltaRows:
         with self._told():
             table = self._opened()
             rows = self._rows(table, columns)
-            if min(table.version(), between.until) < between.since:
-                raise Unfollowable(f"its version went back from {between.since} to {table.version()}")
             self._demand_sound(table, between)
         version = columns.version
         if version is not None and not self._has_nulls(table, version, between):
@@ -120,6 +116,47 @@ class DeltaRows:
             return
         yield from map(rows.read, found)
 
+    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
+        """See `lake_table.VersionedRows`."""
+        with self._told():
+            table = self._opened()
+            self._demand_sound(table, between)
+        for batch in self._feed(table, names, between, before=True):
+            signs = np.where(_came(batch).to_numpy(zero_copy_only=False), 1, -1)
+            yield SignedRows(batch.select(_once(names)), signs)
+
+    def portions(self, version: int) -> int:
+        """See `lake_table.VersionedRows`: its files. Where these do not say it all, all rows are one portion."""
+        with self._told(), self._kept(version):
+            return len(_files(self._opened(version)) or [None])
+
+    def portion(self, version: int, names: Sequence[str], number: int) -> Iterator[pa.RecordBatch]:
+        """See `lake_table.VersionedRows`."""
+        with self._told(), self._kept(version):
+            table = self._opened(version)
+            files = _files(table)
+            if not files:
+                yield from plain(table.scan(columns=_once(names)))
+                return
+            schema: Any = table.schema().to_arrow()
+            dataset: Any = table.to_pyarrow_dataset(schema=pa.schema(schema))
+            fragment = sorted(dataset.get_fragments(), key=lambda each: str(each.path))[number]
+            yield from plain(fragment.to_batches(schema=dataset.schema, columns=_once(names)))
+
+    @contextmanager
+    def _kept(self, version: int) -> Iterator[None]:
+        """Files that are not there any more are those of a version that is gone."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            said = Reasons(self.options).of(error)
+            raise Unfollowable(f"files of its version {version} are not there: {said}") from None
+        except Exception as error:
+            if type(error).__name__ != "DeltaError" and "not found" not in str(error).lower():
+                raise
+            said = Reasons(self.options).of(error)
+            raise Unfollowable(f"its version {version} is not there: {said}") from None
+
     def _feed(
         self, table: DeltaTable, names: Sequence[str], between: Between, *, before: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -137,9 +174,11 @@ class DeltaRows:
             raise Unfollowable(f"its versions {between.since + 1} to {between.until} are not there: {said}") from None
 
     def _demand_sound(self, table: DeltaTable, between: Between) -> None:
-        """Raises `Unfollowable` for commits whose deletion vectors take rows away, as Spark makes them even where the
-        feed is enabled: deltalake would read their files as a whole in place of the feed.
+        """Raises `Unfollowable` for a version that went back, and for commits whose deletion vectors take rows away, as
+        Spark makes them even where the feed is enabled: deltalake would read their files as a whole in place of it.
         """
+        if min(table.version(), between.until) < between.since:
+            raise Unfollowable(f"its version went back from {between.since} to {table.version()}")
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return
         from deltalake.fs import DeltaStorageHandler
@@ -174,13 +213,12 @@ class DeltaRows:
         counts: Any = actions[f"null_count.{name}"]
         return bool(counts.null_count or pc.sum(counts).as_py())
 
-    def _rows(self, table: DeltaTable, columns: DocumentColumns) -> ArrowRows:
+    @staticmethod
+    def _schema(table: DeltaTable) -> pa.Schema:
         found: Any = table.schema().to_arrow()
-        schema = pa.schema(found)
-        types = types_of(columns, [("the table", schema)], self.text, hint=_HINT)
-        return ArrowRows(columns, types, self.text)
+        return pa.schema(found)
 
-    def _opened(self) -> DeltaTable:
+    def _opened(self, version: int | None = None) -> DeltaTable:
         try:
             from deltalake import DeltaTable
         except ImportError:
@@ -189,7 +227,7 @@ class DeltaRows:
                 where=self.text,
                 hint="pip install 'instep[delta]'",
             ) from None
-        return DeltaTable(self.path, storage_options=dict(self.options) or None)
+        return DeltaTable(self.path, version=version, storage_options=dict(self.options) or None)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -207,6 +245,15 @@ class DeltaRows:
 
 def _once(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
+
+
+def _files(table: DeltaTable) -> list[str]:
+    """The files of a version, in order; none if they do not say by themselves which rows it has."""
+    if not set(_BESIDE_FILES).isdisjoint(table.protocol().reader_features or ()):
+        return []
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        return []
+    return sorted(table.file_uris())
 
 
 def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:

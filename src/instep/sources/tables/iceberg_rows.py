@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.domain.columns import ColumnType
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
-from instep.sources.tables.arrow_rows import ArrowRows, types_of
-from instep.sources.tables.lakes import Reasons, plain
+from instep.sources.tables.arrow_rows import ArrowRows
+from instep.sources.tables.lakes import Lake, Reasons, SignedRows, plain, plain_schema
 from instep.sources.tables.row_documents import ROW_BYTES
 
 if TYPE_CHECKING:
@@ -30,16 +29,15 @@ if TYPE_CHECKING:
 
 #: The number of a table without a snapshot.
 _EMPTY: Final = -1
-_HINT: Final = "Make another column of it in the table."
 #: The name of a catalog that is given none, as pyiceberg has it.
 _CATALOG: Final = "default"
 _EQUALITY: Final = "Have the table's engine rewrite its delete files: rewrite_data_files in Spark."
 
 
 @dataclass(frozen=True)
-class IcebergRows:
-    """Implements `row_documents.LakeTable` for a table of a catalog. `options` are those of the catalog, as pyiceberg
-    has them, and its `name`.
+class IcebergRows(Lake["Table"]):
+    """Implements `row_documents.LakeTable` and `lake_table.VersionedRows` for a table of a catalog. `options` are those
+    of the catalog, as pyiceberg has them, and its `name`.
     """
 
     table: str
@@ -62,11 +60,6 @@ class IcebergRows:
     def size(self) -> int:
         with self._told():
             return sum(each.file.record_count for each in self._opened().scan().plan_files())
-
-    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
-        with self._told():
-            types = self._rows(self._opened(), columns).types
-        return [types[name] for name in columns.key]
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         with self._told():
@@ -106,6 +99,26 @@ class IcebergRows:
                 return
             yield from _read_keys(table, rows, keys, after)
 
+    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
+        """See `lake_table.VersionedRows`."""
+        with self._told():
+            table = self._opened()
+            for sign, tasks in zip((-1, 1), self._apart(table, between), strict=True):
+                for batch in _read(table, names, tasks):
+                    yield SignedRows(batch, np.full(batch.num_rows, sign, np.int64))
+
+    def portions(self, version: int) -> int:
+        """See `lake_table.VersionedRows`: its files."""
+        with self._told():
+            return len(self._tasks(self._opened(), version))
+
+    def portion(self, version: int, names: Sequence[str], number: int) -> Iterator[pa.RecordBatch]:
+        """See `lake_table.VersionedRows`."""
+        with self._told():
+            table = self._opened()
+            tasks = self._tasks(table, version)
+            yield from _read(table, names, [tasks[sorted(tasks)[number]]])
+
     def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
         """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`."""
         before, after = self._tasks(table, between.since), self._tasks(table, between.until)
@@ -125,9 +138,9 @@ class IcebergRows:
             raise Unfollowable(f"files of its snapshot {snapshot} are not there: {said}") from None
         return {_identity(each): each for each in tasks}
 
-    def _rows(self, table: Table, columns: DocumentColumns) -> ArrowRows:
-        types = types_of(columns, [("the table", table.schema().as_arrow())], self.text, hint=_HINT)
-        return ArrowRows(columns, types, self.text)
+    @staticmethod
+    def _schema(table: Table) -> pa.Schema:
+        return plain_schema(table.schema().as_arrow())
 
     def _opened(self) -> Table:
         try:

@@ -1,16 +1,24 @@
-"""Common to tables that keep versions of themselves (Delta, Iceberg): last changes of keys, plain types, reasons."""
+"""Common to tables that keep versions of themselves (Delta, Iceberg): types, last changes of keys, reasons."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from instep.domain.columns import ColumnType
+from instep.domain.rows import DocumentColumns
 from instep.sources.tables.spark_reading import without_secrets
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
+    from instep.sources.tables.arrow_rows import ArrowRows
 
 _LIMIT: Final = 300
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -18,6 +26,55 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _LAYERS: Final = re.compile(
     r"^(?:(?:Kernel|External|Generic delta kernel|Parquet|Arrow|C Data interface|Object Store|Generic) error:? )+"
 )
+
+
+#: What to do about a column of a type that cannot be used.
+OTHER_COLUMN: Final = "Make another column of it in the table."
+
+Opened = TypeVar("Opened")
+
+
+class SignedRows(NamedTuple):
+    """Rows of a change: 1 for each that came, -1 for each that went. One that was changed went, and came."""
+
+    rows: pa.RecordBatch
+    signs: npt.NDArray[np.int64]
+
+
+class Lake(ABC, Generic[Opened]):
+    """A table as its library opens it."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """See `RowTable.text`."""
+
+    @abstractmethod
+    def _opened(self) -> Opened: ...
+
+    @abstractmethod
+    def _told(self) -> AbstractContextManager[None]:
+        """Whatever the library says becomes a `UserError`."""
+
+    @staticmethod
+    @abstractmethod
+    def _schema(table: Opened) -> pa.Schema: ...
+
+    def schema(self) -> pa.Schema:
+        """The columns that the table has now."""
+        with self._told():
+            return self._schema(self._opened())
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        with self._told():
+            types = self._rows(self._opened(), columns).types
+        return [types[name] for name in columns.key]
+
+    def _rows(self, table: Opened, columns: DocumentColumns) -> ArrowRows:
+        from instep.sources.tables.arrow_rows import ArrowRows, types_of
+
+        types = types_of(columns, [("the table", self._schema(table))], self.text, hint=OTHER_COLUMN)
+        return ArrowRows(columns, types, self.text)
 
 
 @dataclass(frozen=True)
@@ -64,8 +121,14 @@ def plain(batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 
     for each in batches:
         batch: pa.RecordBatch = pa.record_batch(each)
-        schema: Any = pa.schema([pa.field(field.name, _plain(field.type)) for field in batch.schema])
+        schema: Any = plain_schema(batch.schema)
         yield batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
 
 
 def _plain(kind: Any) -> Any:

@@ -103,18 +103,18 @@ def columns_of(footer: FileMetaData) -> tuple[Column, ...] | None:
         schema = footer.schema.to_arrow_schema()
     except (pa.ArrowException, NotImplementedError):
         return None
-    found = [(each.name, _type(each.type)) for each in schema]
+    found = [(each.name, kind_of(each.type)) for each in schema]
     columns = tuple(Column(name, kind) for name, kind in found if kind is not None)
     return columns if len(columns) == len(found) == len({name.lower() for name, _ in found}) else None
 
 
-def _type(kind: Any) -> ColumnType | None:
+def kind_of(kind: Any) -> ColumnType | None:
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
     if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MAX_PRECISION:
         return decimal_type(kind.precision, kind.scale)
     if pa.types.is_dictionary(kind):
-        return _type(kind.value_type)
+        return kind_of(kind.value_type)
     if pa.types.is_nested(kind):
         return STRING
     if pa.types.is_fixed_size_binary(kind):

@@ -1,0 +1,76 @@
+"""Follow a table that keeps its versions: a refresh reads the rows that were changed since the last one, no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from instep.domain.cuts import KeySlice
+from instep.domain.promotion_rules import NO_LOSS, Loss
+from instep.domain.rows import Selection
+from instep.domain.seen import Seen
+from instep.domain.table_versions import TableVersion, Unfollowable, VersionWindow
+from instep.entities.generations import wanted_as_of_now
+from instep.entities.plan_request import Found, Kind, PlanRequest
+from instep.entities.tables.adapters import TableAdapters
+from instep.entities.tables.cutting import cut_window, window_slices
+from instep.entities.tables.guarding import refused
+from instep.ledger.checkpoints import Checkpoint
+from instep.pipeline.tables.writing import needed_columns
+from instep.sources.tables.lake_table import LakeTable
+
+
+def lake_of(setup: TableAdapters) -> LakeTable | None:
+    """The source, as one of which the needed columns are read; None if it keeps no versions."""
+    if not isinstance(setup.source, LakeTable):
+        return None
+    return setup.source.reading(needed_columns(setup.columns(), setup.tables(), setup.rows, setup.rows.key[:1]))
+
+
+def find_followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint) -> Found:
+    """The rows that were changed since the checkpoint. Raises `Unfollowable` where nothing tells them."""
+    ledger, now = request.ledger, lake.rows.version()
+    seen = ledger.seen.get(checkpoint)
+    before = seen.version if seen else None
+    if before is None:
+        raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
+    _demand_same(setup, request, checkpoint, before, now)
+    if before == now:
+        why = wanted_as_of_now(request, setup.ref, now=ledger.now())
+        return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=ledger.now())
+    selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
+    net = lake.net(setup.rows, selection)
+    cut_by, cuts = cut_window(replace(setup, source=lake), request, selection) if net.rows else ((), [])
+    gone, note = len(net.gone), lake.rows.note()
+    return Found(
+        kind=Kind.REFRESH,
+        why=[f"its table went from {lake.rows.unit} {before.number} to {now.number}"],
+        unit="row",
+        slices=window_slices(setup, selection, cut_by, [KeySlice(each.range, each.rows or net.rows) for each in cuts]),
+        counts={"changed": len(net.come), "deleted": gone, "retried": 0},
+        state=[str(now)],
+        blocked=None
+        if request.options.allow_deletes or not gone
+        else refused(setup, request, gone, lake.rows.size() + gone, "the table has lost"),
+        target=ledger.now(),
+        # What leaves a namespace is counted when it is deleted: another one may have it by then.
+        lost=Loss(units=gone) if gone and not setup.in_place else NO_LOSS,
+        warnings=[f"note: {note}"] if note else [],
+        seen=Seen(version=now),
+    )
+
+
+def _demand_same(
+    setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, before: TableVersion, now: TableVersion
+) -> None:
+    """Raises `Unfollowable` where the index may not have what the table had in the version before."""
+    if before.table != now.table:
+        raise Unfollowable("it is another table than the one that was read, though at the same place")
+    job = request.ledger.jobs.get(checkpoint.job_id)
+    if job is None or setup.target.epoch(checkpoint.physical) > job.part(setup.ref).part.epoch:
+        raise Unfollowable("a later run began to write into its index, and has not ended")
+
+
+def first_version(lake: LakeTable) -> tuple[VersionWindow, Seen]:
+    """The version that a run reads as a whole, and what is known after it."""
+    now = lake.rows.version()
+    return VersionWindow(None, now.number), Seen(version=now)

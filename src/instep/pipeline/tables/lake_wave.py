@@ -1,0 +1,98 @@
+"""The wave of a table that keeps its versions: each task reads the rows by itself, here or on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.columns import BOOL, Column
+from instep.domain.rows import RowColumns, Selection
+from instep.domain.table_versions import Unfollowable
+from instep.errors import UserError
+from instep.pipeline.tables.sides import GONE
+from instep.pipeline.tables.writing import Batches, RowWriter, TableWave
+from instep.sources.tables.lake_table import LakeTable
+from instep.sources.tables.table_source import Sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NUMBER = "id"
+
+
+@dataclass(frozen=True, slots=True)
+class PortionWriter:
+    """Reads portions of the table by their numbers, and writes their rows. Picklable: it travels to the tasks.
+
+    Of a row that is gone the `deleted` column says so; where namespaces share an index the row is in none instead: it
+    is deleted only where it is, for another namespace may have it by now.
+    """
+
+    lake: LakeTable
+    selection: Selection
+    rows: RowColumns
+    deleted: str | None
+    writer: RowWriter
+
+    def write(self, numbers: Batches) -> Batches:
+        return self.writer.write(self._read(numbers))
+
+    def _read(self, numbers: Batches) -> Batches:
+        names = [each.name for each in self.writer.columns]
+        with _told(self.lake):
+            for batch in numbers:
+                for number in batch.column(0).to_numpy().tolist():
+                    for rows, gone in self.lake.read(self.rows, self.selection, number):
+                        found = [self._column(each, rows, gone) for each in self.writer.columns]
+                        yield pa.RecordBatch.from_arrays(found, names)
+
+    def _column(self, column: Column, rows: pa.RecordBatch, gone: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
+        if column == GONE:
+            return pa.array(gone)
+        values: Any = rows.column(column.name)
+        if not gone.any():
+            return values
+        if column.name == self.deleted:
+            return pc.if_else(pa.array(gone), pa.scalar(True if column.type == BOOL else 1, values.type), values)
+        if self.deleted is None and column.name == self.rows.scope:
+            return pc.if_else(pa.array(gone), pa.scalar(None, values.type), values)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWave(TableWave):
+    """Implements `pipeline.engine.engine.PortionProgram`: the frame has the numbers of portions."""
+
+    task: PortionWriter
+
+    def numbers(self) -> Iterator[pa.RecordBatch]:
+        for number in range(self._portions()):
+            yield pa.RecordBatch.from_arrays([pa.array([number], pa.int64())], [_NUMBER])
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        count = self._portions()
+        return spark().range(0, count, 1, max(1, count))
+
+    @property
+    def write(self) -> Callable[[Batches], Batches]:
+        return self.task.write
+
+    def _portions(self) -> int:
+        with _told(self.task.lake):
+            return self.task.lake.portions(self.selection)
+
+
+@contextmanager
+def _told(lake: LakeTable) -> Iterator[None]:
+    """What was planned cannot be read any more."""
+    try:
+        yield
+    except Unfollowable as why:
+        hint = "Read all of it again: instep run --full-refresh"
+        raise UserError(f"what was planned cannot be read any more: {why}", where=lake.text, hint=hint) from None

@@ -1,0 +1,270 @@
+"""Rows of a table that keeps its versions, as a source of tables: read without Spark, in this process or in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.arrow_types import arrow_type
+from instep.domain.columns import STRING, TIMESTAMP, Column, ColumnType
+from instep.domain.keys import Key
+from instep.domain.refs import Scope
+from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.seen import Look, RowMark
+from instep.domain.table_files import Files, TableFile
+from instep.domain.table_versions import Between, TableVersion, VersionWindow
+from instep.errors import UserError
+from instep.sources.tables.lakes import OTHER_COLUMN, SignedRows
+from instep.sources.tables.net_changes import Flags, NetChanges
+from instep.sources.tables.parquet import kind_of
+from instep.sources.tables.predicates import within
+from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
+from instep.sources.tables.table_source import Sessions, demand
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A column for the signs, beside those of the table.
+_SIGN: Final = "instep sign"
+
+
+class VersionedRows(Protocol):
+    """A table whose versions can be read one by one, and compared. Picklable: tasks read it."""
+
+    @property
+    def unit(self) -> str:
+        """The word for one of its versions."""
+
+    @property
+    def text(self) -> str:
+        """The place of the table, for people; without secrets."""
+
+    def version(self) -> TableVersion:
+        """The version that it has now."""
+
+    def size(self) -> int:
+        """The number of rows, about, without reading them."""
+
+    def note(self) -> str | None:
+        """Something that a user may want to know of how its changes are read."""
+
+    def schema(self) -> pa.Schema:
+        """The columns that it has now."""
+
+    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
+        """These columns of rows that came and went. Raises `Unfollowable`."""
+
+    def portions(self, version: int) -> int:
+        """The number of portions in which the rows of a version can be read. Raises `Unfollowable`."""
+
+    def portion(self, version: int, names: Sequence[str], number: int) -> Iterator[pa.RecordBatch]:
+        """These columns of one of the portions. Raises `Unfollowable`."""
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """Implements `table_source.TableSource` for rows that have versions; a selection without one is of the version that
+    the table has now. `wanted` are the columns that are read: a row in which others were changed has not changed.
+
+    What is known of a window, its `NetChanges`, is kept for the next who asks for it.
+    """
+
+    rows: VersionedRows
+    wanted: tuple[Column, ...] = ()
+    _known: dict[tuple[Any, ...], NetChanges] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LakeTable, (self.rows, self.wanted)
+
+    def reading(self, columns: Sequence[Column]) -> LakeTable:
+        """The same table, of which these columns are read."""
+        return replace(self, wanted=tuple(columns))
+
+    @property
+    def text(self) -> str:
+        return self.rows.text
+
+    @property
+    def missing_extra(self) -> None:
+        return None
+
+    def columns(self, spark: Sessions | None = None) -> tuple[Column, ...]:
+        found = []
+        for each in self.rows.schema():
+            kind = kind_of(each.type)
+            if kind is None or pa.types.is_nested(each.type):
+                said = f"{each.name!r} is {each.type}, which cannot be used here"
+                raise UserError(said, where=self.text, hint=OTHER_COLUMN)
+            found.append(Column(each.name, kind))
+        return tuple(found)
+
+    def state(self) -> None:
+        return None
+
+    def files(self) -> Sequence[TableFile] | None:
+        return None
+
+    def changed(
+        self,
+        spark: Sessions,
+        rows: RowColumns,
+        scope: Scope,
+        floor: int,
+        others: tuple[Scope, ...] | None = None,
+        *,
+        known: Files | None = None,
+    ) -> bool:
+        return True
+
+    def newer(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int | None:
+        return self.net(rows, selection).rows
+
+    def look(self, spark: Sessions, rows: RowColumns, selection: Selection, *, floor: int | None, target: int) -> Look:
+        raise AssertionError("rows with versions have no watermarks")
+
+    def marks(self, spark: Sessions, rows: RowColumns, selection: Selection, limit: int) -> list[RowMark] | None:
+        raise AssertionError("rows with versions have no watermarks")
+
+    def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        return 0
+
+    def histogram(
+        self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
+    ) -> Histogram:
+        wanted = max(bins * KEYS_PER_BIN, FEWEST_KEYS)
+        named = self._typed(columns)
+        window = selection.versions is not None and selection.versions.since is not None
+        stride = max(1, (self.net(rows, selection).rows if window else self.rows.size()) // wanted)
+        total = keyed = 0
+        found: list[pa.Table] = []
+        for batch in self._selected(rows, selection, named):
+            with_key = pa.Table.from_batches([batch]).drop_null()
+            at = np.arange(-keyed % stride, with_key.num_rows, stride)
+            total, keyed = total + batch.num_rows, keyed + with_key.num_rows
+            found.append(with_key.take(pa.array(at, pa.int64())))
+        empty = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in named]).empty_table()
+        return Histogram(total, binned(pa.concat_tables([empty, *found]), keyed, bins))
+
+    def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
+        found: list[Any] = []
+        for batch in self._selected(rows, selection, self._typed((column,))):
+            least_and_most: Any = pc.min_max(batch.column(0))
+            found += [each for each in (least_and_most["min"], least_and_most["max"]) if each.is_valid]
+        if not found:
+            return None
+        ends: Any = pc.min_max(pa.array([each.as_py() for each in found], found[0].type))
+        low, high = keys(pa.table({column: pa.array([ends[name].as_py() for name in ("min", "max")], found[0].type)}))
+        return low, high
+
+    def keys(self, rows: RowColumns, selection: Selection, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self._selected(rows, selection, self._typed(columns))
+
+    def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_type
+        from pyspark.sql.types import StructField, StructType
+
+        whole, table = self.of(selection), self.reading(self.columns())
+        kinds = [StructField(each.name, from_arrow_type(arrow_type(each.type))) for each in table.wanted]
+        count = self.portions(whole)
+
+        def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in numbers:
+                for number in batch.column(0).to_numpy().tolist():
+                    yield from (found for found, _ in table.read(rows, whole, number))
+
+        return spark().range(0, count, 1, max(1, count)).mapInArrow(read, StructType(kinds))
+
+    # -- versions -----------------------------------------------------------------------------------
+
+    def of(self, selection: Selection) -> Selection:
+        """The selection with the version that the table has now, if it has none."""
+        if selection.versions is not None:
+            return selection
+        return replace(selection, versions=VersionWindow(None, self.rows.version().number))
+
+    def net(self, rows: RowColumns, selection: Selection) -> NetChanges:
+        """The changes of a window in the end, as far as the wanted columns and the scope tell them. Raises
+        `Unfollowable`.
+        """
+        asked = (rows.key, selection.scope, selection.versions, self.wanted)
+        if asked not in self._known:
+            found = NetChanges.of(self._signed(rows, selection), rows.key)
+            self._known.clear()
+            self._known[asked] = found
+        return self._known[asked]
+
+    def portions(self, selection: Selection) -> int:
+        """The number of portions in which a selection can be read: a window is one. Raises `Unfollowable`."""
+        versions = selection.versions
+        assert versions is not None, "a selection that has versions"
+        return self.rows.portions(versions.until) if versions.since is None else 1
+
+    def read(self, rows: RowColumns, selection: Selection, number: int) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+        """The wanted columns of one portion of the selected rows (without ranges), with flags of those that are gone.
+        Raises `Unfollowable`.
+        """
+        versions = selection.versions
+        assert versions is not None, "a selection that has versions"
+        if versions.since is not None:
+            yield from self.net(rows, selection).select(self._signed(rows, selection), rows.key)
+            return
+        for batch in self.rows.portion(versions.until, _names(self.wanted, rows), number):
+            found = _in_scope(batch, rows, selection.scope)
+            yield _as(found, self.wanted), np.zeros(found.num_rows, bool)
+
+    def _signed(self, rows: RowColumns, selection: Selection) -> Iterator[SignedRows]:
+        versions = selection.versions
+        assert versions is not None, "a selection that has versions"
+        for batch, signs in self.rows.signed(_names(self.wanted, rows), versions.between):
+            both = _in_scope(batch.append_column(_SIGN, pa.array(signs)), rows, selection.scope)
+            yield SignedRows(_as(both, self.wanted), both.column(_SIGN).to_numpy())
+
+    def _selected(self, rows: RowColumns, selection: Selection, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+        whole = self.of(selection)
+        window = whole.versions is not None and whole.versions.since is not None
+        table = self if window else self.reading(columns)
+        for number in range(self.portions(whole)):
+            for batch, _ in table.read(rows, whole, number):
+                yield batch.select([each.name for each in columns])
+
+    def _typed(self, names: Sequence[str]) -> list[Column]:
+        there = {each.name: each for each in self.columns()}
+        demand(names, list(there), self.text)
+        for name in names:
+            if not there[name].type.keys:
+                raise UserError(f"{name!r} is {there[name].type}: rows cannot be cut by it", where=self.text)
+        return [there[name] for name in dict.fromkeys(names)]
+
+
+def _names(columns: Sequence[Column], rows: RowColumns) -> list[str]:
+    return list(dict.fromkeys([*(each.name for each in columns), *([rows.scope] if rows.scope else [])]))
+
+
+def _in_scope(batch: pa.RecordBatch, rows: RowColumns, scope: Scope) -> pa.RecordBatch:
+    if scope.is_global or rows.scope is None:
+        return batch
+    paths: Any = batch.column(rows.scope).cast(pa.string()).dictionary_encode()
+    own: Any = within(paths.dictionary, [scope])
+    return batch.filter(own.take(paths.indices).fill_null(False))
+
+
+def _as(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """These columns in the types that they are said to have."""
+    found = [_cast(batch.column(each.name), each.type) for each in columns]
+    return pa.RecordBatch.from_arrays(found, [each.name for each in columns])
+
+
+def _cast(values: Any, kind: ColumnType) -> Any:
+    wanted: Any = arrow_type(kind)
+    if values.type == wanted:
+        return values
+    if kind == TIMESTAMP:
+        return values.cast(pa.timestamp("us", "UTC"), safe=False)
+    if kind == STRING and not pa.types.is_string(values.type):
+        return values.cast(pa.string())
+    return values.cast(wanted)

@@ -1,0 +1,96 @@
+"""The changes of rows between two versions of a table, in the end: what came and went again is none.
+
+Each row has two numbers of 64 bits, made of its key and of all that is read of it. What is the same in both versions
+came as often as it went, in whatever order and however often the table was written anew: so only the sums of signs
+are needed, and no order of changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from instep.arrow_keys import row_numbers
+from instep.sources.tables.lakes import SignedRows
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+#: A way to read the same changes once more.
+Changes: TypeAlias = "Callable[[], Iterable[SignedRows]]"
+
+
+@dataclass(frozen=True)
+class NetChanges:
+    """The rows, by their numbers in order, that are there in the end and were not (`come`); and those that were, and
+    whose key is gone (`gone`). `read`: rows that were read to know it.
+    """
+
+    come: Numbers
+    gone: Numbers
+    read: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.come) + len(self.gone)
+
+    @classmethod
+    def of(cls, changes: Iterable[SignedRows], key: Sequence[str]) -> NetChanges:
+        keys, rows, signs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
+        for batch, each in changes:
+            keys.append(_key_numbers(batch, key))
+            rows.append(_row_numbers(batch, keys[-1]))
+            signs.append(each.astype(np.int8))
+        named, sums = np.concatenate(rows), np.concatenate(signs).astype(np.int64)
+        found, first, places = np.unique(named, return_index=True, return_inverse=True)
+        total = np.zeros(len(found), np.int64)
+        np.add.at(total, places, sums)
+        of_key = np.concatenate(keys)[first]
+        went = (total < 0) & ~np.isin(of_key, of_key[total > 0])
+        # Of rows that shared their key one is enough to delete it.
+        _, once = np.unique(of_key[went], return_index=True)
+        return cls(found[total > 0], np.sort(found[went][once]), len(named))
+
+    def select(self, changes: Iterable[SignedRows], key: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+        """Rows of the same changes, read once more: each of `come` and `gone` once, with a flag for those gone."""
+        come, gone = (_Once(each) for each in (self.come, self.gone))
+        for batch, signs in changes:
+            numbers = _row_numbers(batch, _key_numbers(batch, key))
+            went = gone.first(numbers, signs < 0)
+            chosen = come.first(numbers, signs > 0) | went
+            if chosen.any():
+                yield batch.filter(pa.array(chosen)), went[chosen]
+
+
+class _Once:
+    """Numbers of which each is taken where it is met first."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._open = np.ones(len(numbers), bool)
+
+    def first(self, numbers: Numbers, among: Flags) -> Flags:
+        found = np.zeros(len(numbers), bool)
+        if not len(self._numbers):
+            return found
+        places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        at = np.flatnonzero(among & (self._numbers[places] == numbers) & self._open[places])
+        _, first = np.unique(places[at], return_index=True)
+        found[at[first]] = True
+        self._open[places[at]] = False
+        return found
+
+
+def _key_numbers(batch: pa.RecordBatch, key: Sequence[str]) -> Numbers:
+    return row_numbers([batch.column(name) for name in key])
+
+
+def _row_numbers(batch: pa.RecordBatch, keys: Numbers) -> Numbers:
+    """By the key, and all else: two rows of different keys have different numbers, or one chance in 2^64."""
+    rest = row_numbers(batch.columns)
+    with np.errstate(over="ignore"):
+        mixed: Numbers = keys * np.uint64(0x9E3779B97F4A7C15) + rest
+    return mixed

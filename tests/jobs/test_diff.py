@@ -12,7 +12,7 @@ import pytest
 
 from instep.cli import main
 from instep.domain.identity import content_hash
-from instep.entities.documents import changes, source_parts
+from instep.entities.documents import comparing, source_parts
 from instep.errors import Away, UserError
 from instep.jobs.slice_claims import SliceClaims
 from instep.pipeline.documents import comparison
@@ -141,7 +141,7 @@ def test_a_comparison_in_columns_says_what_one_of_objects_says(tmp_path: Path, m
     place.path(2).unlink()
     place.change(4, "one line more")
     before = seen(place)
-    monkeypatch.setattr(changes, "FEW", 2)
+    monkeypatch.setattr(comparing, "FEW", 2)
     monkeypatch.setattr(source_parts, "FEW", 2)
     now = seen(place)
     assert now.examples == before.examples

@@ -70,6 +70,22 @@ class S3Server(Server):
             skip_instance_cache=True,
         )
 
+    def client(self) -> Any:
+        from botocore.session import get_session
+
+        return get_session().create_client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self.port}",
+            region_name="us-east-1",
+            aws_access_key_id=self.user,
+            aws_secret_access_key=self.password,
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of a source that reads it."""
+        return {"key": self.user, "secret": self.password, "endpoint_url": f"http://127.0.0.1:{self.port}"}
+
     @property
     def _program(self) -> Path:
         program = shutil.which("juicefs", path=str(Path(sys.executable).parent)) or shutil.which("juicefs")

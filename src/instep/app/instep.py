@@ -81,6 +81,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         retry_failures: bool = False,
         allow_deletes: bool = False,
         allow_empty: bool = False,
+        full_listing: bool = False,
         generation: str | None = None,
         explain: bool = False,
         skipped: bool = False,
@@ -93,7 +94,9 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.answers.plan import cost_answer, plan_answer
 
         name = checked_generation(generation)
-        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
+        options = PlanOptions(
+            full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty, full_listing=full_listing
+        )
         watch = progress or Silent()
         container = Container(self.project, spark=self._spark)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
@@ -135,6 +138,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         retry_failures: bool = False,
         allow_deletes: bool = False,
         allow_empty: bool = False,
+        full_listing: bool = False,
         engine: str | None = None,
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
@@ -147,6 +151,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
 
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
+        `full_listing`: all of a source is listed as it is now, and no inventory is read.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         `metrics`: the address (`HOST:PORT`) at which its counters are served while it runs, for Prometheus.
         `stopping`: when another thread sets it, the run stops as at Ctrl-C, after the wave in work at the latest, and
@@ -157,7 +162,9 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.jobs.stopping import Stopping, stoppable
 
         names, watch, name = names_in(entities), progress or Silent(), checked_generation(generation)
-        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
+        options = PlanOptions(
+            full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty, full_listing=full_listing
+        )
         container = Container(self.project, spark=self._spark, engine=engine)
         served = counted(metrics, partial(watch.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:

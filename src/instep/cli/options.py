@@ -91,6 +91,12 @@ AllowEmptyOption = Annotated[
     bool,
     typer.Option("--allow-empty", help="What was indexed may become empty, because its source is.", show_default=False),
 ]
+FullListingOption = Annotated[
+    bool,
+    typer.Option(
+        "--full-listing", help="List all of a source as it is now, and read no inventory.", show_default=False
+    ),
+]
 MetricsOption = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,7 @@ from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
     EntitiesArgument,
+    FullListingOption,
     FullRefreshOption,
     GenerationOption,
     JsonOption,
@@ -48,6 +49,7 @@ def plan(
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
     allow_empty: AllowEmptyOption = False,
+    full_listing: FullListingOption = False,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -73,6 +75,7 @@ def plan(
         "retry_failures": retry_failures,
         "allow_deletes": allow_deletes,
         "allow_empty": allow_empty,
+        "full_listing": full_listing,
         "generation": generation,
     }
     with out.progress() as progress:
@@ -204,7 +207,7 @@ def read_plan(file: Path) -> SavedPlan:
             digests={str(each["ref"]): str(each["digest"]) for each in value["plans"]},
             options={
                 **{name: bool(options[name]) for name in ("full_refresh", "retry_failures", "allow_deletes")},
-                "allow_empty": bool(options.get("allow_empty", False)),
+                **{name: bool(options.get(name, False)) for name in ("allow_empty", "full_listing")},
                 "generation": options.get("generation"),
             },
         )

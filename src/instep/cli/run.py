@@ -15,6 +15,7 @@ from instep.cli.options import (
     AllowEmptyOption,
     EngineOption,
     EveryOption,
+    FullListingOption,
     FullRefreshOption,
     GenerationOption,
     JsonOption,
@@ -49,6 +50,7 @@ def run(
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
     allow_empty: AllowEmptyOption = False,
+    full_listing: FullListingOption = False,
     wait: Annotated[
         float,
         typer.Option(
@@ -87,6 +89,7 @@ def run(
         "retry_failures": retry_failures,
         "allow_deletes": allow_deletes,
         "allow_empty": allow_empty,
+        "full_listing": full_listing,
         "generation": generation,
     }
     chosen = {name for name, value in options.items() if value not in (False, None)}
@@ -94,7 +97,7 @@ def run(
         if chosen - {"allow_deletes"} or any(each.endswith(".json") for each in what or ()):
             raise UserError(
                 "--watch follows what changes from now on, and takes no plan, generation, --full-refresh, "
-                "--retry-failures or --allow-empty",
+                "--retry-failures, --allow-empty or --full-listing",
                 hint="Run once with these, then watch.",
             )
         progress = watching(as_json=as_json, quiet=quiet)

@@ -33,7 +33,8 @@ class PlanOptions:
     the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None for now. `repair`:
     only make the target hold what is recorded. `reroute`: build a new instance if the number of buckets has changed.
     `allow_empty`: the index may become empty, because its source is. `paths`: look at these local paths alone, where
-    that is enough to tell what has changed there. `until`: of a topic, nothing from these offsets on.
+    that is enough to tell what has changed there. `until`: of a topic, nothing from these offsets on. `full_listing`:
+    list all of the source, whatever else would tell what has changed.
     """
 
     full_refresh: bool = False
@@ -46,6 +47,7 @@ class PlanOptions:
     allow_empty: bool = False
     paths: frozenset[str] | None = None
     until: Offsets | None = None
+    full_listing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +130,5 @@ class Found:
     until: Offsets | None = None
     #: Whether some documents alone were looked at: nothing is said of the others.
     partial: bool = False
+    #: Whether it was listed as it was some time ago: nothing is said of what has changed since.
+    of_past: bool = False

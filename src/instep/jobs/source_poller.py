@@ -113,7 +113,8 @@ class SourcePoller(JobStarter):
         finally:
             if plan is None or not plan.found.partial:
                 self._looked(ref, began)
-        if plan is not None and not plan.pending and seen:
+        # A listing of the past has not seen what these paths tell: they are looked at next.
+        if plan is not None and not plan.pending and seen and not plan.found.of_past:
             self._changed[ref] -= seen
             if events := self._events.get(ref):
                 events.done(seen)

@@ -40,6 +40,7 @@ DEFAULT_EXCLUDE = tuple(
 
 #: What Spark takes for a pattern in a path.
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
+_INVENTORY = re.compile(r"s3a?://[^/]+/(?:.+/)?([^/]+)/[^/]+/?")
 _HOST_AND_PORT = re.compile(r"[^\s/@:]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
@@ -78,12 +79,31 @@ class FilesSource(Variant):
     events: SqsEvents | None = None
     """A queue that tells what changes, of a source in S3: between listings `--watch` looks at these objects alone."""
 
+    inventory: Text | None = None
+    """The inventories of a bucket in S3, which are read in place of listing it:
+    `s3://inventory-bucket/prefix/source-bucket/config-id`. See [many-servers.md](many-servers.md#inventories-of-s3)."""
+
     _texts = field_validator("path", "include", "exclude")(no_empty_text)
 
     @model_validator(mode="after")
-    def _events_of_s3(self) -> Self:
-        if self.events is not None and not all(each.startswith(("s3://", "s3a://")) for each in self.path):
-            raise problem("conflict", "is for paths that begin with s3://", path=("events",))
+    def _in_s3(self) -> Self:
+        for name in ("events", "inventory"):
+            if getattr(self, name) is not None and not all(each.startswith(("s3://", "s3a://")) for each in self.path):
+                raise problem("conflict", "is for paths that begin with s3://", path=(name,))
+        if self.inventory is not None:
+            found = _INVENTORY.fullmatch(self.inventory)
+            if found is None:
+                raise problem(
+                    "inventory", "must be s3://inventory-bucket/prefix/source-bucket/config-id", path=("inventory",)
+                )
+            buckets = {each.split("/")[2] for each in self.path}
+            if buckets != {found[1]}:
+                where = ", ".join(sorted(buckets))
+                raise problem(
+                    "conflict",
+                    f"is of bucket {found[1]}, and `path` is in {where}: they must be the same",
+                    path=("inventory",),
+                )
         return self
 
     def storage(self) -> dict[str, JsonValue]:

@@ -23,7 +23,8 @@ class Listing:
 
     `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
     `nowhere`: links that lead to nothing, by their URIs, with their paths. `orphans`: so many rows are part of
-    documents that are not there.
+    documents that are not there. `as_of`: it tells of that moment (ms), and of nothing since; None: of now. `warnings`
+    are about the way in which it was listed.
     """
 
     documents: Sequence[SourceDocument]
@@ -32,6 +33,8 @@ class Listing:
     exhaustive: bool = True
     nowhere: Mapping[str, str] = field(default_factory=dict)
     orphans: int = 0
+    as_of: int | None = None
+    warnings: Sequence[str] = ()
 
     @property
     def complete(self) -> bool:

@@ -6,7 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import itemgetter
 from typing import IO, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -17,9 +19,12 @@ from instep.errors import UserError
 from instep.sources import local_files
 from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Vanished
 from instep.sources.globs import Globs
+from instep.sources.s3_inventory import Manifest, S3Inventory
 from instep.sources.url_files import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
+#: Requests to a store that are open at once.
+_AT_ONCE: Final = 16
 _LOCAL = "file://"
 _PROJECT = "project://"
 
@@ -37,6 +42,8 @@ class FilesSource:
 
     A relative root is one in the folder `project`, and its files are named by their path from there: they keep their
     names wherever that folder is. Without `project` it is relative to the current folder, and named as absolute ones.
+
+    `inventory` lists all of a bucket, in which all roots are then.
     """
 
     roots: tuple[str, ...]
@@ -44,6 +51,7 @@ class FilesSource:
     exclude: tuple[str, ...] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     project: str | None = None
+    inventory: S3Inventory | None = None
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything found, sorted by URI; a file under two roots once."""
@@ -62,6 +70,34 @@ class FilesSource:
         if progress:
             progress(len(listed))
         return Listing(listed, problems, nowhere=nowhere)
+
+    def listed_before(self, manifest: Manifest, progress: Callable[[int], None] | None = None) -> Listing:
+        """The listing that an inventory is. Raises `Damaged` if it cannot be read as a whole, or has nothing below a
+        root, and `UserError` if it is of no use.
+        """
+        from instep.sources.inventory_listing import listed
+
+        assert self.inventory is not None, "asked for its manifest"
+        documents = listed(
+            self.inventory.objects(manifest),
+            self._urls(),
+            Globs(self.include, of_files=True),
+            Globs(self.exclude),
+            progress or (lambda found: None),
+        )
+        return Listing(documents, [], as_of=manifest.created)
+
+    def look_again(self, uris: Iterable[str]) -> Looked | None:
+        """Look at documents of a listing as they are now. None where only a listing tells that."""
+        paths = [self._root(uri).path_of(uri) for uri in uris if self.holds(uri)]
+        if any(path.endswith("/") for path in paths):
+            return None
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = [*pool.map(lambda path: self.look([path]), paths)]
+        found = [each for each in answers if each is not None]
+        if len(found) < len(answers):
+            return None
+        return Looked([*chain(*(each.documents for each in found))], [*chain(*(each.missing for each in found))])
 
     def folders(self) -> Sequence[str] | None:
         """The folders below which all its files are; None if some are elsewhere, or are named one by one."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
 _FILES = re.compile(r"[*?\]][^/]*\.[^./*?\[\]]+\Z")
@@ -38,9 +42,12 @@ class Globs:
         self.of_folders = not self.negated and all(expression.endswith("(?:/)") for expression, _ in rules)
         suffixes = [found[1] for found in map(_SUFFIX.match, patterns) if found]
         self._suffixes = () if self.negated else tuple(suffixes)
-        groups: list[tuple[bool, Callable[[str], object]]] = [
-            (wanted, re.compile("|".join(f"(?:{expression})" for expression, _ in run)).match)
+        self._runs = [
+            (wanted, "|".join(f"(?:{expression})" for expression, _ in run))
             for wanted, run in groupby(rules, key=lambda rule: rule[1])
+        ]
+        groups: list[tuple[bool, Callable[[str], object]]] = [
+            (wanted, re.compile(expression).match) for wanted, expression in self._runs
         ]
         # The last one that matches decides, so they are asked from the last to the first.
         self._groups = groups[::-1]
@@ -55,6 +62,22 @@ class Globs:
             if match(relative):
                 return wanted
         return False
+
+    def match_all(self, paths: pa.Array[Any]) -> Any:
+        """Whether each of many paths matches, as `matches` has it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found: Any = pa.repeat(False, len(paths))
+        for wanted, expression in self._runs:
+            matched = pc.match_substring_regex(paths, f"^(?:{expression})")
+            found = pc.or_(found, matched) if wanted else pc.and_not(found, matched)
+        # Only to Python an end of a line at the end of a text is its end.
+        odd = pc.match_substring(paths, "\n")
+        if pc.any(odd).as_py():
+            told = [self.matches(str(each)) for each in paths.filter(odd).to_pylist()]
+            found = pc.replace_with_mask(found, odd, pa.array(told, pa.bool_()))
+        return found
 
     def leave_out(self, relative: str) -> bool:
         """Whether an `exclude` of these leaves out a file, for itself or with a folder that it is in."""

@@ -91,6 +91,16 @@ class UrlRoot:
         within = f"{root.rstrip('/')}/"
         return inner.removeprefix(within) if inner.startswith(within) else None
 
+    def prefix(self) -> tuple[str, str]:
+        """Its bucket, and the key at which or in which its objects are, of a store of such."""
+        _, root = self._open()
+        bucket, _, key = root.partition("/")
+        return bucket, key.rstrip("/")
+
+    def path_of(self, uri: str) -> str:
+        """The path of a document as messages name it: `s3://bucket/key`."""
+        return f"s3://{self._path(uri)[1]}"
+
     def look(self, path: str, include: Globs, exclude: Globs) -> Looked | None:
         """Look at one object, which is below this root. None for what cannot be told of it alone."""
         relative = self.below(path)

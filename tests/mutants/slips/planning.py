@@ -48,7 +48,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is not listed is deleted though the listing is not complete",
-        "entities/documents/changes.py",
+        "entities/documents/comparing.py",
         "return found.complete and found.exhaustive",
         "return found.exhaustive",
         (_REBUILDS, "tests/cli/test_source_commands.py"),

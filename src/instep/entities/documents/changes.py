@@ -1,9 +1,4 @@
-"""Find documents that need work: compare the source's listing with the record of an instance.
-
-They are compared in columns, or one by one where that is quicker. Arrow is imported for what came in columns (rows of
-tables, long listings) and for what is long. A short listing of files is compared without it: a run that finds nothing
-to do takes half as long.
-"""
+"""Find documents that need work: compare the source's listing with the record of an instance."""
 
 from __future__ import annotations
 
@@ -14,16 +9,17 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
 
-from instep.document_state.columns import FEW, ChangeColumns, ChangesElsewhere, ListedColumns, listed_columns
+from instep.document_state.columns import ChangeColumns, ChangesElsewhere, listed_columns
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import as_named_now
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
-from instep.domain.manifest import Action, Difference, DocumentChange, difference, same, unchanged
+from instep.domain.manifest import Action, Difference, DocumentChange
 from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.comparing import compared, in_columns, left_out, record_of
+from instep.entities.documents.listings import Known, known_of, list_source
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
 from instep.entities.generations import wanted_as_of_now
@@ -37,88 +33,33 @@ from instep.sources.topic import TopicSource
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from instep.document_state.difference import Record
     from instep.document_state.pieces import Recorded
     from instep.pipeline.engine.corpus import SparkCorpus
 
 
-def compared(
-    ledger: Ledger,
-    instance: str | None,
-    found: Listing,
-    failed: Mapping[str, str],
-    *,
-    buckets: int,
-    retry_failures: bool = False,
-) -> tuple[Listing, Difference]:
-    """The changes since an instance was recorded (None: nothing is), and the listing as seen from there."""
-    listed = _columns(found)
-    if listed is not None:
-        from instep.document_state import difference as columns
-
-        recorded = _record(ledger, instance)
-        found = _seen_from(found, recorded)
-        return found, columns.difference(
-            listed,
-            recorded,
-            failed,
-            complete=_tells_all(found),
-            buckets=buckets,
-            deleted=found.deleted,
-            retry_failures=retry_failures,
-        )
-    if instance and not failed and not found.deleted and same(found.documents, ledger.documents.versions(instance)):
-        return found, unchanged(len(found.documents))
-    entries = ledger.documents.entries(instance) if instance else {}
-    found = found.seen_from(entries)
-    return found, difference(
-        found.documents,
-        entries,
-        failed,
-        complete=_tells_all(found),
-        buckets=buckets,
-        deleted=found.deleted,
-        retry_failures=retry_failures,
-    )
-
-
-def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> tuple[Listing, Difference]:
-    """The documents of an instance that a build of all that is listed would leave out. A document that was only renamed
-    is not left out.
-    """
-    listed = _columns(found)
-    if listed is not None:
-        from instep.document_state import difference as columns
-
-        recorded = _record(ledger, instance)
-        found = _seen_from(found, recorded)
-        served = recorded.named_as(listed)
-        return found, columns.difference(listed, served, {}, complete=True, buckets=buckets, deleted=found.deleted)
-    entries = ledger.documents.entries(instance)
-    found = found.seen_from(entries)
-    names = as_named_now(entries, [each.uri for each in found.documents])
-    return found, difference(found.documents, names, {}, complete=True, buckets=buckets, deleted=found.deleted)
-
-
 class _Seen:
-    """The source as seen from instances: listed in this process once, or in tasks for each. `listed`: it was
-    already.
+    """The source as seen from instances: listed in this process once, or in tasks for each. `known`: what is recorded
+    when it is listed. `listed`: it was already.
     """
 
     def __init__(
         self,
         setup: DocumentAdapters,
         ledger: Ledger,
-        listing: Callable[[int], None] | None,
+        known: Known,
+        listing: Callable[[int], None] | None = None,
         listed: Listing | None = None,
     ) -> None:
-        self._setup, self._ledger, self._listing, self._listed = setup, ledger, listing, listed
+        self._setup, self._ledger, self._known = setup, ledger, known
+        self._listing, self._listed = listing, listed
         self.way = setup.way_to_plan()
         self.warnings: list[str] = []
 
     @cached_property
     def _here(self) -> Listing:
-        return self._setup.source.list(self._listing) if self._listed is None else self._listed
+        if self._listed is not None:
+            return self._listed
+        return list_source(self._setup, self._ledger, self._known, self._listing)
 
     def compared(
         self, instance: str | None, failed: Mapping[str, str], *, buckets: int, retry_failures: bool = False
@@ -143,8 +84,8 @@ class _Seen:
             return self.way.tasks.tally(self._setup.source, self._recording(served), failures)
         from instep.document_state.losses import failing, tally
 
-        listed = _columns(self._here) or listed_columns(self._here.documents)
-        return tally(_record(self._ledger, served).columns, listed.table, failing(listed.table, failures))
+        listed = in_columns(self._here) or listed_columns(self._here.documents)
+        return tally(record_of(self._ledger, served).columns, listed.table, failing(listed.table, failures))
 
     def _in_tasks(
         self,
@@ -174,30 +115,6 @@ class _Seen:
             return found
 
         return recording
-
-
-def _tells_all(found: Listing) -> bool:
-    """Whether what is not listed is gone."""
-    return found.complete and found.exhaustive
-
-
-def _columns(found: Listing) -> ListedColumns | None:
-    if isinstance(found.documents, ListedColumns):
-        return found.documents
-    return listed_columns(found.documents) if len(found.documents) > FEW else None
-
-
-def _record(ledger: Ledger, instance: str | None) -> Record:
-    from instep.document_state.difference import ENTRY, RECORDED, Record
-
-    if instance is None:
-        return Record.nothing()
-    columns = ledger.documents.columns(instance, RECORDED)
-    return Record(columns, lambda uris: ledger.documents.named(instance, uris, ENTRY))
-
-
-def _seen_from(found: Listing, recorded: Record) -> Listing:
-    return found.seen_from(map(str, recorded.columns["uri"].to_pylist())) if found.nowhere else found
 
 
 def cut(changes: Sequence[DocumentChange], sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
@@ -273,8 +190,9 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
     topic = follow_topic(setup, request)
-    seen = _Seen(setup, ledger, request.listing, topic.listing if topic else None)
     base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
+    known = known_of(request, setup, failed)
+    seen = _Seen(setup, ledger, known, request.listing, topic.listing if topic else None)
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
@@ -311,18 +229,27 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         changes=PlannedChanges(changes.changes),
         state=state_of(changes),
         problems=found.problems,
-        warnings=[*seen.warnings, *look.warnings, *_orphans(found)],
+        warnings=[*seen.warnings, *look.warnings, *found.warnings, *_orphans(found)],
         blocked=blocked,
         held_back=held_back,
-        # Of all others, or of messages that are left, nothing is known: it stays complete up to where it was.
-        target=checkpoint.watermark if checkpoint and (look.partial or (topic and topic.read.left)) else None,
+        target=_reached(checkpoint, found, rest=look.partial or bool(topic and topic.read.left)),
         lost=Loss(units=lost),
         compared=None if look.partial else seen.way.told,
         partial=look.partial,
         left=topic.read.left if topic else 0,
         until=topic.read.end if topic else None,
         seen=look.seen,
+        of_past=found.as_of is not None,
     )
+
+
+def _reached(checkpoint: Checkpoint | None, found: Listing, *, rest: bool) -> int | None:
+    """The moment (ms) up to which it is complete then; None: now. Of a `rest`, such as documents that were not looked
+    at, nothing is known, and of what is newer than the listing: it stays complete up to where it was.
+    """
+    if found.as_of is not None:
+        return max(found.as_of, checkpoint.watermark if checkpoint else 0)
+    return checkpoint.watermark if checkpoint and rest else None
 
 
 def _orphans(found: Listing) -> list[str]:
@@ -423,7 +350,8 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> lis
     if lake or isinstance(setup.source, TopicSource):
         return []
     failed = ledger.failures.versions(part.ref, part.generation)
-    _, changes = _Seen(setup, ledger, None).compared(part.instance, failed, buckets=part.buckets)
+    seen = _Seen(setup, ledger, Known(part.instance, failed))
+    _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []

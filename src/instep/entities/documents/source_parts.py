@@ -15,7 +15,8 @@ from instep.document_state.identities import heads_of
 from instep.document_state.spool import Spool
 from instep.domain.manifest import DocumentChange, SourceDocument
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.documents.changes import compared, counts_of
+from instep.entities.documents.changes import counts_of
+from instep.entities.documents.comparing import compared
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.corpus import HEADED, PartRows, by_id, listed_part

@@ -38,6 +38,7 @@ from instep.sources.document_source import DocumentSource
 from instep.sources.feed import feed_source
 from instep.sources.feed_lines import JsonLines, LineFormat
 from instep.sources.kafka import KafkaTopic
+from instep.sources.s3_inventory import S3Inventory
 from instep.sources.sqs_events import SqsQueue
 from instep.sources.tables.joined_documents import JoinedDocuments
 from instep.sources.tables.row_documents import Member, RowDocuments, RowTable
@@ -102,8 +103,9 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     assert isinstance(entity, DocumentEntity), "asked for documents"
     if isinstance(declared, FilesSource):
         paths = project.document_paths(name)
+        inventory = S3Inventory(declared.inventory, declared.storage()) if declared.inventory else None
         return files.FilesSource(
-            paths, _included(entity, declared), declared.exclude, declared.storage(), str(project.root)
+            paths, _included(entity, declared), declared.exclude, declared.storage(), str(project.root), inventory
         )
     if isinstance(declared, FeedSource):
         most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read has no known document.

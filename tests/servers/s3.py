@@ -30,7 +30,17 @@ class S3Server(Server):
     def _command(self) -> Sequence[str | Path]:
         quiet = ("--no-banner", "--no-usage-report", "--metrics", "127.0.0.1:0")
         # What was written is read again from the folder, and a folder's files are listed as they are.
-        fresh = ("--cache-size", "0", "--attr-cache", "0", "--entry-cache", "0", "--dir-entry-cache", "0")
+        fresh = (
+            "--keep-etag",
+            "--cache-size",
+            "0",
+            "--attr-cache",
+            "0",
+            "--entry-cache",
+            "0",
+            "--dir-entry-cache",
+            "0",
+        )
         login = (f"MINIO_ROOT_USER={self.user}", f"MINIO_ROOT_PASSWORD={self.password}")
         where = (self._meta, f"127.0.0.1:{self.port}")
         return ["env", *login, self._program, "gateway", "--multi-buckets", *quiet, *fresh, *where]

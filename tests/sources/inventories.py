@@ -87,12 +87,12 @@ class Inventories:
 
     def lines(self, below: str = "") -> list[Line]:
         """All objects as they are now."""
-        found = []
         pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below)
-        for page in pages:
-            for each in page.get("Contents", ()):
-                found.append(Line(each["Key"], each["Size"], each["ETag"].strip('"'), each["LastModified"]))
-        return found
+        return [
+            Line(each["Key"], each["Size"], each["ETag"].strip('"'), each["LastModified"])
+            for page in pages
+            for each in page.get("Contents", ())
+        ]
 
     def deliver(
         self,

@@ -139,6 +139,8 @@ class Container:
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""
+        from instep.jobs.job_log import LoggedProgress
+
         return Context(
             ledger=ledger,
             clock=self.clock,
@@ -147,7 +149,7 @@ class Container:
             random=random.random,
             timing=self.timing,
             liveness=self._lock_files,
-            progress=progress,
+            progress=LoggedProgress(progress, ledger),
             status_reporter=StatusReporter(lambda: self._status_keys(ledger), progress, self.stop_waiting),
             choose=partial(self.engines.choose, ledger=ledger),
             engine=self.engines.engine,

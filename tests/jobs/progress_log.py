@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from instep.domain.clock import TIMING, Clock, Timing
+from instep.domain.jobs import Phase
 from instep.domain.waves import Stage
 from instep.ledger.liveness import Liveness
 from instep.planning.context import Context
@@ -29,6 +30,8 @@ class ProgressLog:
     def advance(self, entity: str, units: int) -> None: ...
 
     def stage(self, entity: str, stage: Stage) -> None: ...
+
+    def phase(self, entity: str, phase: Phase) -> None: ...
 
     def end(self, entity: str, *, well: bool = True) -> None: ...
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from instep.domain.jobs import Phase
 from instep.domain.waves import Stage
 from instep.errors import Fenced, Transient, Unknown
 from tests.doubles.through import through
@@ -50,6 +51,8 @@ class LogProgress:
     def advance(self, entity: str, units: int) -> None: ...
 
     def stage(self, entity: str, stage: Stage) -> None: ...
+
+    def phase(self, entity: str, phase: Phase) -> None: ...
 
     def end(self, entity: str, *, well: bool = True) -> None: ...
 

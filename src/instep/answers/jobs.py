@@ -12,7 +12,7 @@ from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
 from instep.answers.spending import Spent, spent_answer
 from instep.domain import counts, jobs, money
 from instep.domain.clock import TIMING, Clock, Timing
-from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, SliceState
+from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, Phase, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import Lately, seconds_left
 from instep.errors import Missing, UserError
@@ -101,12 +101,13 @@ class Slices(Answer):
 
 class Part(Answer):
     """A partition's share of a job. `state` is null while it is open, and STOPPED when it has stopped by itself;
-    `units` are null while they are not counted. `done` is as of the job.
+    `units` are null while they are not counted. `phase` and `done` are as of the job.
     """
 
     ref: Ref
     generation: str
     state: JobState | None
+    phase: Phase | None
     fresh: bool
     instance: str
     physical: str
@@ -124,14 +125,16 @@ class Part(Answer):
 
 
 class Job(Answer):
-    """`units` are the documents or rows planned, `done` those that were read, also in waves that have not ended (only
-    finished slices are in `counts`). `units_per_second` is how fast it is
-    now (over the last five minutes at most), `seconds_left` how long the rest takes so; both are null unless it runs
-    and something was done in this time. `spent`: on embedding, if that costs something.
+    """`phase` is what is done now, null when the job has ended or is to stop. `units` are the documents or rows
+    planned, `done` those that were read, also in waves that have not ended (only finished slices are in `counts`).
+    `units_per_second` is how fast it is now (over the last five minutes at most), `seconds_left` how long the rest
+    takes so; both are null unless it runs and something was done in this time. `spent`: on embedding, if that costs
+    something.
     """
 
     id: str
     state: JobState
+    phase: Phase | None
     made_by: str = Field(description="The worker that planned it.")
     configuration: dict[str, Any]
     slices: Slices
@@ -234,6 +237,7 @@ def job_answer(
     return Job(
         id=job.id,
         state=job.state,
+        phase=job.phase,
         made_by=job.worker_id,
         configuration=dict(job.configuration),
         parts=tuple(_part_view(each) for each in job.parts),
@@ -362,6 +366,7 @@ def _part_view(status: PartStatus) -> Part:
         ref=status.part.ref,
         generation=status.part.generation,
         state=JobState.STOPPED if status.stopped else status.state,
+        phase=status.phase,
         fresh=status.part.fresh,
         instance=status.part.instance,
         physical=status.part.physical,

@@ -157,6 +157,7 @@ def status_data(job: Job) -> dict[str, Any]:
     """Progress of a job. Unknown numbers are null, such as the number of records before it is planned."""
     return {
         "status": str(job.state),
+        "phase": job.phase,
         "stats": {
             "jobStats": _records(job.units if job.parts else None, job.done, job.counts.failed),
             "entityStats": _entities(job),

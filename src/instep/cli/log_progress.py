@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from instep.domain.jobs import Phase
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.texts import amount, redacted
 from instep.domain.waves import Stage
@@ -46,6 +47,9 @@ class LogProgress(Silent):
             self._tell_done()
             self._print(entity, message)
 
+    def phase(self, entity: str, phase: Phase) -> None:
+        self.say(entity, phase.words)
+
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
             if units > 0:
@@ -75,6 +79,9 @@ class JsonLogProgress(Silent):
 
     def say(self, entity: str, message: str) -> None:
         self._write("say", entity, message=redacted(message))
+
+    def phase(self, entity: str, phase: Phase) -> None:
+        self._write("phase", entity, phase=phase)
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
         place = current_context()
@@ -135,6 +142,9 @@ class Lines(Silent):
     def say(self, entity: str, message: str) -> None:
         with self._lock:
             self._print(entity, message)
+
+    def phase(self, entity: str, phase: Phase) -> None:
+        self.say(entity, phase.words)
 
     def end(self, entity: str, *, well: bool = True) -> None:
         with self._lock:

@@ -67,6 +67,35 @@ class SliceState(StrEnum):
         return self not in (SliceState.PENDING, SliceState.PROCESSING)
 
 
+class Phase(StrEnum):
+    """A part of what a job does, in the order in which it comes to them; it ends with what is SERVED."""
+
+    LISTING = "listing"
+    WAITING = "waiting"
+    WAVES = "waves"
+    INDEXES = "indexes"
+    CHECKS = "checks"
+    PROMOTION = "promotion"
+    SERVED = "served"
+
+    @property
+    def words(self) -> str:
+        """`bringing indexes up to date`."""
+        return _WORDS[self]
+
+
+_WORDS: Mapping[Phase, str] = {
+    Phase.LISTING: "listing the source",
+    Phase.WAITING: "waiting for a worker",
+    Phase.WAVES: "reading and writing in waves",
+    Phase.INDEXES: "bringing indexes up to date",
+    Phase.CHECKS: "checking what was built",
+    Phase.PROMOTION: "promotion: readers get what was built",
+    Phase.SERVED: "served",
+}
+#: The phases of a part in which all its slices have ended.
+FINISHING = frozenset({Phase.INDEXES, Phase.CHECKS, Phase.PROMOTION})
+
 SLICE_TRANSITIONS: Mapping[SliceState, frozenset[SliceState]] = {
     SliceState.PENDING: frozenset({SliceState.PROCESSING, SliceState.CANCELLED}),
     SliceState.PROCESSING: frozenset(
@@ -205,7 +234,7 @@ class PartStatus:
     """A part of a job and how far it is. `state` is None while it is open, also if it has stopped by itself: then it
     has an `error`. `units` are those planned, `lately` those of slices that were completed lately, while the job runs.
     `underway` are units that were read in waves that have not
-    ended: only for show.
+    ended: only for show. `told` is the phase that its finisher told last.
     """
 
     part: JobPart
@@ -217,6 +246,16 @@ class PartStatus:
     counts: Counts
     lately: Lately = NOTHING_LATELY
     underway: int = 0
+    told: Phase | None = None
+
+    @property
+    def phase(self) -> Phase | None:
+        """What is done for it now, while it is open and its job runs."""
+        if self.state is not None or self.stopped:
+            return None
+        if self.unfinished_slices:
+            return Phase.WAVES
+        return self.told if self.told in FINISHING else Phase.INDEXES
 
     @property
     def stopped(self) -> bool:
@@ -272,6 +311,18 @@ class Job:
     @property
     def done(self) -> int:
         return sum(each.done for each in self.parts)
+
+    @property
+    def phase(self) -> Phase | None:
+        """The first phase that one of its open parts is in; None of a job that has ended, or is to stop."""
+        if self.state is JobState.INITIALIZING:
+            return Phase.LISTING
+        if self.state is JobState.READY:
+            return Phase.WAITING
+        if self.state is not JobState.RUNNING:
+            return None
+        found = {each.phase for each in self.parts}
+        return next((each for each in Phase if each in found), None)
 
     @property
     def stopped_by_people(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from instep.domain.jobs import Job, JobPart, JobState, end_of_part
+from instep.domain.jobs import Job, JobPart, JobState, Phase, end_of_part
 from instep.domain.status import IndexState
 from instep.domain.texts import amount
 from instep.entities.setup import EntitySetup
@@ -79,13 +79,14 @@ def _end(
     sound: bool,
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
-    context.progress.say(setup.ref.label, "bringing indexes up to date")
+    context.progress.phase(setup.ref.label, Phase.INDEXES)
     notes: list[str] = []
     try:
         once(partial(target.maintain, part.physical))
     except InstepError as error:
         # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {error}")
+    context.progress.phase(setup.ref.label, Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
     state = end_of_part(status.slices, status.counts)
@@ -95,6 +96,7 @@ def _end(
     problem = left or (None if sound else setup.problem(part, ledger, job, state))
     heartbeat.require(part.ref)
     if problem is None:
+        context.progress.phase(setup.ref.label, Phase.PROMOTION)
         setup.remove_replaced(part)
         problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
     if problem is None:
@@ -102,6 +104,7 @@ def _end(
         context.contacts.note(part.ref, part.generation, part.epoch)
         rows = status.counts.read
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
+        context.progress.phase(setup.ref.label, Phase.SERVED)
         _acknowledge(setup, part, ledger, job_id, notes)
         _sweep(setup, ledger)
         _compact(setup, part, ledger, notes)

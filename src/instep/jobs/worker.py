@@ -11,6 +11,7 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UpstreamMissing, UserError
+from instep.jobs import job_log
 from instep.jobs.finish import abandon, fail_without_upstream, finish, here
 from instep.jobs.garbage_collection import forget_some
 from instep.jobs.heartbeat import Kind
@@ -23,6 +24,7 @@ from instep.jobs.setup_cache import SetupCache
 from instep.jobs.stalled_workers import StalledWorkers
 from instep.jobs.stopping import Stopping
 from instep.jobs.wave import OUTAGE_SECONDS, WaveRunner
+from instep.ledger.job_log import SPARK
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
@@ -357,6 +359,8 @@ class Worker:
             if engine.name == "spark" and self._kind == "run":  # Its start takes seconds.
                 self._context.progress.say(ref.label, f"runs on Spark: {choice.reason}")
             engine.ready()  # Before anything is claimed.
+            if page := getattr(engine, "page", None):
+                job_log.add(self._context.ledger, SPARK, page)
             self.reports[ref].engine = engine.name
             part_context.runner = WaveRunner(
                 part_context.setup,

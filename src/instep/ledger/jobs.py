@@ -25,11 +25,21 @@ from sqlalchemy import (
 )
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JOB_TRANSITIONS, STOPPED_BY, Job, JobPart, JobState, PartStatus, SliceState, by_people
+from instep.domain.jobs import (
+    JOB_TRANSITIONS,
+    STOPPED_BY,
+    Job,
+    JobPart,
+    JobState,
+    PartStatus,
+    Phase,
+    SliceState,
+    by_people,
+)
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
-from instep.ledger import event_log, job_transitions, leases, workers
+from instep.ledger import event_log, job_log, job_transitions, leases, workers
 from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.slice_rows import PROCESSING
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
@@ -295,6 +305,7 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
     statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     running = {row.id for row in rows if row.state == JobState.RUNNING.value}
     underway = _underway(tx, running) if running else {}
+    told = job_log.phases(tx, running) if running else {}
     since = tx.now() - WINDOW if running else _NEVER
     for group in tx.dialect.statistics(tx.connection, ids, since):
         statistics[group.job_id, group.ref].append(group)
@@ -315,6 +326,7 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
                     statistics[row.id, part.ref],
                     runs=row.id in running,
                     underway=underway.get((row.id, part.ref), 0),
+                    told=told.get((row.id, part.ref)),
                 )
                 for part in parts[row.id]
             ),
@@ -334,7 +346,7 @@ def _underway(tx: Transaction, job_ids: Collection[str]) -> dict[tuple[str, str]
     return {(row.job_id, row.ref): int(row.units) for row in tx.connection.execute(told)}
 
 
-def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool, underway: int) -> PartStatus:
+def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool, underway: int, told: Phase | None) -> PartStatus:
     states: dict[SliceState, int] = {}
     units, counts, lately = 0, Counts(), NOTHING_LATELY
     for group in groups:
@@ -354,4 +366,5 @@ def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool, underway: 
         counts=counts,
         lately=lately,
         underway=underway,
+        told=told,
     )

@@ -16,6 +16,7 @@ from instep.ledger.events import Events
 from instep.ledger.failures import Failures
 from instep.ledger.figures import Figures
 from instep.ledger.instances import Instances
+from instep.ledger.job_log import JobLog
 from instep.ledger.jobs import Jobs
 from instep.ledger.key_leases import KeyLeases
 from instep.ledger.leases import Leases
@@ -62,6 +63,7 @@ class Ledger:
         self.database = database = Database(engine, dialect, timing, snapshots.follow)
         self.workers = Workers(database)
         self.jobs = Jobs(database)
+        self.job_log = JobLog(database)
         self.leases = Leases(database)
         self.plans = Plans(database, files)
         self.parts = Parts(database, self.plans)

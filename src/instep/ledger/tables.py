@@ -149,6 +149,20 @@ job_workers = Table(
     Index("job_workers_worker", "worker_id"),
 )
 
+#: Lines of a job's log, by their number in it. `kind`: see `job_log`.
+job_log = Table(
+    "job_log",
+    metadata,
+    Column("job_id", _ID, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("ref", _REF, nullable=False),
+    Column("worker_id", _WORKER, nullable=False),
+    Column("kind", _STATE, nullable=False),
+    Column("text", _TEXT, nullable=False),
+    ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
+)
+
 #: The pace of the newest job of each entity whose waves lasted long enough, with each engine. `how` tells what was done
 #: with its documents: another embedder has another pace.
 paces = Table(

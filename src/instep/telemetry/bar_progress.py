@@ -20,8 +20,10 @@ from rich.progress import (
     TaskID,
     TextColumn,
 )
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from instep.domain.jobs import FINISHING, Phase
 from instep.domain.speed import Meter, seconds_left
 from instep.domain.waves import Stage
 from instep.errors import UserError
@@ -36,8 +38,17 @@ class _Mark(SpinnerColumn):
         return super().render(task) if well is None else Text("✓" if well else "✗")
 
 
+class _Bar(BarColumn):
+    """The share that is done. After the last wave it is not known how far the rest is, and the bar only moves."""
+
+    def render(self, task: Task) -> ProgressBar:
+        bar = super().render(task)
+        bar.pulse = bar.pulse or (task.fields["phase"] in FINISHING and task.fields["well"] is None)
+        return bar
+
+
 class _Pace(ProgressColumn):
-    """Documents or rows per second, and the time left; in the end, what it took."""
+    """Documents or rows per second, and the time left; none after the last wave; in the end, what it took."""
 
     def __init__(self, rate: Callable[[TaskID], float | None]) -> None:
         super().__init__()
@@ -46,6 +57,8 @@ class _Pace(ProgressColumn):
     def render(self, task: Task) -> Text:
         if task.fields["well"] is not None:
             return Text(seconds_text(task.elapsed or 0.0))
+        if task.fields["phase"] is not None:
+            return Text()
         rate = self._rate(task.id)
         total = None if task.total is None else round(task.total)
         return Text(pace_text(rate, seconds_left(total, round(task.completed), rate)))
@@ -69,7 +82,7 @@ class Bars:
         self._bars = Progress(
             _Mark(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
+            _Bar(bar_width=30),
             MofNCompleteColumn(),
             _Pace(self._rate),
             TextColumn("{task.fields[note]}", markup=False, style="dim"),
@@ -96,14 +109,15 @@ class Bars:
         with self._metering:
             self._meters[task] = Meter(self._monotonic())
         self._bars.reset(task, total=total)
-        self._bars.update(task, note="", well=None)
+        self._bars.update(task, note="", well=None, phase=None)
 
     def advance(self, entity: str, units: int) -> None:
         task = self._task(entity)
         with self._metering:
             if task in self._meters:
                 self._meters[task].advance(units, self._monotonic())
-        self._bars.advance(task, units)
+        # Work that came while it was built makes waves again.
+        self._bars.update(task, advance=units, phase=None)
 
     def stage(self, entity: str, stage: Stage) -> None:
         with self._lock:
@@ -111,6 +125,9 @@ class Bars:
             told, known[stage.number] = known.get(stage.number), stage
         if told != stage:
             self._bars.update(self._task(entity), note=stage_text(stage))
+
+    def phase(self, entity: str, phase: Phase) -> None:
+        self._bars.update(self._task(entity), note=phase.words, phase=phase)
 
     def say(self, entity: str, message: str) -> None:
         if entity in self._tasks:
@@ -136,5 +153,5 @@ class Bars:
     def _task(self, entity: str) -> TaskID:
         with self._lock:
             if entity not in self._tasks:
-                self._tasks[entity] = self._bars.add_task(entity, total=None, note="", well=None)
+                self._tasks[entity] = self._bars.add_task(entity, total=None, note="", well=None, phase=None)
             return self._tasks[entity]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from instep.domain.counts import Counts
+from instep.domain.jobs import Phase
 from instep.domain.waves import Stage
 
 
 class Progress(Protocol):
     """Called from several threads. `entity` is the label of a partition; a `unit` is a document, or a row. `total` is
-    None if the units were not counted. When an attempt fails, its progress is taken back by a negative advance.
+    None if the units were not counted. `phase`: what comes after the last wave. When an attempt fails, its progress is
+    taken back by a negative advance.
     """
 
     def listing(self, entity: str, found: int) -> None: ...
@@ -20,6 +22,8 @@ class Progress(Protocol):
     def advance(self, entity: str, units: int) -> None: ...
 
     def stage(self, entity: str, stage: Stage) -> None: ...
+
+    def phase(self, entity: str, phase: Phase) -> None: ...
 
     def say(self, entity: str, message: str) -> None: ...
 
@@ -36,6 +40,8 @@ class Silent:
     def advance(self, entity: str, units: int) -> None: ...
 
     def stage(self, entity: str, stage: Stage) -> None: ...
+
+    def phase(self, entity: str, phase: Phase) -> None: ...
 
     def say(self, entity: str, message: str) -> None: ...
 

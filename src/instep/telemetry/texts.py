@@ -107,7 +107,12 @@ def pace_text(rate: float | None, left: float | None) -> str:
     """`1,234/s, 3 min 20 s left`; nothing while the rate is not known."""
     if rate is None:
         return ""
-    return f"{rate_text(rate)}/s" if left is None else f"{rate_text(rate)}/s, {seconds_text(left)} left"
+    return f"{rate_text(rate)}/s" if left is None else f"{rate_text(rate)}/s, {left_text(left)} left"
+
+
+def left_text(seconds: float) -> str:
+    """`3 min 20 s`, `under 1 s`: nothing is done before it is."""
+    return seconds_text(seconds) if seconds >= 1 else "under 1 s"
 
 
 def stage_text(stage: Stage) -> str:

@@ -111,6 +111,11 @@ class SparkEngine:
             if not isinstance(found, Transient):  # The first wave asks again, and is itself tried again.
                 raise found from error
 
+    @property
+    def page(self) -> str | None:
+        """The address of Spark's own page, if it has one."""
+        return sparkapi.page_of(self._spark.get())
+
     def _require_able_executors(self, session: SparkSession) -> None:
         if not self._seen:
             require_able_executors(session, self._places)

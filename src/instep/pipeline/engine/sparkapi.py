@@ -295,6 +295,11 @@ def grouped(session: SparkSession, group: str, pool: str) -> Iterator[None]:
         _told.pop(group, None)
 
 
+def page_of(session: SparkSession) -> str | None:
+    """The address of Spark's own page, if it has one (`spark.ui.enabled`) and says it; Connect does not."""
+    return None if is_connect(session) else session.sparkContext.uiWebUrl
+
+
 def slots(session: SparkSession) -> int | None:
     """The number of tasks that run at once, as far as Spark says (Connect does not)."""
     return None if is_connect(session) else int(session.sparkContext.defaultParallelism)

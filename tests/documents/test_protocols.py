@@ -13,7 +13,13 @@ from instep.entities.documents.embedders import embedder_of, trial_of
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import Embedder, EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
-from instep.pipeline.documents.embed.protocols import CohereProtocol, OpenAIProtocol, VoyageProtocol, requests
+from instep.pipeline.documents.embed.protocols import (
+    CohereProtocol,
+    EmbeddingProtocol,
+    OpenAIProtocol,
+    VoyageProtocol,
+    requests,
+)
 from instep.project import CohereEmbed, VoyageEmbed
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 
@@ -114,6 +120,28 @@ def test_a_refusal_says_why_and_an_outage_is_tried_again(
     endpoint.behave = cohere_answer if make is cohere else good
     assert len(made.embed(["a"])) == 1
     assert endpoint.times[-1] - endpoint.times[-2] >= 0.4
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer", "billed"),
+    [
+        (OpenAIProtocol(), {"usage": {"prompt_tokens": 7, "total_tokens": 9}}, 9),
+        (OpenAIProtocol(), {"usage": {"prompt_tokens": 7}}, 7),
+        (CohereProtocol(), {"meta": {"billed_units": {"input_tokens": 7}}, "usage": {"total_tokens": 9}}, 7),
+        (VoyageProtocol(), {"usage": {"total_tokens": 7}}, 7),
+        (VoyageProtocol(), {"usage": {"total_tokens": 0}}, 0),
+        (OpenAIProtocol(), {"meta": {"billed_units": {"input_tokens": 7}}}, None),
+        (CohereProtocol(), {"meta": {"billed_units": {"input_tokens": True}}}, None),
+        (CohereProtocol(), {"meta": {"billed_units": None}}, None),
+        (VoyageProtocol(), {"usage": {"total_tokens": "7"}}, None),
+        (VoyageProtocol(), {"usage": {"total_tokens": -1}}, None),
+        (VoyageProtocol(), ["usage"], None),
+    ],
+)
+def test_each_protocol_reads_where_its_answers_say_what_is_billed(
+    protocol: EmbeddingProtocol, answer: object, billed: int | None
+) -> None:
+    assert protocol.billed_tokens(answer) == billed
 
 
 def test_an_answer_without_vectors_is_an_outage(endpoint: Endpoint) -> None:

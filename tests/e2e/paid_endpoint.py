@@ -1,4 +1,4 @@
-"""An embeddings endpoint that bills by tokens, as OpenAI's tokenizer counts them."""
+"""An embeddings endpoint that bills by tokens, as OpenAI's tokenizer counts them: in the words of three protocols."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def tokens(texts: list[str]) -> int:
 
 
 class PaidEndpoint(ThreadingHTTPServer):
-    """`billed` are the tokens of all requests, `asked` their texts. `tells`: answers say what they have cost."""
+    """`billed` are the tokens of all requests, `asked` their texts. `tells`: answers say what they have cost, as
+    `speaks`'s do.
+    """
 
     daemon_threads = True
 
@@ -49,6 +51,7 @@ class PaidEndpoint(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.away = False
         self.tells = True
+        self.speaks = "openai"
         #: Requests after which it hangs until `answers` is set.
         self.hangs_after: int | None = None
         self.hanging = threading.Event()
@@ -70,7 +73,12 @@ class PaidEndpoint(ThreadingHTTPServer):
             self.hanging.set()
             self.answers.wait()
         vectors = [[float(len(text)), *[1.0 + text.count("e")] * (dimensions - 1)] for text in texts]
+        if self.speaks == "cohere":
+            units = {"billed_units": {"input_tokens": cost}}
+            return {"embeddings": {"float": vectors}, "meta": units if self.tells else {}}
         data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)]
+        if self.speaks == "voyage":
+            return {"object": "list", "data": data, **({"usage": {"total_tokens": cost}} if self.tells else {})}
         told = {"usage": {"prompt_tokens": cost, "total_tokens": cost}} if self.tells else {}
         return {"object": "list", "model": MODEL, "data": data, **told}
 
@@ -89,7 +97,8 @@ class PaidHandler(BaseHTTPRequestHandler):
             self.post(body)
 
     def post(self, body: bytes) -> None:
-        self.send(200, self.server.embed(json.loads(body)["input"]))
+        asked = json.loads(body)
+        self.send(200, self.server.embed(asked["texts"] if "texts" in asked else asked["input"]))
 
     def send(self, status: int, value: object) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()

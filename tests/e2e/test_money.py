@@ -201,6 +201,29 @@ def test_an_outage_costs_nothing(place: Location, endpoint: PaidEndpoint, monkey
     assert sum(each.cost for each in spent(place).values()) == sum(each.cost for each in before.values())
 
 
+@pytest.mark.parametrize("protocol", ["cohere", "voyage"])
+def test_other_apis_are_paid_by_what_they_say_and_have_a_budget_too(
+    place: Location, endpoint: PaidEndpoint, protocol: str
+) -> None:
+    endpoint.speaks = protocol
+    declare(place, endpoint)
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text().replace("type: openai", f"type: {protocol}").replace(MODEL, "embed-v4.0"))
+    said = cost_of(place)
+    assert (said.counted, said.cost) == (False, said.tokens)
+    place.run()
+    whole = endpoint.billed - tokens([PROBE])
+    (only,) = spent(place).values()
+    assert (only.tokens, only.cost) == (whole, whole * UNIT)
+    for each in (place.root / ".instep").iterdir():
+        subprocess.run(["rm", "-r", str(each)], check=True)
+    endpoint.billed = 0
+    file.write_text(file.read_text().replace(f"price: {PRICE}", f"price: {PRICE}, budget: {whole // 2}"))
+    with pytest.raises(UserError, match=r"the budget of .* would be exceeded"):
+        place.run()
+    assert whole // 4 < endpoint.billed <= whole // 2
+
+
 _RUN = "import instep; instep.load('.').run()"
 
 

@@ -22,8 +22,8 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError, Overdrawn, UserError
+from instep.jobs.budget import Budget
 from instep.jobs.heartbeat import Heartbeat
-from instep.jobs.purse import Purse
 from instep.jobs.stopping import Stopping
 from instep.ledger.embedding_batches import SubmittedBatch
 from instep.pipeline.documents.embed.embedder import check_vectors
@@ -55,7 +55,7 @@ class Batching:
         setup: EntitySetup,
         part: JobPart,
         context: Context,
-        purse: Purse,
+        budget: Budget,
         *,
         worker_id: str,
         heartbeat: Heartbeat,
@@ -64,7 +64,7 @@ class Batching:
         self._part = part
         self._context = context
         self._batches = context.ledger.embedding_batches
-        self._purse = purse
+        self._budget = budget
         self._worker = worker_id
         self._heartbeat = heartbeat
         self._entity = own_name(part.ref.entity)
@@ -144,7 +144,7 @@ class Batching:
         if submitted.batch_id is not None:
             known = api.get(submitted.batch_id)
             if known is None:  # The API has forgotten it.
-                self._purse.pay(submitted.key, None, 0)
+                self._budget.pay(submitted.key, None, 0)
                 self._batches.forget(submitted.key)
             return known
         age, began = submitted.age, self._context.clock.monotonic()
@@ -165,7 +165,7 @@ class Batching:
         self._batches.intend(key, self._entity, api.embedder.fingerprint, self._worker)
         prompt = api.embedder.prompt
         wanted = most_tokens([prompt + each for each in texts.values()])
-        grant = self._purse.reserve(key, tariff.cost(wanted), tariff)
+        grant = self._budget.reserve(key, tariff.cost(wanted), tariff)
         chosen = _affordable(texts, prompt, grant, tariff)
         if not chosen:
             self._never_made(None, key)
@@ -195,7 +195,7 @@ class Batching:
             self._refused |= chosen.keys() - given
 
     def _never_made(self, api: BatchApi | None, key: str) -> None:
-        self._purse.pay(key, Bill(), 0)
+        self._budget.pay(key, Bill(), 0)
         if api is not None:
             with suppress(InstepError):
                 api.drop_upload(key)
@@ -214,7 +214,7 @@ class Batching:
                 self._context.progress.say(self._part.ref.label, f"{batch.id}: {batch.done:,} of {batch.total:,} done")
         bill = self._keep(api.results(batch), cache)
         if not submitted.finished:
-            self._purse.pay(submitted.key, bill, 0 if bill is None else tariff.cost(bill.most))
+            self._budget.pay(submitted.key, bill, 0 if bill is None else tariff.cost(bill.most))
             self._batches.finish(submitted.key, self._worker)
         self._kept.add(submitted.key)
         return batch

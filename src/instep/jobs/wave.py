@@ -25,8 +25,8 @@ from instep.entities.setup import EntitySetup
 from instep.error_transport import explaining
 from instep.errors import Conflict, Fenced, InstepError, Overdrawn, Transient, Unknown, UpstreamMissing, UserError
 from instep.jobs.batching import Batching
+from instep.jobs.budget import BATCH_HELD, HELD, Budget, Held
 from instep.jobs.heartbeat import Heartbeat
-from instep.jobs.purse import BATCH_HELD, HELD, Held, Purse
 from instep.jobs.retry import MEND, Circuit, Outage, backoff
 from instep.jobs.slice_claims import SliceClaims, facts, without_giants
 from instep.jobs.wave_progress import AttemptProgress, WaveProgress
@@ -79,7 +79,7 @@ class WaveRunner:
         self._claims = SliceClaims(
             setup, part, job_id=job_id, worker_id=worker_id, context=context, heartbeat=heartbeat, pauses=self._pauses
         )
-        self._purse = Purse(
+        self._budget = Budget(
             setup,
             part,
             self._ledger,
@@ -89,7 +89,7 @@ class WaveRunner:
             counters=context.counters,
             insist=self._claims.insist,
         )
-        self._batching = Batching(setup, part, context, self._purse, worker_id=worker_id, heartbeat=heartbeat)
+        self._batching = Batching(setup, part, context, self._budget, worker_id=worker_id, heartbeat=heartbeat)
         self._pace = pace
         self._failed_in_a_row = 0
         self._done = 0
@@ -220,7 +220,7 @@ class WaveRunner:
     def _enlarged(self, claims: Sequence[Claim]) -> bool:
         """Whether more is reserved for the next try. False if the claims were given back, to wait for other waves."""
         try:
-            self._purse.enlarge()
+            self._budget.enlarge()
         except Held as error:
             self._claims.give_back(claims, str(error), delay=BATCH_HELD if self._setup.batched else HELD)
             return False
@@ -292,7 +292,7 @@ class WaveRunner:
         program = self._setup.program(self._part, wave, self._ledger, self._job_id)
         if self._setup.batched:
             self._batching.prepare(wave, program)
-        with self._purse.paying(wave, program) as (paid, done):
+        with self._budget.paying(wave, program) as (paid, done):
             stages = partial(self._context.progress.stage, self._part.ref.label)
             done.extend(self._engine.run(wave, paid, progress.tell, stages))
         return done

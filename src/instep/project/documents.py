@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
-from instep.project.embedders import TOKENIZED, DeclaredEmbed, HashingEmbed, OpenAIEmbed, PythonEmbed
+from instep.project.embedders import TOKENIZED, ApiEmbed, DeclaredEmbed, HashingEmbed, OpenAIEmbed, PythonEmbed
 from instep.project.entity import EntityBase
 from instep.project.fields import (
     AnyColumns,
@@ -296,8 +296,9 @@ class DocumentEntity(EntityBase):
     @model_validator(mode="after")
     def _budget_of_files(self) -> Self:
         of_tables = self.transform is not None or isinstance(self.source, SparkSource | ClickHouseSource)
-        if of_tables and isinstance(self.embed, OpenAIEmbed):
-            for name, said in (("budget", self.embed.budget is not None), ("batch_api", self.embed.batch_api)):
+        if of_tables and isinstance(self.embed, ApiEmbed):
+            batched = isinstance(self.embed, OpenAIEmbed) and self.embed.batch_api
+            for name, said in (("budget", self.embed.budget is not None), ("batch_api", batched)):
                 if said:
                     message = "is for files and what is like them: of tables, and with a transform, Spark embeds"
                     raise problem("conflict", message, path=("embed", name))

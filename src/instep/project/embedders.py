@@ -59,10 +59,22 @@ class ApiEmbed(Variant):
     """Upper limit on requests that wait for an answer at the same time, of all workers together; see
     [documents.md](documents.md#limits-of-an-endpoint). None when left out."""
 
+    price: Real | None = Field(default=None, gt=0, le=MOST_MONEY, allow_inf_nan=False)
+    """Price of a million tokens, in your currency: `instep plan` then says what a run costs."""
+    budget: Real | None = Field(default=None, ge=0, le=MOST_MONEY, allow_inf_nan=False)
+    """The most that may be spent on the entity's chunks in a calendar month (UTC), in the currency of `price`. A job
+    stops before it would be exceeded; see [money.md](money.md)."""
+
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
         return http_url(value).rstrip("/")
+
+    @model_validator(mode="after")
+    def _budget_has_a_price(self) -> Self:
+        if self.budget is not None and self.price is None:
+            raise problem("required", "is missing: a budget needs the price of a million tokens", path=("price",))
+        return self
 
 
 class OpenAIEmbed(ApiEmbed):
@@ -78,19 +90,8 @@ class OpenAIEmbed(ApiEmbed):
     """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
     batch: Whole = Field(default=64, ge=1, le=2048)
     """Texts per request."""
-    price: Real | None = Field(default=None, gt=0, le=MOST_MONEY, allow_inf_nan=False)
-    """Price of a million tokens, in your currency: `instep plan` then says what a run costs."""
-    budget: Real | None = Field(default=None, ge=0, le=MOST_MONEY, allow_inf_nan=False)
-    """The most that may be spent on the entity's chunks in a calendar month (UTC), in the currency of `price`. A job
-    stops before it would be exceeded; see [money.md](money.md)."""
     batch_api: bool = False
     """Embed by OpenAI's batch API: at half the price, and within a day; see [money.md](money.md)."""
-
-    @model_validator(mode="after")
-    def _budget_has_a_price(self) -> Self:
-        if self.budget is not None and self.price is None:
-            raise problem("required", "is missing: a budget needs the price of a million tokens", path=("price",))
-        return self
 
 
 class CohereEmbed(ApiEmbed):

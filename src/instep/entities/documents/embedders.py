@@ -22,6 +22,7 @@ from instep.project import (
     StaticEmbed,
     VoyageEmbed,
 )
+from instep.project.embedders import ApiEmbed
 
 #: Time of a row with the static model, in times of one with hashing: measured, 30,000 texts of 700 characters took 9 s
 #: more than with hashing, which is taken to do 36,000 rows a second on two cores. The same is believed of a function
@@ -91,14 +92,18 @@ def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) ->
 
 def tariff_of(declared: Embed) -> Tariff | None:
     """The price and the budget of an embedder; None if it costs nothing."""
-    if not isinstance(declared, OpenAIEmbed):
+    if not isinstance(declared, ApiEmbed):
         return None
-    return Tariff(declared.model, declared.price, declared.budget, declared.batch_api)
+    return Tariff(declared.model, declared.price, declared.budget, _batched(declared))
+
+
+def _batched(declared: Embed) -> bool:
+    return isinstance(declared, OpenAIEmbed) and declared.batch_api
 
 
 def embedding_time_of(declared: Embed) -> float:
     """Time of a row before any was measured, in times of one with the hashing embedder."""
-    if isinstance(declared, HashingEmbed) or (isinstance(declared, OpenAIEmbed) and declared.batch_api):
+    if isinstance(declared, HashingEmbed) or _batched(declared):
         return 1.0  # What a batch API embeds is there when rows are made.
     quick = isinstance(declared, StaticEmbed) or (isinstance(declared, PythonEmbed) and not declared.cache)
     return _QUICK if quick else _SLOW

@@ -147,7 +147,7 @@ class HttpEmbedder:
             answer = response.json()
         except (ValueError, RecursionError):
             raise _Unavailable("its answer is not JSON") from None
-        paid.tokens(len(texts), billed_tokens(answer))
+        paid.tokens(len(texts), self.protocol.billed_tokens(answer))
         return self._vectors(answer, len(texts))
 
     def _vectors(self, answer: Any, count: int) -> Vectors:
@@ -190,13 +190,6 @@ class HttpEmbedder:
         except (ValueError, AttributeError, RecursionError):
             text = response.text
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
-
-
-def billed_tokens(answer: Any) -> int | None:
-    """The tokens that an answer says are billed; None if it does not say."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    told = usage.get("total_tokens", usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 class _Turns:

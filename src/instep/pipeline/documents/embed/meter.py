@@ -14,12 +14,12 @@ from typing import Final
 from instep.domain.money import Bill
 from instep.errors import Overdrawn
 
-#: Tokens that a model may put around a text.
-_AROUND: Final = 8
+#: Tokens that a model may put around a text: Voyage has a sentence before each, of ten.
+_AROUND: Final = 16
 
 
 def most_tokens(texts: Sequence[str]) -> int:
-    """The most tokens that these texts can be: each stands for a byte at least."""
+    """The most tokens that these texts can be: each token stands for a byte at least."""
     return sum(len(each.encode()) + _AROUND for each in texts)
 
 
@@ -35,13 +35,13 @@ class Paid:
         self.bill = Bill()
 
     def tokens(self, texts: int, tokens: int | None) -> None:
-        """It was answered; None: without a word about its cost."""
+        """It was answered, maybe without a word about its cost."""
         self.bill = Bill(texts, 0, self.most) if tokens is None else Bill(texts, tokens, 0)
 
 
 class Meter:
-    """`allowed`: the most tokens that may be billed; None: any number. `shares`: the number of tasks that copies go
-    to.
+    """Counts the tokens that requests are billed for, and stops a request that could cost more than is `allowed`, if
+    that is limited. `shares`: the number of tasks that copies go to.
     """
 
     def __init__(self, allowed: int | None = None, shares: int = 1) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
-from instep.pipeline.documents.embed.http import HttpEmbedder, billed_tokens
+from instep.pipeline.documents.embed.http import HttpEmbedder
 
 if TYPE_CHECKING:
     import httpx
@@ -142,7 +142,7 @@ class BatchApi:
         answer = response.get("body") or {}
         if response.get("status_code") != 200:
             return Result(str(line["custom_id"]), None, 0)
-        return Result(str(line["custom_id"]), self._vector(answer), billed_tokens(answer))
+        return Result(str(line["custom_id"]), self._vector(answer), self.embedder.protocol.billed_tokens(answer))
 
     def _vector(self, answer: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         import numpy as np

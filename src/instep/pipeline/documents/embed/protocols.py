@@ -37,7 +37,17 @@ class EmbeddingProtocol(Protocol):
         has none.
         """
 
+    def billed_tokens(self, answer: Any) -> int | None:
+        """The tokens that an answer says are billed; None if it does not say."""
+
     def complaint(self, answer: dict[str, Any]) -> str: ...
+
+
+def _number_in(answer: Any, *path: str) -> int | None:
+    """The whole number at this place of an answer; None if there is none."""
+    for name in path:
+        answer = answer.get(name) if isinstance(answer, dict) else None
+    return answer if isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,10 @@ class OpenAIProtocol:
 
     def items(self, answer: Any) -> Any:
         return answer.get("data") if isinstance(answer, dict) else None
+
+    def billed_tokens(self, answer: Any) -> int | None:
+        told = _number_in(answer, "usage", "total_tokens")
+        return _number_in(answer, "usage", "prompt_tokens") if told is None else told
 
     def complaint(self, answer: dict[str, Any]) -> str:
         error = answer.get("error", "")
@@ -86,6 +100,9 @@ class CohereProtocol:
         vectors = found.get("float") if isinstance(found, dict) else None
         return [{"embedding": each} for each in vectors] if isinstance(vectors, list) else None
 
+    def billed_tokens(self, answer: Any) -> int | None:
+        return _number_in(answer, "meta", "billed_units", "input_tokens")
+
     def complaint(self, answer: dict[str, Any]) -> str:
         return str(answer.get("message", ""))
 
@@ -112,6 +129,9 @@ class VoyageProtocol:
 
     def items(self, answer: Any) -> Any:
         return answer.get("data") if isinstance(answer, dict) else None
+
+    def billed_tokens(self, answer: Any) -> int | None:
+        return _number_in(answer, "usage", "total_tokens")
 
     def complaint(self, answer: dict[str, Any]) -> str:
         return str(answer.get("detail", ""))

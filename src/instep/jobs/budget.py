@@ -35,9 +35,10 @@ class Held(Transient):
     """Other waves have reserved what is left of the budget; some of it will be free when they have ended."""
 
 
-class Purse:
-    """`exact`: the waves are run in this process, so it is known what those cost that fail. `insist` repeats a call of
-    the ledger during an outage.
+class Budget:
+    """The budget as one part's worker uses it: what its waves and batches may cost is reserved, and what they have cost
+    is paid. `exact`: the waves are run in this process, so it is known what those cost that fail. `insist` repeats a
+    call of the ledger during an outage.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Purse:
         return self._grant
 
     def pay(self, name: str, bill: Bill | None, cost: int) -> None:
-        """It has cost this; without a bill, all that was reserved."""
+        """Replace what was reserved for it by what it has cost; without a bill, by all that was reserved."""
         if bill is not None:
             self._counters.paid(self._part.ref.entity, bill.tokens, cost / UNIT)
         self._insist(partial(self._ledger.spending.pay, name, bill, cost))

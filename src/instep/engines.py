@@ -60,8 +60,15 @@ class Engines:
         warm, cores = self._spark_is_warm(), self.cores()
         known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
-            here, said = setup.reads_here, self.setting
-            return choose_for_table(work, warm=warm, cores=cores, known=known, here=here, configured=said)
+            return choose_for_table(
+                work,
+                warm=warm,
+                cores=cores,
+                known=known,
+                here=setup.reads_here,
+                configured=self.setting,
+                installed=pyspark_installed(),
+            )
         if setup.batched:  # Its vectors are fetched by this process.
             inline = choose("inline", work, needs_spark=False, warm=warm, cores=cores, slower=setup.slower, known=known)
             return replace(inline, reason="its texts are embedded by a batch API")

@@ -48,6 +48,9 @@ def test_without_pyspark_all_work_that_can_be_is_done_in_this_process() -> None:
     assert (choice.name, choice.reason) == ("inline", "PySpark is not installed")
     assert choose("spark", 1, needs_spark=False, warm=False, cores=64, installed=False).name == "spark"
     assert choose("auto", 1, needs_spark=True, warm=False, cores=64, installed=False).name == "spark"
+    table = choose_for_table(50_000_000, warm=False, cores=64, here=True, installed=False)
+    assert (table.name, table.reason) == ("inline", "PySpark is not installed")
+    assert choose_for_table(1, warm=False, cores=64, installed=False).name == "spark"
     assert choose_planning("auto", 50_000_000, warm=False, installed=False) == ("inline", "PySpark is not installed")
     assert choose_planning("auto", 50_000_000, warm=False)[0] == "spark"
 

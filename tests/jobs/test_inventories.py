@@ -113,7 +113,7 @@ class Site:
         container = Container(self.project)
         with closing(container), closing(container.ledger()) as ledger:
             (setup,) = container.setups()
-            return plan_entity(setup, ledger, PlanOptions(**options), "", choose=container.choose)
+            return plan_entity(setup, ledger, PlanOptions(**options), "", choose=container.engines.choose)
 
     def indexed(self) -> dict[str, str]:
         """What is recorded as indexed: versions by name."""

@@ -73,6 +73,7 @@ def choose_for_table(
     known: Sequence[Measured] = (),
     here: bool = False,
     configured: Literal["auto", "inline", "spark"] = "auto",
+    installed: bool = True,
 ) -> EngineChoice:
     """The choice for a table, with its estimate: always Spark, but for one that can be read `here`, by one thread."""
     usual = {"inline": pace_of("inline", 1, tables=True), "spark": pace_of("spark", cores, tables=True)}
@@ -87,6 +88,8 @@ def choose_for_table(
         return chosen("spark", "tables always run on Spark")
     if configured != "auto":
         return chosen(configured, f"the project says `engine: {configured}`")
+    if not installed:
+        return chosen("inline", "PySpark is not installed")
     estimate = f"about {inline:.1f} s inline, about {spark:.1f} s on Spark"
     return chosen("inline" if inline < spark else "spark", estimate)
 

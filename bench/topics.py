@@ -76,7 +76,7 @@ def bare(kafka: KafkaServer, uri: str, number: int) -> None:
         session.execute("CREATE TABLE IF NOT EXISTS bare (id text PRIMARY KEY, text text)")
         session.execute("CREATE TEMP TABLE come (id text, text text)")
         while number > 0:
-            lines = [decoder.decode(each.value()) for each in consumer.consume(10_000, timeout=1)]
+            lines = [decoder.decode(each.value() or b"") for each in consumer.consume(10_000, timeout=1)]
             number -= len(lines)
             with session.transaction(), session.cursor() as cursor:
                 with cursor.copy("COPY come FROM STDIN") as copy:
@@ -108,7 +108,8 @@ def sent_at_a_rate(kafka: KafkaServer, first: int, rate: int, seconds: int, sent
         numbers = range(first + tick * rate // 10, first + (tick + 1) * rate // 10)
         time.sleep(max(0.0, began + tick / 10 - time.monotonic()))
         for each in numbers:
-            producer.produce("tickets", **message(each))
+            said = message(each)
+            producer.produce("tickets", key=said["key"], value=said["value"])
         producer.flush()
         sent |= dict.fromkeys(numbers, time.monotonic())
 

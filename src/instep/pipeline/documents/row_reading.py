@@ -44,6 +44,12 @@ _MESSAGES: Final = 2_000
 _BOM: Final = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 
+def _has_byte(texts: Any, sign: str) -> bool:
+    """Whether a byte is in one of them, or near it: quick to see, and mostly there is none."""
+    data = texts.buffers()[2]
+    return data is not None and bool((np.frombuffer(data, np.uint8) == ord(sign)).any())
+
+
 @dataclass(frozen=True)
 class PlainReader:
     """Reads documents that a source has in columns as `reader` reads documents. `titled`: it gives them titles, too."""
@@ -94,8 +100,7 @@ class PlainReader:
             pc.greater(pc.binary_length(texts), pa.scalar(most)),
             pc.equal(lengths, pa.scalar(0)),
             pc.greater(lengths, pa.scalar(reader.chunker.size)),
-            pc.match_substring(texts, "\0"),
-            pc.match_substring(texts, "\r"),
+            *(pc.match_substring(texts, each) for each in ("\0", "\r") if _has_byte(texts, each)),
             pc.starts_with(texts, _BOM),
             pc.match_substring_regex(chunks, _EDGES),
             pc.match_substring_regex(changes["uri"], _MARKDOWN),

@@ -8,8 +8,44 @@ _FILES = ("tests/sources/test_files.py",)
 _FEED = ("tests/sources/test_feed.py",)
 
 _LAKES = ("tests/e2e/lakes/test_following.py",)
+_TOPICS = ("tests/e2e/kafka/test_topics.py",)
 
 MUTANTS = [
+    Mutant(
+        "a job takes the same share of each partition of a topic, whatever its timestamps",
+        "sources/kafka.py",
+        "return found if found.waiting(start) else end.within(start, most)",
+        "return end.within(start, most)",
+        _TOPICS,
+    ),
+    Mutant(
+        "the failure of a message stays though its document is well",
+        "sources/topic.py",
+        "        if message.key is not None:\n            with suppress",
+        "        if message.key is None:\n            with suppress",
+        _TOPICS,
+    ),
+    Mutant(
+        "the failure of a message stays when it has left the topic",
+        "entities/documents/topics.py",
+        "int(offset) < first.get(int(partition), 0)",
+        "int(offset) < 0",
+        _TOPICS,
+    ),
+    Mutant(
+        "a run takes messages that came after it began",
+        "sources/topic.py",
+        "state.end if until is None else state.end.up_to(until, start)",
+        "state.end",
+        _TOPICS,
+    ),
+    Mutant(
+        "messages are counted as documents",
+        "jobs/run.py",
+        "plan.found.left if left is None or of_topic else left - plan.units",
+        "plan.found.left if left is None else left - plan.units",
+        _TOPICS,
+    ),
     Mutant(
         "the first change of a row counts, not the last",
         "sources/tables/lakes.py",

@@ -169,6 +169,13 @@ MUTANTS = [
         _POSTGRES,
     ),
     Mutant(
+        "PostgreSQL: words that are handed over have no places",
+        "targets/postgres/lexemes.py",
+        "    _put(data, _behind(at + length + 3, found.number, 2), found.places, 2)\n",
+        "",
+        ("tests/targets/postgres/test_lexemes.py",),
+    ),
+    Mutant(
         "PostgreSQL: a commit whose rows were replaced in between lands",
         "targets/postgres/chunk_writing.py",
         "        if found != len(portion):\n            raise _replaced(index)\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.project import DeltaSource, DocumentEntity, IcebergSource
+from instep.project import DeltaSource, DocumentEntity, IcebergSource, TableEntity
 
 from .conftest import Load, Reject
 
@@ -57,3 +57,37 @@ def test_what_is_wrong_is_named(reject: Reject, old: str, new: str, says: str) -
     error = reject(PROJECT.replace(old, new), {"SECRET": "sesame"})
     assert says in str(error)
     assert "sesame" not in str(error)
+
+
+TABLES = """\
+name: desk
+engine: inline
+targets:
+  index: {type: lance, uri: index}
+entities:
+  Person:
+    source: {type: delta, path: lake/people}
+    key: id
+  Team:
+    source: {type: iceberg, table: desk.teams, catalog: {uri: "sqlite:///catalog.db"}}
+    key: id
+"""
+
+
+def test_without_a_document_rows_are_nodes_that_need_no_spark(load: Load) -> None:
+    entities = load(TABLES).entities
+    tables = [each for each in entities.values() if isinstance(each, TableEntity)]
+    assert [each.needs_spark for each in tables] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("watermark: at", "entities.Person.watermark: is not needed: the versions of delta say what has changed"),
+        ("changes: {queue: people}", "entities.Person.changes: is not needed"),
+        ("transform: people:clean", "entities.Person.transform: is for sources that Spark reads"),
+    ],
+)
+def test_what_versions_leave_nothing_to_is_refused(reject: Reject, more: str, says: str) -> None:
+    error = reject(TABLES.replace("path: lake/people}\n", f"path: lake/people}}\n    {more}\n"))
+    assert says in str(error)

@@ -116,6 +116,9 @@ def _row(found: Provenance) -> Iterator[tuple[str, str]]:
     yield "row", ", ".join(f"{name} {value}" for name, value in found.row["key"].items())
     if found.row["watermark"]:
         yield "changed", moment_text(found.row["watermark"] // 1_000)
+    if versions := found.row.get("versions"):
+        since = "all rows of" if versions["since"] is None else f"changed after {versions['since']}, up to"
+        yield "versions", f"{since} {versions['until']}"
     rows = found.slice
     if rows is not None and rows["count"] > 1:
         bounds = [f"from {_key(rows['from'])} on"] if rows["from"] else []

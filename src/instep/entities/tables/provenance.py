@@ -1,4 +1,4 @@
-"""Provenance of a row of a table: its watermark identifies the job by its window."""
+"""Provenance of a row of a table: its watermark, or the base of its wave, identifies the job."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.domain.rows import Window as RowWindow
+from instep.domain.table_versions import VersionWindow
 from instep.entities.provenance import Provenance, Window, background, forgotten_at
 from instep.entities.tables.adapters import MICROS, TableAdapters
 from instep.ledger.ledger import Ledger
@@ -28,6 +29,7 @@ _JOBS = 200
 class RowProvenance(Provenance):
     """Provenance of a row. `key` has its key columns, `ref` and `uuid` are the partition and the instance that it
     names. `watermark` (µs) is its own, None if the entity has none. `slice` is the job's slice that contained it. The
+    `versions` are those that the job read of a table that keeps them. The
     job is the first that can have written it; unless that is `certain`, a later one may have: rows come late, and files
     with rows of any watermark.
     """
@@ -38,6 +40,7 @@ class RowProvenance(Provenance):
     watermark: int | None
     slice: RowSlice | None
     certain: bool = True
+    versions: VersionWindow | None = None
 
     @property
     def origin(self) -> tuple[str, str]:
@@ -50,6 +53,7 @@ class RowProvenance(Provenance):
             "instance": self.uuid,
             "watermark": self.watermark,
             "certain": self.certain,
+            **({"versions": self.versions._asdict()} if self.versions else {}),
         }
         return {"row": row, "slice": _slice_dict(self.slice) if self.slice else None}
 
@@ -99,6 +103,9 @@ def _provenance(
     values = _by_source(setup, spec, row)
     if setup.queue:
         job, part, slices = _job_with(ledger, ref, uuid, values)
+    elif setup.reads_here:
+        job, part = _job_since(ledger, ref, uuid, int(row[VERSION]))
+        slices = _slices(ledger, job, part) if job and part else []
     else:
         job, part = _job_of(ledger, ref, uuid, watermark)
         slices = _slices(ledger, job, part) if job and part else []
@@ -116,8 +123,17 @@ def _provenance(
         slice=_slice_of(slices, values),
         certain=job is None or watermark is None or _is_certain(setup, ledger, job, part),
         behind=background(ledger, ref, uuid, part),
+        versions=slices[0].versions if slices else None,
+        version=_version(setup, ledger, part),
         forgotten=None if job else forgotten_at(ledger, ref),
     )
+
+
+def _version(setup: TableAdapters, ledger: Ledger, part: JobPart | None) -> int | None:
+    """The version of its table that the index has."""
+    served = ledger.checkpoints.get(setup.ref, part.generation) if part else None
+    seen = ledger.seen.get(served) if served else None
+    return seen.version.number if seen and seen.version else None
 
 
 def _window(window: RowWindow, part: JobPart) -> Window:
@@ -147,6 +163,17 @@ def _job_of(
         job_id = instance.job if instance else None
     job = ledger.jobs.get(job_id) if job_id else None
     return (job, job.part(ref).part) if job else (None, None)
+
+
+def _job_since(ledger: Ledger, ref: PartitionRef, uuid: str, base: int) -> tuple[Job, JobPart] | tuple[None, None]:
+    """The last job that began when the index had this base, or an earlier one: rows have that of their wave."""
+    found: tuple[Job, JobPart] | tuple[None, None] = (None, None)
+    latest = (-1, -1)
+    for job in ledger.jobs.newest(limit=_JOBS):
+        for part in (each.part for each in job.parts):
+            if (part.ref, part.instance) == (ref, uuid) and latest < (part.base, part.epoch) and part.base <= base:
+                found, latest = (job, part), (part.base, part.epoch)
+    return found
 
 
 def _job_with(

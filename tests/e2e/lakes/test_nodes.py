@@ -1,0 +1,296 @@
+"""Tables of Delta and Iceberg as nodes and edges: followed from version to version, here and on Spark."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import instep
+from instep.domain.jobs import JobState
+from instep.entities.plan_request import Kind
+from instep.errors import UserError
+from instep.sources.tables.delta_rows import DeltaRows
+from instep.sources.tables.iceberg_rows import IcebergRows
+from tests.sources.tables.sessions import session
+
+from .nodes import DeltaNodes, IcebergNodes, Nodes
+from .tables import rows
+
+NODES: dict[str, type[Nodes]] = {"delta": DeltaNodes, "iceberg": IcebergNodes}
+ROWS = {"delta": DeltaRows, "iceberg": IcebergRows}
+
+
+@pytest.fixture(params=list(NODES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def lake(kind: str, tmp_path: Path) -> Nodes:
+    return NODES[kind](tmp_path / "desk")
+
+
+@pytest.fixture
+def never_read_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the time on at which it is called, reading a version as a whole is an error."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("all rows were read")
+
+    return lambda: monkeypatch.setattr(ROWS[kind], "portion", refuse)
+
+
+def test_rows_that_were_changed_are_read_and_no_others(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+    lake.fill(50)
+    built = lake.run()
+    assert (built.state, built.counts.written, built.plan.engine.name) == (JobState.COMPLETED, 50, "inline")
+    assert (lake.wrong(), lake.checkpoint()) == ("", lake.version)
+    never_read_whole()
+    assert lake.run().plan.kind is Kind.NOTHING
+
+    before = lake.version
+    lake.change(t3="Another text.", t100="A new one.")
+    lake.delete(7, 8)
+    found = lake.run()
+    assert lake.wrong() == ""
+    assert (found.counts.read, found.counts.written, found.counts.deleted) == (4, 2, 2)
+    assert any(f" {before} to {lake.version}" in each for each in found.plan.found.why)
+    assert lake.checkpoint() == lake.version
+    assert lake.run().plan.kind is Kind.NOTHING
+
+
+def test_of_several_changes_of_a_row_what_is_left_counts(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+    lake.fill(20)
+    lake.run()
+    never_read_whole()
+    first = lake.tickets[4]
+    lake.change(t1="First.", t2="Soon gone.", t30="Came and went.", t4="For a while.")
+    lake.change(t1="Second.")
+    lake.delete(2, 3, 30)
+    lake.change(t1="Third.", t3="Back again.", t4=first)
+    found = lake.run()
+    assert lake.wrong() == ""
+    assert (found.counts.written, found.counts.deleted) == (2, 1)
+
+
+def test_a_table_rewritten_with_the_same_rows_writes_nothing(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+    lake.fill(20)
+    lake.run()
+    never_read_whole()
+    lake.overwrite(rows(dict(reversed(lake.tickets.items()))))
+    found = lake.run()
+    assert (found.counts.read, found.counts.written, found.counts.deleted) == (0, 0, 0)
+    assert any("went from" in each for each in found.plan.found.why)
+    assert (lake.wrong(), lake.checkpoint()) == ("", lake.version)
+    assert lake.run().plan.kind is Kind.NOTHING
+
+
+def test_columns_that_no_node_has_are_no_change(lake: Nodes) -> None:
+    lake.entity = ["node: {label: Ticket, properties: [body]}"]
+    lake.declare()
+    lake.tickets = {number: f"Ticket {number}" for number in range(10)}
+    lake.create(rows(lake.tickets, seen="never"))
+    lake.run()
+    lake.merge(rows({3: lake.tickets[3]}, seen="today"))
+    found = lake.run()
+    assert (found.plan.found.counts["changed"], found.counts.read) == (0, 0)
+    assert lake.checkpoint() == lake.version
+
+
+def test_edges_follow_their_rows(lake: Nodes) -> None:
+    lake.entity = [
+        "node: {label: Ticket}",
+        "edges: [{kind: FOLLOWS, from: {label: Ticket}, to: {label: Ticket, columns: [before]}}]",
+    ]
+    lake.declare()
+    bodies = {number: f"Ticket {number}" for number in range(5)}
+
+    def linked(before: list[int | None]) -> pa.Table:
+        return rows(bodies).append_column("before", pa.array(before, pa.int64()))
+
+    lake.create(linked([None, 0, 1, 2, 3]))
+    lake.run()
+    assert sorted(lake.edges("FOLLOWS")) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    lake.merge(linked([None, 0, 1, None, 3]))
+    lake.remove(4)
+    lake.run()
+    assert sorted(lake.edges("FOLLOWS")) == [(1, 0), (2, 1)]
+
+
+def test_rows_that_are_marked_as_deleted_are_gone_and_come_back(lake: Nodes) -> None:
+    def flagged(tickets: dict[int, str], *, gone: bool) -> pa.Table:
+        return rows(tickets).append_column("gone", pa.array([gone] * len(tickets)))
+
+    lake.entity = ["deleted: gone"]
+    lake.declare()
+    lake.tickets = {number: f"Ticket {number}" for number in range(10)}
+    lake.create(flagged(lake.tickets, gone=False))
+    lake.run()
+    lake.merge(flagged({4: lake.tickets.pop(4)}, gone=True))
+    lake.delete(5)
+    assert lake.run().counts.deleted == 2
+    assert lake.wrong() == ""
+    lake.tickets[4] = "Back."
+    lake.merge(flagged({4: "Back."}, gone=False))
+    assert lake.run().counts.written == 1
+    assert lake.wrong() == ""
+
+
+def test_more_deletes_than_are_usual_are_asked_for(lake: Nodes) -> None:
+    lake.fill(60)
+    lake.run()
+    checkpoint = lake.checkpoint()
+    lake.delete(*range(30))
+    with pytest.raises(UserError, match="the table has lost 30 of 60 rows"):
+        lake.run()
+    assert lake.checkpoint() == checkpoint
+    assert lake.run(allow_deletes=True).counts.deleted == 30
+    assert lake.wrong() == ""
+
+
+def test_a_version_that_is_gone_leads_to_a_look_at_all_rows(lake: Nodes) -> None:
+    lake.fill(20)
+    lake.run()
+    lake.change(t3="Another text.")
+    lake.change(t4="Another text, too.")
+    lake.delete(5)
+    lake.expire()
+    found = lake.run()
+    assert lake.wrong() == ""
+    assert "all rows are read: its " in " ".join(found.plan.found.why)
+    assert lake.checkpoint() == lake.version
+    assert lake.run().plan.kind is Kind.NOTHING
+
+
+def test_a_window_is_cut_into_slices_by_the_key(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+    lake.fill(50)
+    lake.run()
+    never_read_whole()
+    lake.change(**{f"t{number}": f"Changed {number}." for number in range(10, 40)})
+    lake.delete(41)
+    found = lake.run(slice_rows=10)
+    assert len(found.plan.found.slices) == 4
+    assert (found.counts.written, found.counts.deleted, lake.wrong()) == (30, 1, "")
+
+
+def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
+    def placed(paths: dict[int, str]) -> pa.Table:
+        return rows({number: f"Ticket {number}" for number in paths}).append_column("path", pa.array(paths.values()))
+
+    lake.entity = ["scope: path"]
+    lake.declare()
+    text = (lake.root / "instep.yaml").read_text()
+    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
+    lake.create(placed({1: "1/", 2: "1/", 3: "2/", 4: "2/", 5: "1/"}))
+    run = lambda: lake.app().run()  # noqa: E731
+    run()
+    lake.merge(placed({1: "2/", 3: "1/", 5: "9/"}))
+    lake.remove(2)
+    run()
+    assert sorted(lake._stored()) == [(f"table://Ticket/{number}", f"Ticket {number}") for number in (1, 3, 4)]
+    lake.remove(1)
+    run()
+    assert sorted(lake._stored()) == [(f"table://Ticket/{number}", f"Ticket {number}") for number in (3, 4)]
+
+
+@pytest.mark.spark
+def test_on_spark_tasks_read_the_same_versions(lake: Nodes) -> None:
+    lake.engine, lake.spark = "spark", session()
+    lake.fill(30)
+    lake.append(rows({30: "Of another file."}))
+    lake.tickets[30] = "Of another file."
+    built = lake.run()
+    assert (built.plan.engine.name, built.counts.written, lake.wrong()) == ("spark", 31, "")
+    lake.change(t3="Another text.", t100="A new one.")
+    lake.delete(7)
+    found = lake.run()
+    assert (found.counts.written, found.counts.deleted, lake.wrong()) == (2, 1, "")
+
+
+#: Dies before or after a call of the target, in a run of its own.
+_DIE = """
+import os, signal, sys
+import instep
+from instep.targets.lance import LanceTableTarget
+name, when = sys.argv[1:]
+inner = getattr(LanceTableTarget, name)
+def call(self, *args, **kwargs):
+    if when == "after":
+        inner(self, *args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(LanceTableTarget, name, call)
+instep.load(".").run()
+"""
+
+
+@pytest.mark.parametrize(("name", "when"), [("fence", "after"), ("commit", "before"), ("commit", "after")])
+def test_a_run_that_is_killed_goes_on_from_the_same_version(
+    lake: Nodes, name: str, when: str, never_read_whole: Callable[[], None]
+) -> None:
+    lake.fill(20)
+    lake.run()
+    checkpoint, first = lake.checkpoint(), lake.tickets[3]
+    lake.change(t3="For a while.", t21="A new one.")
+    lake.delete(5)
+    died = subprocess.run([sys.executable, "-c", _DIE, name, when], cwd=lake.root, check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    assert lake.checkpoint() == checkpoint
+
+    lake.change(t3=first, t4="Later than the run.")
+    never_read_whole()
+    while lake.run().plan.kind is not Kind.NOTHING:
+        pass
+    assert (lake.wrong(), lake.checkpoint()) == ("", lake.version)
+
+
+def test_a_build_reads_the_version_that_it_was_planned_for(
+    lake: Nodes, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is changed while it goes on is read by the next run."""
+    lake.fill(20)
+    inner, first = ROWS[kind].portions, lake.tickets[3]
+
+    def portions(self: Any, version: int) -> int:
+        if lake.tickets[3] == first:
+            lake.change(t3="For a while.")
+        return inner(self, version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ROWS[kind], "portions", portions)
+        lake.run()
+    lake.change(t3=first)
+    lake.run()
+    assert lake.wrong() == ""
+
+
+def test_what_a_run_wrote_that_has_not_ended_is_read_again(lake: Nodes) -> None:
+    """Of its rows, nothing is known: what they are now may be what they were before it."""
+    lake.fill(20)
+    lake.run()
+    first = lake.tickets[3]
+    lake.change(t3="For a while.")
+    died = subprocess.run(
+        [sys.executable, "-c", _DIE, "commit", "after"], cwd=lake.root, check=False, capture_output=True
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    lake.change(t3=first)
+    lake.run(allow_deletes=True)  # It gives up the job that was killed.
+    lake.run()
+    assert lake.wrong() == ""
+
+
+def test_why_says_which_versions_brought_a_row(lake: Nodes) -> None:
+    lake.fill(20)
+    lake.run()
+    before = lake.version
+    lake.change(t3="Another text.")
+    job = lake.run().job_id
+    found = instep.load(lake.root).why("Ticket", "3")
+    assert (found.row["versions"], found.job.id) == ({"since": before, "until": lake.version}, job)

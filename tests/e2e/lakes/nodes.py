@@ -41,8 +41,7 @@ entities:
         """Edges that a reader finds, by their two ends."""
         folder = next(self.root.glob(f"index/*__{kind}.lance"))
         table = lance.dataset(folder).to_table(filter="NOT _deleted")
-        ends = [name for name in table.column_names if not name.startswith("_")][:2]
-        return Counter(zip(*(table[name].to_pylist() for name in ends), strict=True))
+        return Counter(zip(table["from_id"].to_pylist(), table["to_id"].to_pylist(), strict=True))
 
 
 @dataclass

@@ -24,7 +24,7 @@ from .nodes import DeltaNodes, IcebergNodes, Nodes
 from .tables import rows
 
 NODES: dict[str, type[Nodes]] = {"delta": DeltaNodes, "iceberg": IcebergNodes}
-ROWS = {"delta": DeltaRows, "iceberg": IcebergRows}
+ROWS: dict[str, type[DeltaRows] | type[IcebergRows]] = {"delta": DeltaRows, "iceberg": IcebergRows}
 
 
 @pytest.fixture(params=list(NODES))
@@ -169,15 +169,18 @@ def test_a_version_that_is_gone_leads_to_a_look_at_all_rows(lake: Nodes) -> None
     assert lake.run().plan.kind is Kind.NOTHING
 
 
-def test_a_window_is_cut_into_slices_by_the_key(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+def test_a_large_window_is_cut_into_slices_by_the_key(lake: Nodes, never_read_whole: Callable[[], None]) -> None:
+    lake.entity = ["slice_rows: 1000"]
     lake.fill(50)
     lake.run()
     never_read_whole()
-    lake.change(**{f"t{number}": f"Changed {number}." for number in range(10, 40)})
+    many = {number: f"Added {number}." for number in range(1_000, 13_000)}
+    lake.append(rows(many))
+    lake.tickets |= many
     lake.delete(41)
-    found = lake.run(slice_rows=10)
-    assert len(found.plan.found.slices) == 4
-    assert (found.counts.written, found.counts.deleted, lake.wrong()) == (30, 1, "")
+    found = lake.run()
+    assert len(found.plan.found.slices) == 13
+    assert (found.counts.written, found.counts.deleted, lake.wrong()) == (12_000, 1, "")
 
 
 def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
@@ -189,14 +192,13 @@ def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
     text = (lake.root / "instep.yaml").read_text()
     (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
     lake.create(placed({1: "1/", 2: "1/", 3: "2/", 4: "2/", 5: "1/"}))
-    run = lambda: lake.app().run()  # noqa: E731
-    run()
+    lake.app().run()
     lake.merge(placed({1: "2/", 3: "1/", 5: "9/"}))
     lake.remove(2)
-    run()
+    lake.app().run()
     assert sorted(lake._stored()) == [(f"table://Ticket/{number}", f"Ticket {number}") for number in (1, 3, 4)]
     lake.remove(1)
-    run()
+    lake.app().run()
     assert sorted(lake._stored()) == [(f"table://Ticket/{number}", f"Ticket {number}") for number in (3, 4)]
 
 
@@ -260,7 +262,7 @@ def test_a_build_reads_the_version_that_it_was_planned_for(
     def portions(self: Any, version: int) -> int:
         if lake.tickets[3] == first:
             lake.change(t3="For a while.")
-        return inner(self, version)
+        return int(inner(self, version))
 
     with monkeypatch.context() as patched:
         patched.setattr(ROWS[kind], "portions", portions)
@@ -293,4 +295,5 @@ def test_why_says_which_versions_brought_a_row(lake: Nodes) -> None:
     lake.change(t3="Another text.")
     job = lake.run().job_id
     found = instep.load(lake.root).why("Ticket", "3")
+    assert found.job is not None
     assert (found.row["versions"], found.job.id) == ({"since": before, "until": lake.version}, job)

@@ -65,8 +65,10 @@ def _demand_same(
     """Raises `Unfollowable` where the index may not have what the table had in the version before."""
     if before.table != now.table:
         raise Unfollowable("it is another table than the one that was read, though at the same place")
-    job = request.ledger.jobs.get(checkpoint.job_id)
-    if job is None or setup.target.epoch(checkpoint.physical) > job.part(setup.ref).part.epoch:
+    job, latest = request.ledger.jobs.get(checkpoint.job_id), request.ledger.jobs.latest(setup.ref)
+    if job is None or latest is None or latest.id == job.id:
+        return  # One that was killed before it was stored has fenced the index, and written nothing.
+    if setup.target.epoch(checkpoint.physical) > job.part(setup.ref).part.epoch:
         raise Unfollowable("a later run began to write into its index, and has not ended")
 
 

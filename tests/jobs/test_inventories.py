@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from instep.container import Container
@@ -394,7 +394,8 @@ class Story:
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# A step is a run of a second or so: what fails is short enough as it is.
+@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_in_whatever_order_nothing_is_lost_and_a_listing_makes_it_equal(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
 ) -> None:

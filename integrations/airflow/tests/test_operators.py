@@ -70,7 +70,7 @@ with DAG("ill", default_args={{"retries": 1, "retry_delay": timedelta(0)}}) as d
         "allowed": ("success", 1),
         "away": ("failed", 2),
     }, ran.log
-    assert "Did you mean Note?" in ran.log
+    assert "(did you mean Note?)" in ran.log
     assert "third.md: ValueError" in ran.log
 
 

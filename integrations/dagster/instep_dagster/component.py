@@ -1,6 +1,4 @@
-"""The component: assets of a project's entities, their checks, and a sensor of what is built elsewhere."""
-
-from __future__ import annotations
+"""The component: assets of a project's entities, and their checks."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +28,8 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
     #: The beginning of the assets' keys; by default the project's name.
     key_prefix: Sequence[str] | None = None
     group_name: str | None = None
+    #: How often a step is tried again after what may pass, such as a target that is away.
+    retries: int = 0
     #: Documents or rows that failed do not fail the step.
     allow_failures: bool = False
     #: Check of each index of documents that it holds what it should: what `instep diff` does.
@@ -55,6 +55,7 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
             deps=[self._key(project, each) for each in declared.depends_on],
             partitions_def=_partitions(project, entity),
             group_name=self.group_name,
+            retry_policy=dg.RetryPolicy(max_retries=self.retries, delay=30) if self.retries else None,
             kinds={"instep"},
             description=f"{entity} of the project {project.project.name}, kept in step with its source by Instep.",
         )

@@ -37,7 +37,7 @@ def _metadata(done: Outcome) -> dict[str, dg.MetadataValue]:
     found: dict[str, dg.MetadataValue | None] = {
         "dagster/row_count": None if status.rows is None else dg.MetadataValue.int(status.rows),
         "state": dg.MetadataValue.text(result.state_name),
-        "action": dg.MetadataValue.text(result.kind),
+        "action": dg.MetadataValue.text(str(result.kind)),
         "instance": dg.MetadataValue.text(status.instance) if status.instance else None,
         "job": dg.MetadataValue.text(result.job_id) if result.job_id else None,
         "complete_up_to": None if status.watermark is None else dg.MetadataValue.timestamp(status.watermark / 1_000),

@@ -38,6 +38,18 @@ def parse(content: bytes, uri: str) -> str:
     return text
 """
 
+#: As `create-dagster project` writes it.
+DEFINITIONS: Final = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs():
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -63,6 +75,7 @@ def component(folder: Path, attributes: str) -> Path:
     defs.mkdir(parents=True)
     (root / "src" / "orchestrated" / "__init__.py").touch()
     (root / "src" / "orchestrated" / "defs" / "__init__.py").touch()
+    (root / "src" / "orchestrated" / "definitions.py").write_text(DEFINITIONS)
     (root / "pyproject.toml").write_text(
         '[project]\nname = "orchestrated"\nversion = "1"\n'
         '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "orchestrated"\n'

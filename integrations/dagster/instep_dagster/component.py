@@ -30,6 +30,7 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
     group_name: str | None = None
     #: How often a step is tried again after what may pass, such as a target that is away.
     retries: int = 0
+    retry_seconds: float = 30
     #: Documents or rows that failed do not fail the step.
     allow_failures: bool = False
     #: Check of each index of documents that it holds what it should: what `instep diff` does.
@@ -55,7 +56,7 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
             deps=[self._key(project, each) for each in declared.depends_on],
             partitions_def=_partitions(project, entity),
             group_name=self.group_name,
-            retry_policy=dg.RetryPolicy(max_retries=self.retries, delay=30) if self.retries else None,
+            retry_policy=dg.RetryPolicy(max_retries=self.retries, delay=self.retry_seconds) if self.retries else None,
             kinds={"instep"},
             description=f"{entity} of the project {project.project.name}, kept in step with its source by Instep.",
         )

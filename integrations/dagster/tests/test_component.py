@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -19,6 +18,17 @@ from conftest import component, definitions, write
 
 NOTE = dg.AssetKey(["notes", "Note"])
 DIGEST = dg.AssetKey(["notes", "Digest"])
+ROWS = """\
+name: rows
+namespaces: [42/9970, 42/9971]
+targets:
+  lance: {type: lance, uri: .instep/lance}
+entities:
+  Ticket:
+    source: {type: spark, format: parquet, path: tickets.parquet}
+    key: [id]
+    scope: path
+"""
 MATERIALIZE = """\
 import pathlib
 import sys
@@ -70,7 +80,7 @@ def test_assets_are_made_of_entities_and_materialized_with_counts_and_instances(
 
 def test_a_failed_step_says_what_instep_says(tmp_path: Path, project: Path) -> None:
     write(project, "third", "broken")
-    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  retries: 1\n")
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  retries: 1\n  retry_seconds: 0\n")
     result = materialize(defs)
     assert not result.success
     assert "third.md: ValueError: cannot be read" in reason(result)
@@ -85,7 +95,7 @@ def test_documents_that_fail_may_be_allowed(tmp_path: Path, project: Path) -> No
 
 
 def test_a_ledger_that_is_away_is_worth_a_retry_and_a_mistake_is_not(tmp_path: Path, project: Path) -> None:
-    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  retries: 1\n")
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n  retries: 1\n  retry_seconds: 0\n")
     declared = (project / "instep.yaml").read_text()
     (project / "instep.yaml").write_text("ledger: postgresql://me@127.0.0.1:9/none\n" + declared)
     away = materialize(defs)
@@ -108,21 +118,26 @@ def test_a_check_fails_when_the_target_does_not_hold_what_it_should(tmp_path: Pa
 
 
 def test_namespaces_are_partitions(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     folder = tmp_path / "rows"
     folder.mkdir()
-    (folder / "instep.yaml").write_text(
-        "name: rows\nnamespaces: [42/9970, 42/9971]\ntargets: {lance: {type: lance, uri: .instep/lance}}\n"
-        "entities:\n  Ticket:\n    source: {type: parquet, path: tickets.parquet}\n"
-        "    key: [path, id]\n    scope: path\n    changes: {type: none}\n"
-    )
+    rows = {"id": [1, 2, 3], "path": ["42/9970/", "42/9970/", "42/9971/"], "title": ["a", "b", "c"]}
+    pq.write_table(pa.table(rows), folder / "tickets.parquet")
+    (folder / "instep.yaml").write_text(ROWS)
     defs = definitions(tmp_path, f"  project: {folder}\n")
-    partitions = defs.resolve_asset_graph().get(dg.AssetKey(["rows", "Ticket"])).partitions_def
+    ticket = dg.AssetKey(["rows", "Ticket"])
+    partitions = defs.resolve_asset_graph().get(ticket).partitions_def
     assert partitions is not None
     assert partitions.get_partition_keys() == ["42/9970", "42/9971"]
+    result = materialize(defs, partition_key="42/9970")
+    assert metadata(result, ticket)["written"] == 2
+    assert [each.state for each in instep.load(folder).status()] == ["Indexed", "NotIndexed"]
 
 
 def test_an_unknown_entity_fails_the_load(tmp_path: Path, project: Path) -> None:
-    with pytest.raises(Exception, match="defs.yaml") as raised:
+    with pytest.raises(Exception, match=r"defs\.yaml") as raised:
         definitions(tmp_path, f"  project: {project}\n  entities: [Nota]\n")
     assert "no entity is named 'Nota'" in str(raised.value.__cause__)
 
@@ -160,7 +175,8 @@ def test_the_component_is_listed_by_dg(tmp_path: Path, project: Path) -> None:
             capture_output=True,
             text=True,
         ).stdout
-        for what in (("defs", "--json"), ("components",))
+        for what in (("defs",), ("components",))
     )
-    assert {each["key"] for each in json.loads(found)["assets"]} == {"notes/Note", "notes/Digest"}
+    assert "notes/Note" in found
+    assert "notes/Digest" in found
     assert "instep_dagster.InstepProject" in known

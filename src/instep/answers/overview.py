@@ -27,6 +27,17 @@ class Failure(Answer):
     generation: str
 
 
+class FailureGroup(Answer):
+    """So many documents or rows of a partition that failed at one stage for one reason; the newest at `failed_at`."""
+
+    ref: Ref
+    generation: str
+    stage: str
+    reason: str
+    number: int
+    failed_at: int
+
+
 #: How many jobs are shown, the newest and the newest that have not ended, and how many failures.
 JOBS: Final = 8
 FAILURES: Final = 5

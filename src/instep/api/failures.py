@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from instep.answers.overview import Failure
+from instep.answers.overview import Failure, FailureGroup
 from instep.api.dependencies import BY, ProjectInstep, ServerWorker
 from instep.api.paging import After, Limit, Page, location_of, page
 from instep.api.problems import responses
@@ -22,6 +22,9 @@ Entities = Annotated[
 ]
 
 
+OfJob = Annotated[str | None, Query(description="Only those that this job met last.", max_length=100)]
+
+
 class RetryFailures(Body):
     """Entities, or partitions of them; of all entities if none is named."""
 
@@ -30,11 +33,35 @@ class RetryFailures(Body):
 
 @router.get("", responses=responses(404, 409))
 def list_failures(
-    instep: ProjectInstep, entity: Entities = None, after: After = None, limit: Limit = 100
+    instep: ProjectInstep,
+    *,
+    entity: Entities = None,
+    job: OfJob = None,
+    stage: Annotated[str | None, Query(description="Only at this stage.", max_length=100)] = None,
+    reason: Annotated[
+        str | None, Query(description="Only for this reason, as groups have it.", max_length=1_000)
+    ] = None,
+    after: After = None,
+    limit: Limit = 100,
 ) -> Page[Failure]:
     """Documents and rows that could not be indexed, newest first."""
-    found = instep.failure_page(entity, after=location_of(FailurePlace, after), limit=limit + 1)
+    place = location_of(FailurePlace, after)
+    found = instep.failure_page(entity, job=job, stage=stage, reason=reason, after=place, limit=limit + 1)
     return page(found, limit, _place)
+
+
+@router.get("/groups", responses=responses(404, 409))
+def list_groups(
+    instep: ProjectInstep,
+    *,
+    entity: Entities = None,
+    job: OfJob = None,
+    after: Annotated[int, Query(ge=0, le=100_000, description="The `next` of the page before.")] = 0,
+    limit: Limit = 100,
+) -> Page[FailureGroup]:
+    """What failed, grouped by partition, stage and reason, with the number of each: the largest groups first."""
+    found = instep.failure_groups(entity, job=job, offset=after, limit=limit + 1)
+    return Page(items=found[:limit], next=str(after + limit) if len(found) > limit else None)
 
 
 @router.post("/retry", status_code=202, responses=responses(404, 409))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from instep.answers.job_log import LogLine
 from instep.answers.job_statistics import Statistics, job_statistics
 from instep.answers.jobs import Job
 from instep.answers.slices import Grid, Slice
@@ -21,13 +22,18 @@ from instep.ledger.slices import SlicePlace
 router = APIRouter(tags=["jobs"])
 
 States = Annotated[list[JobState] | None, Query(description="Only jobs in this state; may be repeated.", max_length=8)]
+Entities = Annotated[
+    list[str] | None, Query(description="Only jobs on this entity, or partition; may be repeated.", max_length=100)
+]
 EntityOfJob = Annotated[str | None, Query(description="An entity of the job, or one partition of it.", max_length=400)]
 
 
 @router.get("/jobs", responses=responses(404))
-def list_jobs(instep: ProjectInstep, state: States = None, after: After = None, limit: Limit = 20) -> Page[Job]:
+def list_jobs(
+    instep: ProjectInstep, *, state: States = None, entity: Entities = None, after: After = None, limit: Limit = 20
+) -> Page[Job]:
     """Jobs on all servers of the ledger, newest first."""
-    found = instep.job_page(state or (), after=location_of(JobPlace, after), limit=limit + 1)
+    found = instep.job_page(state or (), entities=entity, after=location_of(JobPlace, after), limit=limit + 1)
     return page(found, limit, _place_of_job)
 
 
@@ -75,6 +81,18 @@ def resume_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Job:
 def retry_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Asked:
     """Ask again for the entities in which something of it failed, with all that failed in them."""
     return asked_again(instep, instep.ask_again(job, by=BY), worker)
+
+
+@router.get("/jobs/{job}/log", responses=responses(404, 409))
+def read_log(
+    instep: ProjectInstep,
+    job: str,
+    before: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Only lines with a smaller number.")] = None,
+    limit: Limit = 100,
+) -> Page[LogLine]:
+    """What the workers of a job said, and its phases, the newest first. `next` is given as `before`."""
+    found = instep.job_log(job, before=before, limit=limit + 1)
+    return Page(items=found[:limit], next=str(found[limit - 1].number) if len(found) > limit else None)
 
 
 @router.get("/jobs/{job}/slices", responses=responses(404, 409))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from instep import __version__
 from instep.answers.answer import Answer
+from instep.answers.configuration import Setting
 from instep.answers.jobs import Worker
 from instep.api.dependencies import ProjectInstep
-from instep.api.paging import Page
+from instep.api.paging import Limit, Page
 from instep.api.queues import Queue
 from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.project.columns import declared_columns
@@ -94,6 +97,17 @@ def _columns(entity: DocumentEntity) -> list[Column]:
         *(Column(name=each.name, type=each.type, counted=each.type in COUNTED) for each in declared),
         *(Column(name=each.name, type=each.type, counted=False) for each in BUILT_IN),
     ]
+
+
+@router.get("/configuration", tags=["project"])
+def read_configuration(
+    instep: ProjectInstep,
+    after: Annotated[int, Query(ge=0, le=10_000_000, description="The `next` of the page before.")] = 0,
+    limit: Limit = 500,
+) -> Page[Setting]:
+    """All settings, defaults included, without secrets: what came from the environment is shown as `${NAME}`."""
+    found = instep.configuration()
+    return Page(items=found[after : after + limit], next=str(after + limit) if len(found) > after + limit else None)
 
 
 @router.get("/workers", tags=["workers"])

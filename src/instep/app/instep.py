@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.cluster import ClusterState
+    from instep.answers.configuration import Setting
     from instep.answers.doctor import Finding
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
@@ -313,14 +314,21 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                 for end in ends:
                     end()
 
+    def configuration(self) -> list[Setting]:
+        """All settings of the project, defaults included, without secrets."""
+        from instep.answers.configuration import configuration
+
+        return configuration(self.project)
+
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> Answers[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
         from instep.answers.overview import Failure
+        from instep.ledger.failures import FailureFilter
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
-            return Answers(map(Failure.model_validate, ledger.failures.page(refs=refs, limit=limit)))
+            return Answers(map(Failure.model_validate, ledger.failures.page(only=FailureFilter(refs), limit=limit)))
 
     @property
     def starts_spark(self) -> bool:

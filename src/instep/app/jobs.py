@@ -16,12 +16,14 @@ from instep.project import Project
 
 if TYPE_CHECKING:
     from instep.answers.job_feed import JobWatch
+    from instep.answers.job_log import LogLine
     from instep.answers.jobs import Job, Worker
-    from instep.answers.overview import Failure, Overview
+    from instep.answers.overview import Failure, FailureGroup, Overview
     from instep.answers.slices import Grid, Slice
     from instep.answers.status import Partition
-    from instep.ledger.failures import FailurePlace
+    from instep.ledger.failures import FailureFilter, FailurePlace
     from instep.ledger.jobs import JobPlace
+    from instep.ledger.ledger import Ledger
     from instep.ledger.slices import SlicePlace
     from instep.requests.job_requests import Asked
 
@@ -94,14 +96,20 @@ class Jobs:
     # Pages. Each begins after the last item of the page before.
 
     def job_page(
-        self, states: Collection[JobState] = (), *, after: JobPlace | None = None, limit: int = 20
+        self,
+        states: Collection[JobState] = (),
+        *,
+        entities: Iterable[str] | None = None,
+        after: JobPlace | None = None,
+        limit: int = 20,
     ) -> list[Job]:
-        """Newest first; of all states, unless some are named."""
+        """Newest first; of all states and entities, unless some are named."""
         from instep.answers.jobs import answers_of
 
+        refs = None if entities is None else declared_refs(entities, self.project)
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            found = ledger.jobs.page(states=states, after=after, limit=limit)
+            found = ledger.jobs.page(states=states, refs=refs, after=after, limit=limit)
             return answers_of(ledger, found, timing=container.timing, tables=container.tables)
 
     def slice_page(
@@ -129,15 +137,49 @@ class Jobs:
             return slice_grid(ledger, find_job(ledger, job_id))
 
     def failure_page(
-        self, entities: Iterable[str] | None = None, *, after: FailurePlace | None = None, limit: int = 100
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        job: str | None = None,
+        stage: str | None = None,
+        reason: str | None = None,
+        after: FailurePlace | None = None,
+        limit: int = 100,
     ) -> list[Failure]:
-        """Documents and rows that could not be indexed, newest first."""
+        """Documents and rows that could not be indexed, newest first: all, or those of these entities that this job met
+        last, at this stage, for this reason.
+        """
         from instep.answers.overview import Failure
 
-        refs = None if entities is None else declared_refs(entities, self.project)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            found = ledger.failures.page(refs=refs, after=after, limit=limit)
-            return list(map(Failure.model_validate, found))
+            only = self._failures_of(ledger, entities, job)._replace(stage=stage, reason=reason)
+            return list(map(Failure.model_validate, ledger.failures.page(only=only, after=after, limit=limit)))
+
+    def failure_groups(
+        self, entities: Iterable[str] | None = None, *, job: str | None = None, offset: int = 0, limit: int = 100
+    ) -> list[FailureGroup]:
+        """What failed, grouped by partition, stage and reason, the largest groups first."""
+        from instep.answers.overview import FailureGroup
+
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            found = ledger.failures.groups(only=self._failures_of(ledger, entities, job), offset=offset, limit=limit)
+            return list(map(FailureGroup.model_validate, found))
+
+    def _failures_of(self, ledger: Ledger, entities: Iterable[str] | None, job: str | None) -> FailureFilter:
+        from instep.answers.jobs import find_job
+        from instep.ledger.failures import FailureFilter
+
+        refs = None if entities is None else declared_refs(entities, self.project)
+        return FailureFilter(refs, find_job(ledger, job).id if job else None)
+
+    def job_log(self, job_id: str, *, before: int | None = None, limit: int = 100) -> list[LogLine]:
+        """What a job's workers said of it, and its phases: the newest first."""
+        from instep.answers.job_log import LogLine
+        from instep.answers.jobs import find_job
+
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            found = ledger.job_log.page(find_job(ledger, job_id).id, before=before, limit=limit)
+            return list(map(LogLine.model_validate, found))
 
     def partition_page(
         self, entities: Iterable[str] | None = None, *, after: str | None = None, limit: int = 100

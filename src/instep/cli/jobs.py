@@ -16,6 +16,7 @@ from instep.domain.texts import amount
 from instep.telemetry.texts import (
     ago_text,
     id_text,
+    left_text,
     rate_text,
     ref_text,
     refs_text,
@@ -276,7 +277,7 @@ def _done(job: Job) -> str | None:
     text = _units(job) if job.units is None else f"{_units(job)} ({percent_text(job)})"
     if job.units_per_second is None:
         return text
-    left = "" if job.seconds_left is None else f", about {seconds_text(job.seconds_left)} left"
+    left = "" if job.seconds_left is None else f", about {left_text(job.seconds_left)} left"
     return f"{text}, {rate_text(job.units_per_second)}/s{left}"
 
 

@@ -15,7 +15,16 @@ from instep.cli.jobs import percent_text
 from instep.cli.workers import place_text, task_text
 from instep.domain.jobs import JobState
 from instep.domain.texts import amount
-from instep.telemetry.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, state_text, visible
+from instep.telemetry.texts import (
+    ago_text,
+    id_text,
+    left_text,
+    rate_text,
+    ref_text,
+    refs_text,
+    state_text,
+    visible,
+)
 
 if TYPE_CHECKING:
     from instep.answers.jobs import Job, Worker
@@ -76,7 +85,7 @@ def _jobs(jobs: tuple[Job, ...]) -> Table:
             "" if share is None else ProgressBar(total=1.0, completed=share),
             percent_text(job) or (f"{job.done:,}" if job.done else ""),
             "" if job.units_per_second is None else f"{rate_text(job.units_per_second)}/s",
-            "" if job.seconds_left is None else seconds_text(job.seconds_left),
+            "" if job.seconds_left is None else left_text(job.seconds_left),
             Text(f"{job.counts.failed:,}" if job.counts.failed else "", style="red"),
         )
     return table

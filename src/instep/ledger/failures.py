@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, insert, or_, select
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import fields_of
@@ -48,6 +48,30 @@ class FailurePlace(NamedTuple):
     document_id: str
 
 
+class FailureGroup(NamedTuple):
+    """What failed of a partition at one stage for one reason: how many, and the newest."""
+
+    ref: PartitionRef
+    generation: str
+    stage: str
+    reason: str
+    number: int
+    failed_at: int
+
+
+class FailureFilter(NamedTuple):
+    """The failures that are meant: of these partitions, last met by this job, at this stage, for this reason; None for
+    all.
+    """
+
+    refs: Collection[PartitionRef] | None = None
+    job: str | None = None
+    stage: str | None = None
+    reason: str | None = None
+
+
+ALL_FAILURES: Final = FailureFilter()
+
 _FAILURE = [failures.c[name] for name in FailureRecord._fields]
 
 
@@ -75,17 +99,28 @@ class Failures(Store):
         self,
         tx: Transaction,
         *,
-        refs: Collection[PartitionRef] | None = None,
+        only: FailureFilter = ALL_FAILURES,
         after: FailurePlace | None = None,
         limit: int = 100,
     ) -> list[FailureRecord]:
         """Read a page of failures of all generations, newest first."""
         tie = (failures.c.ref, failures.c.generation, failures.c.document_id)
-        page = on(select(*_FAILURE).order_by(failures.c.failed_at.desc(), *tie).limit(limit), failures.c.ref, refs)
+        page = _only(select(*_FAILURE).order_by(failures.c.failed_at.desc(), *tie).limit(limit), only)
         if after is not None:
             same = and_(failures.c.failed_at == after.failed_at, beyond(tie, after[1:]))
             page = page.where(or_(failures.c.failed_at < after.failed_at, same))
         return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(page)]
+
+    @reads
+    def groups(
+        self, tx: Transaction, *, only: FailureFilter = ALL_FAILURES, offset: int = 0, limit: int = 100
+    ) -> list[FailureGroup]:
+        """Failures with the same stage and reason in one partition, together: the largest groups first."""
+        key = (failures.c.ref, failures.c.generation, failures.c.stage, failures.c.reason)
+        number = func.count().label("number")
+        found = _only(select(*key, number, func.max(failures.c.failed_at)), only)
+        page = found.group_by(*key).order_by(number.desc(), *key).offset(offset).limit(limit)
+        return [FailureGroup(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(page)]
 
     @reads
     def count(self, tx: Transaction, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
@@ -93,6 +128,12 @@ class Failures(Store):
         counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED
         number = select(func.count()).select_from(failures).where(*_failed(str(ref), generation), counted)
         return int(tx.connection.scalar(number) or 0)
+
+
+def _only(found: Select[Any], only: FailureFilter) -> Select[Any]:
+    found = on(found, failures.c.ref, only.refs)
+    wanted = ((failures.c.job_id, only.job), (failures.c.stage, only.stage), (failures.c.reason, only.reason))
+    return found.where(*(column == value for column, value in wanted if value is not None))
 
 
 def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:

@@ -55,13 +55,6 @@ class JobLog(Store):
             page = page.where(job_log.c.number < before)
         return [LogLine(*row) for row in tx.connection.execute(page)]
 
-    @reads
-    def spark(self, tx: Transaction, job_id: str) -> str | None:
-        """The address of Spark's own page that a worker told last."""
-        told = select(job_log.c.text).where(job_log.c.job_id == job_id, job_log.c.kind == SPARK)
-        found: str | None = tx.connection.scalar(told.order_by(job_log.c.number.desc()).limit(1))
-        return found
-
 
 def phases(tx: Transaction, job_ids: Collection[str]) -> dict[tuple[str, str], Phase]:
     """The phase told last of each part of these jobs, by job and partition."""

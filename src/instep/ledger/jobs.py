@@ -174,12 +174,21 @@ class Jobs(Store):
 
     @reads
     def page(
-        self, tx: Transaction, *, states: Collection[JobState] = (), after: JobPlace | None = None, limit: int = 20
+        self,
+        tx: Transaction,
+        *,
+        states: Collection[JobState] = (),
+        refs: Collection[PartitionRef] | None = None,
+        after: JobPlace | None = None,
+        limit: int = 20,
     ) -> list[Job]:
-        """Newest first; of all states, unless some are named."""
+        """Newest first; of all states and partitions, unless some are named."""
         page = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
         if states:
             page = page.where(jobs.c.state.in_(sorted(each.value for each in states)))
+        if refs is not None:
+            on_them = exists().where(job_parts.c.job_id == jobs.c.id, job_parts.c.ref.in_(sorted(map(str, refs))))
+            page = page.where(on_them)
         if after is not None:
             older = jobs.c.created_at < after.created_at
             page = page.where(or_(older, and_(jobs.c.created_at == after.created_at, jobs.c.id < after.id)))

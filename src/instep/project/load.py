@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from instep.errors import UserError
 from instep.project.models import Project
 from instep.project.problems import InvalidProject, Problem, problems_of
-from instep.project.yaml import YamlProblem, read_yaml
+from instep.project.yaml import YamlProblem, read_yaml, variables
 
 FILE_NAME = "instep.yaml"
 
@@ -52,6 +52,15 @@ def declared_at(project: Project, *path: str) -> str | None:
     except (UserError, YamlProblem):
         return None
     return None if line is None else f"{_shown(file)}:{line}"
+
+
+def environment_used(project: Project, environment: Mapping[str, str]) -> dict[str, str]:
+    """The values, by name, that the file of a project takes from the environment; none of one declared in Python."""
+    try:
+        file = find_project_file(project.root)
+        return variables(_read(file, str(file)), environment)
+    except UserError:
+        return {}
 
 
 def find_project_file(path: Path | str | None = None) -> Path:

@@ -123,6 +123,16 @@ def fill_in(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(one, text)
 
 
+def variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What `fill_in` would put for each `${NAME}` and `${NAME:-default}` in a text, by name."""
+    found = {}
+    for match in _VARIABLE.finditer(text):
+        inside = _INSIDE.match(match[1] or "")
+        if inside is not None and match[2]:
+            found[inside[1]] = environment.get(inside[1]) or inside[2] or ""
+    return found
+
+
 @dataclass(slots=True)
 class _Walk:
     """Turns nodes into data."""

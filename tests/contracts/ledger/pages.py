@@ -11,7 +11,7 @@ import pytest
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import Want
-from instep.ledger.failures import FailurePlace, FailureRecord
+from instep.ledger.failures import FailureFilter, FailurePlace, FailureRecord
 from instep.ledger.jobs import JobPlace
 from instep.ledger.ledger import Ledger
 from instep.ledger.slices import SlicePlace
@@ -114,5 +114,5 @@ class Paging(Fixtures):
         seen = walked(lambda at: ledger.failures.page(after=at, limit=2), location_of)
         assert seen == ledger.failures.newest()
         assert len(seen) == 6
-        assert ledger.failures.page(refs=[REF]) == seen
-        assert ledger.failures.page(refs=[OTHER]) == []
+        assert ledger.failures.page(only=FailureFilter([REF])) == seen
+        assert ledger.failures.page(only=FailureFilter([OTHER])) == []

@@ -33,7 +33,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0018"
+HEAD: Final = "0019"
 
 metadata = MetaData(
     naming_convention={

@@ -32,9 +32,10 @@ from instep.ledger.documents import Documents
 from instep.ledger.embedding_batches import EmbeddingBatches, SubmittedBatch
 from instep.ledger.event_log import LogRow
 from instep.ledger.events import Events
-from instep.ledger.failures import FailurePlace, FailureRecord, Failures
+from instep.ledger.failures import ALL_FAILURES, FailureFilter, FailureGroup, FailurePlace, FailureRecord, Failures
 from instep.ledger.figures import Figures
 from instep.ledger.instances import Instances
+from instep.ledger.job_log import KEPT, SAID, JobLog, LogLine
 from instep.ledger.jobs import JobMark, JobPlace, Jobs
 from instep.ledger.key_lease_rows import KeyLeaseRows
 from instep.ledger.key_leases import KeyLeases
@@ -111,6 +112,22 @@ class _Workers(_Kept, Workers):
             return recovery.evict(self._tables, worker_id)
 
 
+class _JobLog(_Kept, JobLog):
+    def add(self, job_id: str, kind: str, text: str, *, ref: str = "", worker_id: str = "") -> None:
+        with self._lock:
+            if job_id not in self._tables.jobs:
+                return
+            lines = self._tables.jobs[job_id].log
+            number = lines[-1].number + 1 if lines else 1
+            lines.append(LogLine(number, self._tables.now(), ref, worker_id, kind, text))
+            lines[:] = [each for each in lines if each.kind != SAID or each.number > number - KEPT]
+
+    def page(self, job_id: str, *, before: int | None = None, limit: int = 100) -> list[LogLine]:
+        with self._lock:
+            lines = self._tables.jobs[job_id].log if job_id in self._tables.jobs else []
+            return [each for each in reversed(lines) if before is None or each.number < before][:limit]
+
+
 class _Jobs(_Kept, Jobs):
     def begin(self, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
         with self._lock:
@@ -149,9 +166,16 @@ class _Jobs(_Kept, Jobs):
         with self._lock:
             return jobs.newest(self._tables, limit)
 
-    def page(self, *, states: Collection[JobState] = (), after: JobPlace | None = None, limit: int = 20) -> list[Job]:
+    def page(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        refs: Collection[PartitionRef] | None = None,
+        after: JobPlace | None = None,
+        limit: int = 20,
+    ) -> list[Job]:
         with self._lock:
-            return pages.jobs_after(self._tables, states, after, limit)
+            return pages.jobs_after(self._tables, states, after, limit, refs=refs)
 
     def marks(self, newest: int) -> list[JobMark]:
         with self._lock:
@@ -513,10 +537,14 @@ class _Failures(_Kept, Failures):
             return documents.failures(self._tables, ref, limit)
 
     def page(
-        self, *, refs: Collection[PartitionRef] | None = None, after: FailurePlace | None = None, limit: int = 100
+        self, *, only: FailureFilter = ALL_FAILURES, after: FailurePlace | None = None, limit: int = 100
     ) -> list[FailureRecord]:
         with self._lock:
-            return pages.failures_after(self._tables, refs, after, limit)
+            return pages.failures_after(self._tables, only, after, limit)
+
+    def groups(self, *, only: FailureFilter = ALL_FAILURES, offset: int = 0, limit: int = 100) -> list[FailureGroup]:
+        with self._lock:
+            return pages.failure_groups(self._tables, only)[offset : offset + limit]
 
     def count(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
         with self._lock:
@@ -702,6 +730,7 @@ class ModelLedger(Ledger):
         self._lock = threading.RLock()
         self.workers = _Workers(self._tables, self._lock)
         self.jobs = _Jobs(self._tables, self._lock)
+        self.job_log = _JobLog(self._tables, self._lock)
         self.leases = _Leases(self._tables, self._lock)
         self.plans = _Plans(self._tables, self._lock)
         self.parts = _Parts(self._tables, self._lock)

@@ -7,18 +7,25 @@ from itertools import islice
 
 from instep.domain.jobs import Job, JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.failures import FailurePlace, FailureRecord
+from instep.ledger.failures import FailureFilter, FailureGroup, FailurePlace, FailureRecord
 from instep.ledger.jobs import JobPlace
 from instep.ledger.slices import SlicePlace, SliceView
 from tests.simulator.model.jobs import view
 from tests.simulator.model.tables import SliceRow, Tables
 
 
-def jobs_after(tables: Tables, states: Collection[JobState], after: JobPlace | None, limit: int) -> list[Job]:
+def jobs_after(
+    tables: Tables,
+    states: Collection[JobState],
+    after: JobPlace | None,
+    limit: int,
+    *,
+    refs: Collection[PartitionRef] | None = None,
+) -> list[Job]:
     found = [
         (JobPlace(each.created_at, each.id), each)
         for each in tables.jobs.values()
-        if not states or each.state in states
+        if (not states or each.state in states) and (refs is None or each.parts.keys() & set(refs))
     ]
     ordered = sorted(found, key=lambda each: each[0], reverse=True)
     return [
@@ -49,18 +56,31 @@ def slice_states(tables: Tables, job_id: str) -> list[tuple[PartitionRef, int, S
     return [(each.ref, each.number, each.state) for each in _slices(tables, job_id)]
 
 
-def failures_after(
-    tables: Tables, refs: Collection[PartitionRef] | None, after: FailurePlace | None, limit: int
-) -> list[FailureRecord]:
+def failures_after(tables: Tables, only: FailureFilter, after: FailurePlace | None, limit: int) -> list[FailureRecord]:
     found = [
-        ((-each.failed_at, str(each.ref), each.generation, each.document_id), each)
-        for key, records in tables.failures.items()
-        if refs is None or key[0] in refs
-        for each in records.values()
+        ((-each.failed_at, str(each.ref), each.generation, each.document_id), each) for each in _failed(tables, only)
     ]
     place = None if after is None else (-after.failed_at, *after[1:])
     ordered = sorted(found, key=lambda each: each[0])
     return [each for at, each in ordered if place is None or at > place][:limit]
+
+
+def failure_groups(tables: Tables, only: FailureFilter) -> list[FailureGroup]:
+    found: dict[tuple[PartitionRef, str, str, str], list[int]] = {}
+    for each in _failed(tables, only):
+        found.setdefault((each.ref, each.generation, each.stage, each.reason), []).append(each.failed_at)
+    groups = [FailureGroup(*key, len(times), max(times)) for key, times in found.items()]
+    return sorted(groups, key=lambda each: (-each.number, str(each.ref), each.generation, each.stage, each.reason))
+
+
+def _failed(tables: Tables, only: FailureFilter) -> list[FailureRecord]:
+    return [
+        each
+        for key, records in tables.failures.items()
+        if only.refs is None or key[0] in only.refs
+        for each in records.values()
+        if only.job in (None, each.job_id) and only.stage in (None, each.stage) and only.reason in (None, each.reason)
+    ]
 
 
 def _slices(tables: Tables, job_id: str) -> list[SliceView]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from instep.domain.jobs import JOB_TRANSITIONS, JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
+from instep.domain.jobs import (
+    FINISHING,
+    JOB_TRANSITIONS,
+    JobPart,
+    JobState,
+    OpenPart,
+    PartStatus,
+    Phase,
+    SliceState,
+    end_of_job,
+)
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
@@ -240,7 +250,13 @@ def status(tables: Tables, job: JobRow, row: PartRow) -> PartStatus:
         counts=row.counts,
         lately=row.completed.lately(tables.now()) if job.state is JobState.RUNNING else NOTHING_LATELY,
         underway=workers.underway(tables, job, row.processing) if job.state is JobState.RUNNING else 0,
+        told=_told(job, row) if job.state is JobState.RUNNING else None,
     )
+
+
+def _told(job: JobRow, row: PartRow) -> Phase | None:
+    told = [each.kind for each in job.log if each.ref == str(row.part.ref) and each.kind in FINISHING]
+    return Phase(told[-1]) if told else None
 
 
 def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:

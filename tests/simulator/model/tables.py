@@ -21,6 +21,7 @@ from instep.errors import Conflict, Fenced
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.event_log import LogRow
 from instep.ledger.failures import FailureRecord
+from instep.ledger.job_log import LogLine
 from instep.ledger.log_start import Start
 from instep.ledger.retention import Forgotten
 from tests.simulator.model.holds import MemoryHolds
@@ -110,6 +111,7 @@ class JobRow:
     error: str | None = None
     parts: dict[PartitionRef, PartRow] = field(default_factory=dict)
     workers: set[str] = field(default_factory=set)
+    log: list[LogLine] = field(default_factory=list)
 
     @property
     def processing(self) -> int:

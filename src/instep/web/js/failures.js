@@ -4,38 +4,85 @@ import { act, isBusy } from "./act.js";
 import { h } from "./dom.js";
 import { amount, count, reference, shortId } from "./format.js";
 import { moreButton, pagePaths, pages } from "./pages.js";
-import { action, empty, loading, moment, problemNote, table, view } from "./pieces.js";
+import { action, empty, loading, moment, problemNote, section, table, view } from "./pieces.js";
 import { path } from "./api.js";
 import { data } from "./resource.js";
 import { link } from "./route.js";
 
-const first = (query) => path("/api/failures", { entity: query.get("entity"), limit: 50 });
+const FILTERS = ["entity", "job", "stage", "reason"];
+const filterOf = (query) => Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
+const first = (query) => path("/api/failures", { ...filterOf(query), limit: 50 });
+const groupsPath = (query) =>
+  path("/api/failures/groups", { entity: query.get("entity"), job: query.get("job"), limit: 50 });
+/** Whether one group is looked at, and not all of them. */
+const isOne = (query) => query.has("reason");
 
 export function needs({ query }) {
-  return pagePaths(first(query)).map((each, place) => ({ path: each, every: 10_000, live: place === 0 }));
+  const lists = isOne(query) ? [first(query)] : [groupsPath(query), first(query)];
+  return lists
+    .flatMap(pagePaths)
+    .map((each) => ({ path: each, every: 10_000, live: lists.includes(each) }));
 }
 
 export function failuresView({ query }) {
-  const entity = query.get("entity");
+  const { entity, job, reason } = filterOf(query);
   const found = pages(first(query));
   return view(
     "Failures",
-    [choice(entity), found.items.length ? retry(entity) : null],
+    [choice(entity, job), found.items.length ? retry(entity) : null],
+    job ? h("p", { class: "lead" }, "Those that job ", h("code", null, shortId(job)), " met last. ", all(entity)) : null,
+    isOne(query) ? h("p", { class: "lead" }, reason, " ", all(entity, job)) : groups(query),
     problemNote(found.problem),
-    found.loaded ? list(found.items) : found.problem ? null : loading(),
+    found.loaded ? list(found.items, isOne(query)) : found.problem ? null : loading(),
     moreButton(first(query), found),
   );
 }
 
-function choice(entity) {
+function all(entity, job) {
+  return h("a", { href: link("failures", null, { entity, job }) }, job ? "All of the job" : "All failures");
+}
+
+function groups(query) {
+  const found = pages(groupsPath(query));
+  if (!found.items.length) return problemNote(found.problem);
+  const { job } = filterOf(query);
+  const rows = found.items.map((each) => ({
+    key: `${each.ref} ${each.generation} ${each.stage} ${each.reason}`,
+    cells: [
+      h(
+        "a",
+        {
+          class: "reason",
+          href: link("failures", null, { entity: each.ref, job, stage: each.stage, reason: each.reason }),
+        },
+        each.reason,
+      ),
+      each.stage,
+      reference(each.ref, each.generation),
+      count(each.number),
+      moment(each.failed_at),
+    ],
+  }));
+  const total = found.items.reduce((sum, each) => sum + each.number, 0);
+  const columns = ["reason", "stage", "entity", { name: "failed", number: true }, "last"];
+  return section(
+    "By reason",
+    h("span", { class: "soft" }, `${amount(total, "failure")}${found.more ? " in the groups shown" : ""}`),
+    table("Failures by reason", columns, rows),
+    moreButton(groupsPath(query), found),
+  );
+}
+
+function choice(entity, job) {
   const names = (data("/api/project")?.entities ?? []).map((each) => each.name);
-  const onchange = (event) => void (location.hash = link("failures", null, { entity: event.target.value }));
+  const onchange = (event) => void (location.hash = link("failures", null, { entity: event.target.value, job }));
   return [
     h("label", { class: "unseen", for: "failures-entity" }, "Entity"),
     h(
       "select",
       { id: "failures-entity", onchange, value: entity ?? "" },
       h("option", { value: "" }, "all entities"),
+      entity && !names.includes(entity) ? h("option", { value: entity }, reference(entity)) : null,
       names.map((name) => h("option", { key: name, value: name }, name)),
     ),
   ];
@@ -52,8 +99,8 @@ function retry(entity) {
   return action(entity ? `Retry ${entity}` : "Retry all", isBusy("retry failures"), ask, "primary");
 }
 
-function list(items) {
-  if (!items.length) return empty("Nothing has failed.");
+function list(items, isGroup) {
+  if (!items.length) return empty(isGroup ? "Nothing fails for this reason any more." : "Nothing has failed.");
   const columns = ["document", "entity", "stage", "reason", { name: "tries", number: true }, "last"];
   const rows = items.map((each) => ({
     key: `${each.ref} ${each.generation} ${each.document_id}`,

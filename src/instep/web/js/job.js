@@ -3,9 +3,10 @@
 import { h } from "./dom.js";
 import { bytes, count, duration, percent, rate, reference, shortId } from "./format.js";
 import { jobActions } from "./job_actions.js";
+import { logNeeds, logSection } from "./job_log.js";
 import { errorNote, failed, refsText, waits } from "./jobs.js";
 import { empty, figures, loading, moment, problemNote, progress, section, table, view, warning } from "./pieces.js";
-import { progressOf, progressText } from "./progress.js";
+import { leftText, phaseText, progressOf, progressText } from "./progress.js";
 import { resource } from "./resource.js";
 import { link } from "./route.js";
 import { slicesNeeds, slicesSection } from "./slices.js";
@@ -17,6 +18,7 @@ const pathOf = (id) => `/api/jobs/${encodeURIComponent(id)}`;
 export function needs({ argument }) {
   return [
     { path: pathOf(argument), every: 15_000, live: true },
+    ...logNeeds(argument),
     ...slicesNeeds(argument, resource(pathOf(argument)).data),
   ];
 }
@@ -32,11 +34,13 @@ export function jobView({ argument }) {
     problemNote(problem),
     h("p", { class: "lead" }, refsText(job)),
     progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
+    phaseText(how) ? h("p", { class: "figure-line" }, "Now: ", h("strong", null, phaseText(how))) : null,
     figuresOf(job, how),
     waits(job, how) ? warning(waits(job, how)) : null,
     errorNote(job, how),
     slicesSection(job, how),
     partsSection(job),
+    logSection(job.id),
     job.workers.length ? section("Workers", null, workersTable(job.workers)) : null,
     configuration(job),
   );
@@ -47,8 +51,8 @@ function figuresOf(job, how) {
     ["done", how.share === null ? "–" : percent(how.share)],
     [`${how.unit}s`, how.units === null ? count(how.done) : `${count(how.done)} / ${count(how.units)}`],
     how.rate === null ? null : ["rate", rate(how.rate)],
-    how.left === null ? null : ["left", `about ${duration(how.left)}`],
-    ["failed", failed(how.failed)],
+    how.left === null ? null : ["left", leftText(how.left).replace(" left", "")],
+    ["failed", failed(how.failed, job.id)],
     ["rows written", count(job.counts.rows_written)],
     job.counts.bytes_read ? ["read", bytes(job.counts.bytes_read)] : null,
     ["time", duration(job.duration_seconds)],
@@ -63,12 +67,12 @@ function partsSection(job) {
     key: `${part.ref} ${part.generation}`,
     cells: [
       h("a", { href: link("partitions", part.ref) }, reference(part.ref, part.generation)),
-      chip(part.state ?? "RUNNING", part.state ? undefined : "open"),
+      chip(part.state ?? "RUNNING", part.state ? undefined : (phaseText(part) ?? "open")),
       count(part.units),
       count(part.counts.written),
       count(part.counts.skipped),
       count(part.counts.deleted),
-      failed(part.counts.failed),
+      failed(part.counts.failed, job.id),
       count(part.counts.rows_written),
       part.error ?? "",
     ],

@@ -6,6 +6,7 @@ import { jobActions } from "./job_actions.js";
 import { moreButton, pagePaths, pages } from "./pages.js";
 import { empty, loading, moment, problemNote, progress, section, table, view } from "./pieces.js";
 import { hasEnded, progressLine, progressOf, progressText } from "./progress.js";
+import { data } from "./resource.js";
 import { link } from "./route.js";
 import { runButton } from "./run.js";
 import { chip, look } from "./states.js";
@@ -23,7 +24,35 @@ export function jobsView() {
   const seen = found.items.map((job) => [job, progressOf(job)]);
   const open = seen.filter(([, { state }]) => !hasEnded(state));
   const ended = seen.filter(([, { state }]) => hasEnded(state));
-  return view("Jobs", runButton(), problemNote(found.problem), running(open), earlier(ended), moreButton(PATH, found));
+  const first = !found.items.length && !found.problem ? firstSteps() : [running(open), earlier(ended)];
+  return view("Jobs", runButton(), problemNote(found.problem), first, moreButton(PATH, found));
+}
+
+/** What to do in a project in which nothing has run yet. */
+function firstSteps() {
+  const steps = [
+    ["instep check", "tries source, target and embedder of each entity, and says what is missing"],
+    ["instep plan", "says what a run would do, and writes nothing"],
+    ["instep run", "builds the indexes; it can be watched here, and Run… asks a worker for the same"],
+    ['instep search "some words"', "finds what was indexed; so does the box above"],
+    ["instep worker", "keeps indexes up to date, and does what this page asks for"],
+  ];
+  const names = (data("/api/project")?.entities ?? []).map((each) => each.name);
+  return section(
+    "First steps",
+    null,
+    h(
+      "p",
+      null,
+      names.length ? `Nothing has run yet. Declared in instep.yaml: ${names.join(", ")}.` : "Nothing has run yet.",
+      " In a terminal, in the folder of the project:",
+    ),
+    h(
+      "ol",
+      { class: "steps" },
+      steps.map(([command, what]) => h("li", { key: command }, h("code", null, command), " ", what)),
+    ),
+  );
 }
 
 function running(open) {
@@ -94,7 +123,7 @@ function earlier(ended) {
       refsText(job),
       strip(how.slices),
       count(how.done),
-      failed(how.failed),
+      failed(how.failed, job.id),
       duration(job.duration_seconds),
       moment(job.finished_at),
     ],
@@ -102,8 +131,11 @@ function earlier(ended) {
   return section("Before", null, table("Jobs that ended", columns, rows));
 }
 
-export function failed(number) {
-  return number ? h("strong", { class: "bad" }, count(number)) : count(number);
+/** So many failed; those of a job lead to them. */
+export function failed(number, job) {
+  if (!number) return count(number);
+  const shown = h("strong", { class: "bad" }, count(number));
+  return job ? h("a", { href: link("failures", null, { job }), "aria-label": `${count(number)} failed` }, shown) : shown;
 }
 
 const NAMED = 3;

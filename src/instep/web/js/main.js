@@ -1,6 +1,7 @@
 // Starts the page: the token, the address, the live channel; and draws the state whenever it changes.
 
 import { announceIn } from "./announcer.js";
+import * as configuration from "./configuration.js";
 import { render } from "./dom.js";
 import * as failures from "./failures.js";
 import * as job from "./job.js";
@@ -30,6 +31,7 @@ const VIEWS = {
   workers: () => [workers.needs, workers.workersView],
   queues: () => [queues.needs, queues.queuesView],
   search: () => [search.needs, search.searchView],
+  configuration: () => [configuration.needs, configuration.configurationView],
 };
 const NOWHERE = () => [() => [], () => view("Nothing is here", null, empty("This address leads nowhere."))];
 const DIALOGS = { token: tokenDialog, run: runDialog };

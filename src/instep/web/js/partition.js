@@ -2,6 +2,7 @@
 
 import { bucketsSection } from "./buckets.js";
 import { h } from "./dom.js";
+import { durationsPath, durationsSection } from "./durations.js";
 import { count, reference, shortId } from "./format.js";
 import { lineageSection } from "./lineage.js";
 import { figures, loading, moment, problemNote, section, view } from "./pieces.js";
@@ -32,7 +33,7 @@ export function needs({ argument: ref }) {
     built ? lineagePath(picked(ref) ?? ref) : null,
     built && hasBuckets(ref) ? bucketsPath(ref) : null,
   ];
-  return paths.filter(Boolean).map((path) => ({ path, every: 15_000, live: true }));
+  return [...paths, durationsPath(ref)].filter(Boolean).map((path) => ({ path, every: 15_000, live: true }));
 }
 
 export function partitionView({ argument: ref }) {
@@ -44,6 +45,7 @@ export function partitionView({ argument: ref }) {
     problemNote(problem),
     history ? timeline(ref, history.items) : problem ? null : loading(),
     history ? details(history.items.find((each) => each.uuid === picked(ref)) ?? current) : null,
+    durationsSection(ref),
     history?.items.length ? lineageSection(resource(lineagePath(picked(ref) ?? ref))) : null,
     history?.items.length && hasBuckets(ref) ? bucketsSection(resource(bucketsPath(ref))) : null,
   );

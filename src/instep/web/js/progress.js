@@ -12,7 +12,23 @@ export function hasEnded(jobState) {
   return ENDED.has(jobState);
 }
 
-/** `{state, units, done, failed, rate, left, slices, share}` of a job as `/api/jobs` has it. */
+const PHASES = {
+  listing: "listing the source",
+  waiting: "waiting for a worker",
+  waves: "reading and writing in waves",
+  indexes: "bringing indexes up to date",
+  checks: "checking what was built",
+  promotion: "promotion: readers get what was built",
+};
+/** After the last wave: how long these take is not known. */
+const FINISHING = new Set(["indexes", "checks", "promotion"]);
+
+/** What a job does now, in words; null when it has ended or is to stop. */
+export function phaseText({ phase }) {
+  return PHASES[phase] ?? null;
+}
+
+/** `{state, phase, units, done, failed, rate, left, slices, share}` of a job as `/api/jobs` has it. */
 export function progressOf(job) {
   const live = state.live.get(job.id);
   const known = live && live.at > job.seen_at ? fromLive(job, live) : fromRead(job);
@@ -20,14 +36,15 @@ export function progressOf(job) {
 }
 
 function fromRead(job) {
-  const { state: name, units, done, counts, units_per_second: speed, seconds_left: left, slices } = job;
-  return { state: name, units, done, failed: counts.failed, rate: speed, left, slices };
+  const { state: name, phase, units, done, counts, units_per_second: speed, seconds_left: left, slices } = job;
+  return { state: name, phase, units, done, failed: counts.failed, rate: speed, left, slices };
 }
 
 function fromLive(job, live) {
   const { totalRecords, successRecords, failedRecords } = live.stats.jobStats;
   return {
     state: live.status,
+    phase: live.phase,
     units: job.units === null ? null : totalRecords,
     done: successRecords + failedRecords,
     failed: failedRecords,
@@ -37,9 +54,18 @@ function fromLive(job, live) {
   };
 }
 
-/** By units where they were counted, else by slices; null when neither says anything. */
-function shareOf({ state: name, units, done, slices }) {
-  if (name === "COMPLETED" || name === "COMPLETED_WITH_ERRORS") return 1;
+/** What is read is not yet written: a job that has not ended is never done. */
+const MOST = 0.99;
+
+/** By units where they were counted, else by slices; null when neither says anything, and after the last wave. */
+function shareOf(known) {
+  if (known.state === "COMPLETED" || known.state === "COMPLETED_WITH_ERRORS") return 1;
+  if (FINISHING.has(known.phase)) return null;
+  const share = countedShare(known);
+  return share === null || hasEnded(known.state) ? share : Math.min(MOST, share);
+}
+
+function countedShare({ units, done, slices }) {
   if (units) return done / units;
   const total = sliceCount(slices);
   return total ? (total - slices.PENDING - slices.PROCESSING) / total : null;
@@ -62,24 +88,28 @@ function doneText({ done, units, unit }) {
   return units === null ? amount(done, unit) : `${count(done)} of ${amount(units, unit)}`;
 }
 
-/** `45 %, 45,000 of 100,000 documents, 12,300/s, about 4 s left`. */
+/** `reading and writing in waves, 45 %, 45,000 of 100,000 documents, 12,300/s, about 4 s left`. */
 export function progressText(progress) {
-  return [progress.share === null ? null : percent(progress.share), ...restOf(progress)].filter(Boolean).join(", ");
+  const share = progress.share === null ? null : percent(progress.share);
+  return [phaseText(progress), share, ...restOf(progress)].filter(Boolean).join(", ");
 }
 
 /** The same to be seen: the share first, and larger. */
 export function progressLine(progress) {
-  const rest = restOf(progress).filter(Boolean).join(" · ");
-  if (progress.share === null && !rest) return h("p", { class: "figure-line" }, "It is being planned.");
+  const rest = [phaseText(progress), ...restOf(progress)].filter(Boolean).join(" · ");
   const share = progress.share === null ? null : [h("strong", null, percent(progress.share)), " "];
   return h("p", { class: "figure-line" }, share, rest);
 }
 
+export function leftText(seconds) {
+  return seconds < 1 ? "under 1 s left" : `about ${duration(seconds)} left`;
+}
+
 function restOf(progress) {
   return [
-    progress.units === 0 ? null : doneText(progress),
-    progress.rate === null ? null : rate(progress.rate),
-    progress.left === null ? null : `about ${duration(progress.left)} left`,
+    progress.phase === "listing" || progress.units === 0 ? null : doneText(progress),
+    FINISHING.has(progress.phase) || progress.rate === null ? null : rate(progress.rate),
+    progress.left === null ? null : leftText(progress.left),
     progress.failed ? `${count(progress.failed)} failed` : null,
   ];
 }

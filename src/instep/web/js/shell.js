@@ -16,6 +16,7 @@ const WAYS = {
   wants: "Wants",
   workers: "Workers",
   queues: "Queues",
+  configuration: "Configuration",
 };
 /** Where the ways lead that have none of their own. */
 const UNDER = { partitions: "status" };

@@ -1,5 +1,6 @@
 // How far everything is: each entity as a whole, and the matrix namespace × entity.
 
+import { dependenciesSection } from "./dependencies.js";
 import { h } from "./dom.js";
 import { bytes, count, reference, shortId } from "./format.js";
 import { failed } from "./jobs.js";
@@ -38,6 +39,7 @@ export function statusView() {
     "Status",
     null,
     path ? whole(resource(path)) : null,
+    dependenciesSection(data("/api/project").entities, path ? (data(path)?.items ?? []) : []),
     isNamespaced() ? matrixSection(resource(MATRIX)) : null,
   );
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import names_in
+from instep.domain.texts import hide, names_in
 from instep.engines import Engines, EngineSetting, describe_java
 from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
@@ -29,6 +29,7 @@ from instep.project import Project
 from instep.project.documents import DocumentEntity
 from instep.project.load import declared_at
 from instep.project.models import group_of
+from instep.project.secrets import secrets_of
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
 from instep.targets.ownership import NO_OWNER, Owner
@@ -70,6 +71,7 @@ class Container:
     ) -> None:
         if engine not in (None, "auto", "inline", "spark"):
             raise UserError(f"unknown engine {engine!r}", hint="Allowed: auto, inline, spark.")
+        hide(secrets_of(project))
         self.project = project
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or RandomIds()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.texts import clause
+from instep.domain import texts
+from instep.domain.texts import clause, cleaned, hide
 from instep.errors import UserError
 
 
@@ -19,3 +20,11 @@ from instep.errors import UserError
 )
 def test_a_clause_is_one_line_without_a_full_stop(text: object, expected: str) -> None:
     assert clause(text) == expected
+
+
+def test_known_secrets_are_starred_out_the_longest_first_but_for_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_KNOWN", [])
+    assert cleaned("hunter2 at sea") == "hunter2 at sea"
+    hide(["hunter2", "hunter2-again", "sea", ""])
+    hide(["line\n break"])
+    assert cleaned("hunter2-again, hunter2 and line\n break at sea") == "***, *** and *** at sea"

@@ -39,6 +39,11 @@ class Told(LanceTarget):
         return super().commit(*args, **kwargs)
 
 
+class Leaking(Told):
+    def writer(self, *args, **kwargs):
+        raise {"error": RuntimeError, "outage": ConnectionError}[self.log](f"login with {self.token} failed")
+
+
 class Alone(Told):
     in_process = True
 
@@ -158,6 +163,41 @@ def test_one_in_this_process_is_never_given_to_spark(root: Path) -> None:
     assert result.counts.written == 1
 
 
+def shows(root: Path, project: instep.Instep, capsys: pytest.CaptureFixture[str]) -> str:
+    """All that is shown and kept of a run."""
+    try:
+        said = repr(project.run())
+    except UserError as error:
+        said = str(error)
+    kept = [each.read_bytes().decode("utf-8", "replace") for each in root.glob("ledger.db*")]
+    status = "".join(f"{each!r}" for each in (project.jobs(), project.status(), project.failures()))
+    return "".join([said, *kept, status, *capsys.readouterr()])
+
+
+@pytest.mark.parametrize("kind", ["error", "outage"])
+def test_what_its_methods_raise_shows_no_secrets(
+    root: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("instep.jobs.wave.OUTAGE_SECONDS", 0.1)
+    leaking = {"class": f"{NAME}:Leaking", "options": {"log": kind, "token": "pass phrase"}}
+    shown = shows(root, opened(root, leaking, ledger="sqlite:///ledger.db"), capsys)
+    assert "login with *** failed" in shown
+    assert "pass phrase" not in shown
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_what_its_methods_raise_in_tasks_of_spark_shows_no_secrets(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaking = {"class": f"{NAME}:Leaking", "options": {"log": "error", "token": "a-secret-of-tasks"}}
+    spark = {"master": "local[1]"}
+    project = opened(root, leaking, engine="spark", spark=spark, ledger="sqlite:///ledger.db")
+    shown = shows(root, project, capsys)
+    assert "login with *** failed" in shown
+    assert "a-secret-of-tasks" not in shown
+
+
 @pytest.mark.spark
 @pytest.mark.proof
 def test_tasks_of_spark_get_its_code(root: Path) -> None:
@@ -216,7 +256,7 @@ def test_errors_of_a_source_do_not_show_its_options(root: Path, token: str, brok
     with pytest.raises(UserError, match=r"of no use|not with") as raised:
         opened(root, LANCE, tickets(root, token=token)).run()
     assert token not in str(raised.value)
-    assert "…" in raised.value.what
+    assert "***" in raised.value.what
 
 
 def test_its_code_is_in_the_fingerprint(root: Path) -> None:

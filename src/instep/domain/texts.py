@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 
 def amount(number: int, thing: str) -> str:
@@ -65,8 +66,21 @@ _SECRETS = (
 )
 
 
+#: Secrets that are known by their values, the longest first.
+_KNOWN: list[str] = []
+#: A shorter one may be part of any word.
+_LEAST: Final = 6
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """Have these values starred out of every text that is redacted in this process from now on."""
+    _KNOWN[:] = sorted({*_KNOWN, *(each for each in secrets if len(each) >= _LEAST)}, key=len, reverse=True)
+
+
 def redacted(text: str) -> str:
-    """A text with everything that looks like a secret starred out."""
+    """A text with everything starred out that looks like a secret, or is known as one."""
+    for secret in _KNOWN:
+        text = text.replace(secret, "***")
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
@@ -85,7 +99,7 @@ def withheld(reason: str) -> str:
 
 def cleaned(reason: str, note: str = "") -> str:
     """A reason of at most 300 characters, with white space collapsed and secrets starred out; after it a short note."""
-    text = redacted(" ".join(reason[:4_000].split()))
+    text = " ".join(redacted(reason[:4_000]).split())
     # Lone surrogates are not text, and PostgreSQL stores no NUL.
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     note = f"; {note}" if note else ""

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from instep.domain.texts import hide
 from instep.errors import UserError
 from instep.project.models import Project
 from instep.project.problems import InvalidProject, Problem, problems_of
+from instep.project.secrets import secrets_of
 from instep.project.yaml import YamlProblem, read_yaml, variables
 
 FILE_NAME = "instep.yaml"
@@ -38,10 +40,11 @@ def load_project(path: Path | str | None = None, *, environment: Mapping[str, st
         message = "unknown key; the folder of the file is the root of its relative paths"
         raise InvalidProject(shown, [Problem(document.lines["root",], "root", message)])
     try:
-        return Project.model_validate({**document.data, "root": file.parent})
+        project = Project.model_validate({**document.data, "root": file.parent})
     except ValidationError as error:
-        problems = problems_of(error, document)
-    raise InvalidProject(shown, problems)
+        raise InvalidProject(shown, problems_of(error, document)) from None
+    hide(secrets_of(project, document.filled))
+    return project
 
 
 def declared_at(project: Project, *path: str) -> str | None:

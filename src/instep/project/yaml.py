@@ -8,7 +8,7 @@ keys are always text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -35,12 +35,13 @@ class YamlProblem(Exception):
 @dataclass(frozen=True, slots=True)
 class Document:
     """`data` is plain; `lines` has the line of each key and list item by its path; `written` has the
-    text as it stands in the file for values that came from the environment.
+    text as it stands in the file for values that came from the environment, and `filled` these values.
     """
 
     data: Any
     lines: Mapping[Path, int]
     written: Mapping[Path, str]
+    filled: Collection[str] = ()
 
 
 class _Loader(yaml.SafeLoader):
@@ -80,7 +81,7 @@ def read_yaml(text: str, environment: Mapping[str, str]) -> Document:
         raise _plain(error, text) from None
     except RecursionError:
         raise YamlProblem("nested too deeply", 1) from None
-    return Document(data, walk.lines, walk.written)
+    return Document(data, walk.lines, walk.written, walk.filled)
 
 
 def _plain(error: yaml.MarkedYAMLError, text: str) -> YamlProblem:
@@ -140,6 +141,7 @@ class _Walk:
     environment: Mapping[str, str]
     lines: dict[Path, int] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
+    filled: set[str] = field(default_factory=set)
     inside: list[yaml.Node] = field(default_factory=list)
 
     def value(self, node: yaml.Node, path: Path) -> Any:
@@ -193,6 +195,7 @@ class _Walk:
             except ValueError as error:
                 raise YamlProblem(str(error), _line(node), path) from None
             self.written[path] = text
+            self.filled.add(filled)
             return filled
         try:
             return _CONSTRUCT[kind](text)

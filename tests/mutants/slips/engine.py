@@ -19,8 +19,10 @@ MUTANTS = [
     Mutant(
         "what the project says of the engine is not asked",
         "pipeline/engine/choice.py",
-        '    if configured != "auto":\n',
-        '    if configured == "auto":\n',
+        '    if configured != "auto":\n        return chosen(configured, f"the project says `engine: {configured}`")\n'
+        "    if warm:\n",
+        '    if configured == "auto":\n        return chosen(configured, f"the project says `engine: {configured}`")\n'
+        "    if warm:\n",
         _CHOICE,
     ),
     Mutant(

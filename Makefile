@@ -10,7 +10,8 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test quick proof check soak mutants bench dist lock clean java
+.PHONY: help install demo docs test integrations build/integrations/airflow build/integrations/dagster quick proof
+.PHONY: check soak mutants bench dist lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,15 @@ check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q tests/docs/test_documented.py
+
+integrations: build/integrations/airflow build/integrations/dagster ## The packages for Airflow and Dagster: types, and tests on real ones
+
+# Each has an environment of its own: what they need is much, and clashes.
+build/integrations/%: integrations/%/pyproject.toml $(STAMP)
+	@$(UV) venv --quiet --allow-existing --python $(BIN)/python $@
+	@$(UV) pip install --quiet --python $@/bin/python --editable . --editable integrations/$* --group integrations/$*/pyproject.toml:dev
+	@$@/bin/mypy --config-file integrations/$*/pyproject.toml integrations/$*/instep_$*
+	@cd integrations/$* && $(CURDIR)/$@/bin/pytest
 
 SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000

@@ -1,0 +1,64 @@
+"""Outcomes of runs, as orchestrators ask for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from instep.app import load
+from instep.errors import Away, Fenced, Transient, UserError
+from instep.orchestrators import may_pass, outcomes
+
+PROJECT = """\
+name: notes
+targets:
+  lance: {type: lance, uri: .instep/lance}
+entities:
+  Note:
+    source: {type: files, path: docs}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "well.md").write_text("# Well\n\nA zebra.\n")
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    return tmp_path
+
+
+def test_a_run_is_told_with_what_is_served_after_it(folder: Path) -> None:
+    project = load(folder)
+    (done,) = outcomes(project, ["Note"])
+    (served,) = project.status()
+    assert done.well(allow_failures=False)
+    assert (done.ref, done.answer.counts.written) == ("Note@global", 1)
+    assert (done.status.instance, done.status.rows) == (served.instance, 1)
+
+
+def test_a_document_that_failed_is_well_only_if_that_is_allowed_and_no_retry_mends_it(folder: Path) -> None:
+    (folder / "docs" / "ill.pdf").write_bytes(b"%PDF-1.7 no more than that")
+    (done,) = outcomes(load(folder), [])
+    assert not done.well(allow_failures=False)
+    assert done.well(allow_failures=True)
+    assert not done.may_pass
+    assert "1 document failed" in done.reason
+    assert "ill.pdf: " in done.reason
+
+
+def test_what_could_not_be_seen_of_a_source_is_never_well_and_may_pass(folder: Path) -> None:
+    (folder / "instep.yaml").write_text(PROJECT.replace("path: docs", "path: [docs, more]"))
+    (folder / "more").mkdir()
+    (folder / "more" / "other.md").write_text("# Other\n\nA gnu.\n")
+    project = load(folder)
+    assert outcomes(project, [])[0].well(allow_failures=False)
+    (folder / "more" / "other.md").unlink()
+    (folder / "more").rmdir()
+    (done,) = outcomes(project, [])
+    assert not done.well(allow_failures=True)
+    assert done.may_pass
+
+
+def test_only_what_may_mend_itself_is_worth_another_try() -> None:
+    assert [may_pass(error("it")) for error in (Away, Transient, Fenced, UserError)] == [True, True, True, False]

@@ -9,6 +9,9 @@ import pytest
 from instep.app import load
 from instep.errors import Away, Fenced, Transient, UserError
 from instep.orchestrators import may_pass, outcomes
+from tests.sources.unsteady import Unsteady, unsteady
+
+__all__ = ["unsteady"]
 
 PROJECT = """\
 name: notes
@@ -47,17 +50,15 @@ def test_a_document_that_failed_is_well_only_if_that_is_allowed_and_no_retry_men
     assert "ill.pdf: " in done.reason
 
 
-def test_what_could_not_be_seen_of_a_source_is_never_well_and_may_pass(folder: Path) -> None:
-    (folder / "instep.yaml").write_text(PROJECT.replace("path: docs", "path: [docs, more]"))
-    (folder / "more").mkdir()
-    (folder / "more" / "other.md").write_text("# Other\n\nA gnu.\n")
+def test_what_could_not_be_seen_of_a_source_is_never_well_and_may_pass(folder: Path, unsteady: Unsteady) -> None:
+    (folder / "instep.yaml").write_text(PROJECT.replace("path: docs", f"path: {unsteady.url}"))
     project = load(folder)
     assert outcomes(project, [])[0].well(allow_failures=False)
-    (folder / "more" / "other.md").unlink()
-    (folder / "more").rmdir()
+    unsteady.broken["/b/deep"] = PermissionError(13, "Permission denied")
     (done,) = outcomes(project, [])
     assert not done.well(allow_failures=True)
     assert done.may_pass
+    assert "b/deep: permission denied" in done.reason
 
 
 def test_only_what_may_mend_itself_is_worth_another_try() -> None:

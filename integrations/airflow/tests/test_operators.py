@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from datetime import datetime
@@ -40,6 +41,17 @@ with DAG("well", params={{"entity": "Note"}}) as dag:
     assert (first["instance"], served.watermark) == (served.instance, _milliseconds(first["complete_up_to"]))
     assert (again["state"], again["unchanged"], again["instance"]) == ("UP_TO_DATE", 2, served.instance)
     assert "Note: 2 done" in ran.log
+
+
+def test_the_dag_of_the_documentation_runs(dags: Path, project: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "orchestrators.md").read_text()
+    (block,) = re.findall(r"^```python\n(from airflow.*?)^```", page, re.DOTALL | re.MULTILINE)
+    dag = dags / "page.py"
+    dag.write_text(block.replace("/srv/notes", str(project)).replace('schedule="@hourly"', "schedule=None"))
+    ran = run(dag)
+    assert ran.states == {"index": ("success", 1), "there": ("success", 1)}, ran.log
+    there = ran.tasks["there"]["xcom"]
+    assert there["instances"]["Note@global"] == ran.tasks["index"]["xcom"]["Note@global"]["instance"]
 
 
 def test_only_what_may_pass_is_tried_again(dags: Path, project: Path, tmp_path: Path) -> None:

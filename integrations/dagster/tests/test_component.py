@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,13 @@ def test_assets_are_made_of_entities_and_materialized_with_counts_and_instances(
     assert [each.passed for each in result.get_asset_check_evaluations()] == [True, True]
     again = metadata(materialize(defs), NOTE)
     assert (again["state"], again["unchanged"], again["instance"]) == ("UP_TO_DATE", 2, note.instance)
+
+
+def test_the_component_of_the_documentation_loads(tmp_path: Path, project: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "orchestrators.md").read_text()
+    (attributes,) = re.findall(r"^type: instep_dagster.InstepProject\nattributes:\n(.*?)^```", page, re.DOTALL | re.M)
+    defs = definitions(tmp_path, attributes.replace("/srv/notes", str(project)))
+    assert defs.resolve_asset_graph().get_all_asset_keys() == {NOTE, DIGEST}
 
 
 def test_a_failed_step_says_what_instep_says(tmp_path: Path, project: Path) -> None:

@@ -343,8 +343,7 @@ class _Run:
         """
         self._until.setdefault(plan.ref, plan.found.until)
         left = self._left.get(plan.ref)
-        of_topic = plan.found.until is not None
-        self._left[plan.ref] = plan.found.left if left is None or of_topic else left - plan.units
+        self._left[plan.ref] = plan.found.left if left is None else left - plan.units
         return self._left[plan.ref] > 0
 
     def _plan_after_loss(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:

@@ -101,6 +101,16 @@ class Documents(Fixtures):
         assert some == {"doc_0001": ledger.documents.get(part.instance, "doc_0001")}
         assert ledger.documents.of_ids(part.instance, []) == ledger.documents.of_ids("another", ["doc_0001"]) == {}
 
+    def test_columns_of_entries_are_found_by_their_ids(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+        some = ledger.documents.with_ids(part.instance, ["doc_0001", "doc_9999"], ("uri", "chunks"))
+        entry = ledger.documents.get(part.instance, "doc_0001")
+        assert entry is not None
+        assert some.to_pylist() == [{"uri": entry.uri, "chunks": entry.chunks}]
+        nothing = ledger.documents.with_ids("another", ["doc_0001"], ("uri",))
+        assert ledger.documents.with_ids(part.instance, [], ("uri",)) == nothing
+        assert nothing.num_rows == 0
+
     def test_entries_are_read_by_ranges_of_their_ids(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
         every = {each.document_id: each for each in ledger.documents.entries(part.instance).values()}

@@ -40,13 +40,6 @@ MUTANTS = [
         _TOPICS,
     ),
     Mutant(
-        "messages are counted as documents",
-        "jobs/run.py",
-        "plan.found.left if left is None or of_topic else left - plan.units",
-        "plan.found.left if left is None else left - plan.units",
-        _TOPICS,
-    ),
-    Mutant(
         "the first change of a row counts, not the last",
         "sources/tables/lakes.py",
         "np.maximum.at(latest, codes, numbers)",

@@ -495,6 +495,12 @@ class _Documents(_Kept, Documents):
             entries = self._tables.documents.get(instance, {})
             return {each: entries[each] for each in ids if each in entries}
 
+    def with_ids(self, instance: str, ids: Sequence[str], names: Sequence[str]) -> pa.Table:
+        with self._lock:
+            entries = self._tables.documents.get(instance, {})
+            uris = {entries[each].uri for each in ids if each in entries}
+            return documents.columns(self._tables, instance, names, uris)
+
     def between(self, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
         import pyarrow as pa
 

@@ -10,6 +10,7 @@ from instep.domain.manifest import Difference
 from instep.domain.seen import Seen
 from instep.domain.topic_offsets import Offsets
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.versions import record_of
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.ledger.ledger import Ledger
 from instep.sources.topic import FLAWED, WINDOW, TopicRead, TopicSource, waiting_text
@@ -80,16 +81,13 @@ def compared_with_touched(
     import pyarrow as pa
 
     from instep.document_state.columns import ListedColumns, listed_columns
-    from instep.document_state.difference import ENTRY, RECORDED, Record, difference
-    from instep.document_state.identities import document_ids
+    from instep.document_state.difference import difference
 
     listed = found.documents if isinstance(found.documents, ListedColumns) else listed_columns(found.documents)
-    uris = [*listed.table["uri"].to_pylist(), *found.deleted]
-    ids = list(map(str, document_ids(pa.chunked_array([pa.array(uris, pa.string())])).to_pylist()))
-    recorded = ledger.documents.with_ids(instance, ids, tuple(dict.fromkeys((*RECORDED, *ENTRY))))
+    uris = pa.array([*listed.table["uri"].to_pylist(), *found.deleted], pa.string())
     return difference(
         listed,
-        Record(recorded.select(list(RECORDED)), lambda _: recorded.select(list(ENTRY))),
+        record_of(ledger, instance, uris),
         failed,
         complete=False,
         buckets=buckets,

@@ -79,7 +79,7 @@ def follow(
         if changed is None:
             return replace(found, listing=_NOTHING, note=lake.note())
         assert base is not None, "what is known of a table is of an instance"
-        record = _record(request.ledger, base, changed.uris)
+        record = record_of(request.ledger, base, changed.uris)
         _demand_one_row_each(changed, record, failed)
         return replace(found, listing=changed.listing, record=record, note=lake.note())
     except Unfollowable as why:
@@ -144,13 +144,12 @@ def compared_since(
     return replace(changes, recorded=ledger.documents.totals(instance)[0]) if changes.lost else changes
 
 
-def _record(ledger: Ledger, instance: str, uris: Any) -> Record:
+def record_of(ledger: Ledger, instance: str, uris: Any) -> Record:
     """The record of these documents."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from instep.document_state.difference import ENTRY, RECORDED, Record
-    from instep.document_state.entries import entry_schema
     from instep.document_state.identities import document_ids
 
     if len(uris) > FEW:
@@ -158,9 +157,7 @@ def _record(ledger: Ledger, instance: str, uris: Any) -> Record:
         touched = columns.filter(pc.is_in(columns["uri"], value_set=uris))
         return Record(touched, lambda some: ledger.documents.named(instance, some, ENTRY))
     ids = [str(each) for each in document_ids(pa.chunked_array([uris])).to_pylist()]
-    schema = entry_schema(tuple(dict.fromkeys((*RECORDED, *ENTRY))))
-    rows = [each._asdict() for each in ledger.documents.of_ids(instance, ids).values()]
-    entries = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+    entries = ledger.documents.with_ids(instance, ids, tuple(dict.fromkeys((*RECORDED, *ENTRY))))
     return Record(
         entries.select(list(RECORDED)),
         lambda some: entries.filter(pc.is_in(entries["uri"], value_set=some)).select(list(ENTRY)),

@@ -161,6 +161,19 @@ def test_a_source_that_takes_long_to_look_at_is_left_alone_for_longer(site: Site
     assert all(REST * 5.0 <= each <= REST * 5.0 + EVERY for each in pauses), pauses
 
 
+def test_a_topic_is_looked_at_again_at_once_though_a_look_took_long(
+    site: Site, clock: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.run()
+    clock.quiet = 60.0
+    monkeypatch.setattr(DocumentSetup, "look_every", 0.25)  # As it is of topics.
+    slow = Slow(None, clock, 5.0)  # type: ignore[arg-type]  # set when it is known
+    watch(site, slow)
+    pauses = [later - sooner - 5.0 for sooner, later in zip(slow.looks, slow.looks[1:], strict=False)]
+    assert len(pauses) > 5
+    assert all(each <= 1.0 for each in pauses), pauses
+
+
 # What ended badly, and what was stopped.
 
 #: Of this, and then again and again, a job would be made each few seconds.

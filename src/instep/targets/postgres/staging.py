@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 TASK: Final = "_task"
 
+#: Raised whenever staged rows get other columns: a table that an older Instep has left is none of theirs.
+_FORMAT: Final = 2
+
 #: So many bytes wait in a task until they are sent, whatever tables they are for.
 _BUFFER: Final = 8 * 1024 * 1024
 
@@ -131,7 +134,7 @@ class Output:
 
     def _make(self, session: Session, kind: str) -> str:
         """The table of rows of this kind that were begun at this version, made by the first task that needs it."""
-        table = f"{STAGED}_{self.index.id}_{self.base}_{list(self.definitions).index(kind)}"
+        table = f"{STAGED}_{self.index.id}_{self.base}_{list(self.definitions).index(kind)}_{_FORMAT}"
         with session.transaction():
             lock(session)
             session.run(

@@ -29,7 +29,7 @@ def left(*batches: Sequence[Change]) -> tuple[set[tuple[int, str]], set[int]]:
     """Rows that came, and keys that are gone."""
     changes = [signed(each) for each in batches]
     net = NetChanges.of(changes, ["id"])
-    come, gone = [], []
+    come, gone = list[Any](), list[Any]()
     for rows, went in net.select(changes, ["id"]):
         for row, is_gone in zip(rows.to_pylist(), went.tolist(), strict=True):
             (gone if is_gone else come).append((row["id"], row["text"]))

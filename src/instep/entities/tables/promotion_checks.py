@@ -114,9 +114,12 @@ def too_much(setup: TableAdapters, part: JobPart, ledger: Ledger, lost: int) -> 
     if not setup.guard.refuses(lost, served, before):
         return None
     lately = f", and {before:,} more are gone in the last {duration_text(setup.guard.window)}" if before else ""
+    gone = "have moved to a namespace that is not indexed"
+    if setup.reads_here:
+        gone = "are gone, or have moved to another namespace"
     return Refusal(
-        f"{lost:,} of {served:,} rows have moved to a namespace that is not indexed{lately}: so many are not deleted "
-        f"unasked. Is {setup.rows.scope!r} what it was?"
+        f"{lost:,} of {served:,} rows {gone}{lately}: so many are not deleted unasked. "
+        f"Is {setup.rows.scope!r} what it was?"
     )
 
 

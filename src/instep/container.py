@@ -238,13 +238,16 @@ class Container:
         return documents
 
     def table_setups(self, entities: Iterable[str] | None = None) -> list[TableSetup]:
-        """The setups of these entities (all, if none is named) that are tables. Raises `UserError` for one that is
-        named and is not.
+        """The setups of these entities (all, if none is named) that are tables without versions. Raises `UserError` for
+        one that is named and is not.
         """
         from instep.entities.tables.setup import TableSetup
 
         found = self.setups(entities)
-        tables = [each for each in found if isinstance(each, TableSetup)]
+        tables = [each for each in found if isinstance(each, TableSetup) and not each.reads_here]
+        if followed := [each.ref.entity for each in found if each.reads_here and (entities or not tables)]:
+            hint = "Its versions tell what is deleted. To read all of it again: instep run --full-refresh"
+            raise UserError(f"{', '.join(dict.fromkeys(followed))}: a table with versions is not reconciled", hint=hint)
         if not tables or (entities and len(tables) < len(found)):
             others = ", ".join(dict.fromkeys(each.ref.entity for each in found if not isinstance(each, TableSetup)))
             raise UserError(f"{others}: documents are compared otherwise", hint="Run: instep diff")

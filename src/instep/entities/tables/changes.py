@@ -20,7 +20,7 @@ from instep.entities.tables.cutting import cut_table, cut_window, slice_plan, wi
 from instep.entities.tables.margins import Margins
 from instep.entities.tables.pending_keys import find_pending
 from instep.entities.tables.row_warnings import ahead, late_text, without_namespace, without_watermark
-from instep.entities.tables.versions import find_followed, first_version, lake_of
+from instep.entities.tables.versions import find_followed, first_version, reading
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.sources.tables.lake_table import LakeTable
@@ -46,17 +46,21 @@ def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
 def _refreshed(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, asked: int, anew: int) -> Found:
     if setup.queue:
         return _queued(setup, setup.queue, request, checkpoint, anew)
-    if (lake := lake_of(setup)) is not None:
-        return _followed(setup, lake, request, checkpoint, anew)
+    if isinstance(setup.source, LakeTable):
+        return _followed(setup, setup.source, request, checkpoint, anew)
     return _reconciled(setup, request, checkpoint) or _newer(setup, request, checkpoint, asked)
 
 
 def _followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint, anew: int) -> Found:
     """What was changed in a table that keeps its versions, or all of it."""
+    now = lake.rows.version()
+    seen = request.ledger.seen.get(checkpoint)
+    if seen is not None and seen.version == now:
+        return _unchanged(setup, request, anew)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, anew)
     try:
-        return find_followed(setup, lake, request, checkpoint)
+        return find_followed(setup, reading(setup, lake), request, checkpoint, now)
     except Unfollowable as why:
         return _whole(setup, request, Kind.REBUILD, [f"all rows are read: {why}"], anew)
 
@@ -222,9 +226,9 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
     whole_files = seen is not None and seen.files is not None
     window = Window(None, LAST_MOMENT if whole_files else asked * MICROS) if windows else None
-    lake, versions = lake_of(setup), None
-    if lake is not None:
-        versions, seen = first_version(lake)
+    versions = None
+    if isinstance(setup.source, LakeTable):
+        versions, seen = first_version(setup.source)
     selection = Selection(setup.ref.scope, window, versions=versions)
     slicing = setup.slicing
     if size := request.settings().slice_rows:

@@ -124,7 +124,7 @@ class TableSetup(TableAdapters):
             columns, deleted = with_flag(columns, marks.deleted)
             marks = replace(marks, deleted=deleted)
             selection = replace(selection, keys=repair.wanted)
-        lake = versions.lake_of(self) if first.versions else None
+        lake = versions.reading(self, self.source) if isinstance(self.source, LakeTable) else None
         followed = first.versions is not None and first.versions.since is not None
         if followed and self.rows.scope is not None and self.rows.scope not in self.rows.key:
             selection = replace(selection, others=())

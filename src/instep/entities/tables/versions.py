@@ -9,7 +9,6 @@ from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.rows import Selection
 from instep.domain.seen import Seen
 from instep.domain.table_versions import TableVersion, Unfollowable, VersionWindow
-from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.cutting import cut_window, window_slices
@@ -19,24 +18,21 @@ from instep.pipeline.tables.writing import needed_columns
 from instep.sources.tables.lake_table import LakeTable
 
 
-def lake_of(setup: TableAdapters) -> LakeTable | None:
-    """The source, as one of which the needed columns are read; None if it keeps no versions."""
-    if not isinstance(setup.source, LakeTable):
-        return None
-    return setup.source.reading(needed_columns(setup.columns(), setup.tables(), setup.rows, setup.rows.key[:1]))
+def reading(setup: TableAdapters, lake: LakeTable) -> LakeTable:
+    """The table, of which the columns are read that nodes and edges have."""
+    return lake.reading(needed_columns(setup.columns(), setup.tables(), setup.rows, setup.rows.key[:1]))
 
 
-def find_followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint) -> Found:
+def find_followed(
+    setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint, now: TableVersion
+) -> Found:
     """The rows that were changed since the checkpoint. Raises `Unfollowable` where nothing tells them."""
-    ledger, now = request.ledger, lake.rows.version()
+    ledger = request.ledger
     seen = ledger.seen.get(checkpoint)
     before = seen.version if seen else None
     if before is None:
         raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
     _demand_same(setup, request, checkpoint, before, now)
-    if before == now:
-        why = wanted_as_of_now(request, setup.ref, now=ledger.now())
-        return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=ledger.now())
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
     net = lake.net(setup.rows, selection)
     cut_by, cuts = cut_window(replace(setup, source=lake), request, selection) if net.rows else ((), [])

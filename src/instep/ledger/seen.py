@@ -28,6 +28,14 @@ class SeenRows(Store):
         return None if row is None else Seen.decode(row.body, _late(row.late))
 
     @reads
+    def of_instance(self, tx: Transaction, part: JobPart) -> Seen | None:
+        """The state of the part's instance: of one that is not served yet, what was planned with its build."""
+        here = (seen.c.ref == str(part.ref), seen.c.generation == part.generation, seen.c.instance == part.instance)
+        # What is served comes first.
+        row = tx.connection.execute(select(seen.c.body, seen.c.late).where(*here).order_by(seen.c.job_id)).first()
+        return None if row is None else Seen.decode(row.body, _late(row.late))
+
+    @reads
     def late(self, tx: Transaction, known: Checkpoint) -> Late | None:
         """The last rows that came late."""
         return _late(tx.connection.scalar(select(seen.c.late).where(_of(known))))

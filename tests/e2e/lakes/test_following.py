@@ -14,10 +14,13 @@ import pytest
 
 import instep
 from instep.domain.jobs import JobState
+from instep.entities import setup as setups
 from instep.entities.plan_request import Kind
 from instep.errors import UserError
+from instep.jobs import live_refresh
 from instep.sources.tables.delta_rows import DeltaRows
 from instep.sources.tables.iceberg_rows import IcebergRows
+from instep.targets.lance import LanceTarget
 
 from .tables import DeltaLake, IcebergLake, Lake, rows
 
@@ -289,3 +292,32 @@ def test_why_says_at_which_version_the_index_is(lake: Lake) -> None:
     lake.run()
     found = instep.load(lake.root).why("Ticket", "table://Ticket/3")
     assert found.version == lake.version
+
+
+def test_what_changes_during_a_rebuild_is_served_before_it_and_after(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setups, "MOST_CLAIMS", 1)
+    monkeypatch.setattr(live_refresh, "LOOK_SECONDS", 0.0)
+    lake.fill(20)
+    lake.run()
+    commit, promote = LanceTarget.commit, LanceTarget.promote
+    served: list[str] = []
+
+    def change_first(*args: Any, **named: Any) -> Any:
+        if 50 not in lake.tickets:
+            lake.change(t3="Another text.", t50="A new one.")
+            lake.delete(7)
+        return commit(*args, **named)
+
+    def look_first(*args: Any, **named: Any) -> Any:
+        served.append(lake.wrong())
+        return promote(*args, **named)
+
+    monkeypatch.setattr(LanceTarget, "commit", change_first)
+    monkeypatch.setattr(LanceTarget, "promote", look_first)
+    assert lake.run(full_refresh=True).promoted
+    assert served[0] == ""
+    assert lake.wrong() == ""
+    found = lake.run()
+    assert (found.counts.read, lake.wrong(), lake.checkpoint()) == (0, "", lake.version)

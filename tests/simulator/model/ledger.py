@@ -582,6 +582,14 @@ class _SeenRows(_Kept, SeenRows):
             instance, found = self._tables.seen.get((known.ref, known.generation), ("", None))
             return found if instance == known.instance else None
 
+    def of_instance(self, part: JobPart) -> Seen | None:
+        with self._lock:
+            instance, found = self._tables.seen.get((part.ref, part.generation), ("", None))
+            if instance == part.instance:
+                return found
+            rows = (job.parts[part.ref] for job in self._tables.jobs.values() if part.ref in job.parts)
+            return next((row.seen for row in rows if row.part.instance == part.instance), None)
+
     def late(self, known: Checkpoint) -> Late | None:
         found = self.get(known)
         return found.late if found else None

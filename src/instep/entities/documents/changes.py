@@ -22,6 +22,7 @@ from instep.entities.documents.comparing import compared, in_columns, left_out, 
 from instep.entities.documents.listings import Known, known_of, list_source
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
+from instep.entities.documents.versions import changed_since_seen
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.checkpoints import Checkpoint
@@ -343,15 +344,20 @@ def _left_out(
 
 def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission; and
-    so are all changes of a table that keeps its versions, which knows them from this job's version on, and all messages
-    of a topic, which are read once, from the offsets where this job ends.
+    so are changes of a table of which its versions do not tell, and all messages of a topic, which are read once, from
+    the offsets where this job ends.
     """
-    lake = isinstance(setup.source, RowDocuments) and setup.source.lake
-    if lake or isinstance(setup.source, TopicSource):
+    if isinstance(setup.source, TopicSource):
         return []
     failed = ledger.failures.versions(part.ref, part.generation)
-    seen = _Seen(setup, ledger, Known(part.instance, failed))
-    _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
+    changes: Difference | None
+    if isinstance(setup.source, RowDocuments) and setup.source.lake:
+        changes = changed_since_seen(setup, ledger, part)
+    else:
+        seen = _Seen(setup, ledger, Known(part.instance, failed))
+        _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
+    if changes is None:
+        return []
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []

@@ -10,7 +10,7 @@ from instep.domain.manifest import Difference
 from instep.domain.seen import Seen
 from instep.domain.topic_offsets import Offsets
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.documents.versions import record_of
+from instep.entities.documents.versions import record_of_touched
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.ledger.ledger import Ledger
 from instep.sources.topic import FLAWED, WINDOW, TopicRead, TopicSource, waiting_text
@@ -87,7 +87,7 @@ def compared_with_touched(
     uris = pa.array([*listed.table["uri"].to_pylist(), *found.deleted], pa.string())
     return difference(
         listed,
-        record_of(ledger, instance, uris),
+        record_of_touched(ledger, instance, uris),
         failed,
         complete=False,
         buckets=buckets,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from instep.document_state.columns import FEW, ListedColumns
+from instep.domain.jobs import JobPart
 from instep.domain.manifest import UNREAD, Difference, unchanged
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.entities.documents.adapters import DocumentAdapters
@@ -79,11 +80,31 @@ def follow(
         if changed is None:
             return replace(found, listing=_NOTHING, note=lake.note())
         assert base is not None, "what is known of a table is of an instance"
-        record = record_of(request.ledger, base, changed.uris)
+        record = record_of_touched(request.ledger, base, changed.uris)
         _demand_one_row_each(changed, record, failed)
         return replace(found, listing=changed.listing, record=record, note=lake.note())
     except Unfollowable as why:
         return replace(found, why_all=str(why))
+
+
+def changed_since_seen(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Difference | None:
+    """The changes that bring an instance to the version that its table has now; None where nothing was changed, or only
+    all rows would tell.
+    """
+    source, seen = setup.source, ledger.seen.of_instance(part)
+    if not isinstance(source, RowDocuments) or source.lake is None or seen is None or seen.version is None:
+        return None
+    now, failed = source.lake.version(), ledger.failures.versions(part.ref, part.generation)
+    try:
+        changed = _changed(source, seen.version, now, failed, retry=False)
+        if changed is None:
+            return None
+        record = record_of_touched(ledger, part.instance, changed.uris)
+        _demand_one_row_each(changed, record, failed)
+    except Unfollowable:
+        return None
+    followed = FollowedTable(now, seen.version, changed.listing, record)
+    return compared_since(ledger, part.instance, followed, failed, buckets=part.buckets)
 
 
 def _changed(
@@ -144,7 +165,7 @@ def compared_since(
     return replace(changes, recorded=ledger.documents.totals(instance)[0]) if changes.lost else changes
 
 
-def record_of(ledger: Ledger, instance: str, uris: Any) -> Record:
+def record_of_touched(ledger: Ledger, instance: str, uris: Any) -> Record:
     """The record of these documents."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -54,6 +54,16 @@ class SeenTables(Fixtures):
         end(ledger, part, "second")
         assert _known(ledger) == SECOND
 
+    def test_of_a_new_instance_what_its_build_has_seen_is_known_before_it_is_served(self, ledger: Ledger) -> None:
+        _job(ledger, "first", FIRST, fresh=True)
+        part = new_part(ledger, lease_of(ledger, "ann", job_id="second"), fresh=True)
+        assert ledger.seen.of_instance(part) is None
+        ledger.parts.plan("second", [NewPart(part, plans(1), seen=SECOND)])
+        ledger.jobs.start("second")
+        assert (_known(ledger), ledger.seen.of_instance(part)) == (FIRST, SECOND)
+        fail(ledger, part, "second")
+        assert (_known(ledger), ledger.seen.of_instance(part)) == (FIRST, None)
+
     def test_a_job_that_fails_has_seen_nothing(self, ledger: Ledger) -> None:
         _job(ledger, "first", FIRST, fresh=True)
         _job(ledger, "second", SECOND, ends=False)

@@ -588,7 +588,8 @@ class _SeenRows(_Kept, SeenRows):
             if instance == part.instance:
                 return found
             rows = (job.parts[part.ref] for job in self._tables.jobs.values() if part.ref in job.parts)
-            return next((row.seen for row in rows if row.part.instance == part.instance), None)
+            open_ones = (row for row in rows if row.state is None and row.part.instance == part.instance)
+            return next((row.seen for row in open_ones), None)
 
     def late(self, known: Checkpoint) -> Late | None:
         found = self.get(known)

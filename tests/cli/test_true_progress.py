@@ -7,6 +7,7 @@ import io
 from rich.console import Console
 
 from instep.cli.log_progress import Lines
+from instep.domain.jobs import Phase
 from instep.domain.speed import seconds_left
 from instep.domain.waves import Stage
 from instep.telemetry.bar_progress import Bars
@@ -70,6 +71,31 @@ def test_a_bar_has_a_tick_when_the_work_has_ended_well_and_not_when_all_is_read(
     _, ended = drawn(well=False)
     assert "✓" not in ended
     assert "not done" in ended
+
+
+def test_after_the_last_wave_a_bar_says_what_goes_on_and_no_pace_until_there_are_waves_again() -> None:
+    stream = io.StringIO()
+    with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
+
+        def seen() -> str:
+            before = len(stream.getvalue())
+            bars._bars.refresh()
+            return stream.getvalue()[before:]
+
+        bars.begin("Document", 10, "document")
+        bars.advance("Document", 5)
+        bars.advance("Document", 5)
+        for phase in (Phase.INDEXES, Phase.CHECKS, Phase.PROMOTION):
+            bars.phase("Document", phase)
+            drawn = seen()
+            assert phase.words in drawn
+            assert "/s" not in drawn
+        bars.advance("Document", 1)
+        assert "/s" in seen()
+
+
+def test_what_takes_under_a_second_is_not_said_to_take_none() -> None:
+    assert pace_text(1_156.0, seconds_left(3_002, 2_997, 1_156.0)) == "1,156/s, under 1 s left"
 
 
 def test_progress_tells_the_stage_of_spark_and_in_the_end_how_many_there_were() -> None:

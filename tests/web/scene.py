@@ -151,9 +151,11 @@ class RunningJob:
     def claim(self, slices: int, *, worker: str = WORKERS[0]) -> list[Claim]:
         return self.ledger.slices.claim(self.job_id, self.part.ref, worker, work=10 * slices, limit=slices)
 
-    def complete(self, claims: Sequence[Claim], *, failed: int = 0, worker: str = WORKERS[0]) -> None:
-        """`failed`: so many documents of each slice are."""
-        outcomes = [_outcome(each, failed) for each in claims]
+    def complete(
+        self, claims: Sequence[Claim], *, failed: int = 0, reason: str = "no text in it", worker: str = WORKERS[0]
+    ) -> None:
+        """`failed`: so many documents of each slice are, for this reason."""
+        outcomes = [_outcome(each, failed, reason) for each in claims]
         self.ledger.slices.complete(self.part, worker, outcomes, job_id=self.job_id)
 
     def end(self) -> None:
@@ -165,17 +167,17 @@ class RunningJob:
 
 def _planned(index: int) -> SlicePlan:
     changes = [
-        DocumentChange(Action.INSERT, f"doc_{index:05}_{n}", f"file:///letters/{index}/{n}.md", 100, "v1", 3, "", "new")
+        DocumentChange(Action.INSERT, f"doc_{index:05}_{n}", f"file:///{index}/<i>{n}</i>.md", 100, "v1", 3, "", "new")
         for n in range(UNITS)
     ]
     return SlicePlan(index, index % 16, "", "", UNITS, 10, 40, encode_changes(changes))
 
 
-def _outcome(claimed: Claim, failed: int) -> SliceOutcome:
+def _outcome(claimed: Claim, failed: int, reason: str) -> SliceOutcome:
     bad = decode_changes(claimed.payload)[:failed]
     return SliceOutcome(
         claimed.slice_id,
         claimed.fence,
         Counts(read=UNITS, written=UNITS - failed, failed=failed, rows_written=3 * (UNITS - failed)),
-        failures=[Failure(each.document_id, each.uri, each.version, "parse", "no text in it") for each in bad],
+        failures=[Failure(each.document_id, each.uri, each.version, "parse", reason) for each in bad],
     )

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import instep
+from instep.domain.jobs import Phase
 from instep.ledger.ledger import Ledger
 from tests.web import scene
 from tests.web.conftest import Watched
@@ -48,7 +49,13 @@ def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Le
     expect(cells).to_have_attribute("aria-valuetext", "slice 40 of 40, waiting")
     expect(page.get_by_text("Letter, slice 39")).to_be_visible()
     job.complete([*held, *job.claim(7)])
-    expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
+    # What comes after the last wave is named, and nothing is done before it is.
+    expect(page.get_by_text("bringing indexes up to date").first).to_be_visible()
+    expect(page.get_by_role("progressbar")).not_to_have_attribute("aria-valuenow", "75")
+    expect(page.get_by_role("progressbar")).to_have_class("progress work unknown")
+    expect(page.get_by_text("100 %")).to_have_count(0)
+    ledger.job_log.add(OTHER_JOB, Phase.CHECKS, Phase.CHECKS.words, ref="Letter@global", worker_id=scene.WORKERS[0])
+    expect(page.get_by_text("checking what was built").first).to_be_visible()
     expect(cells).to_be_focused()
     job.end()
     page.get_by_role("link", name="Jobs").click()
@@ -205,6 +212,7 @@ WAYS = (
     "/wants?all=1",
     "/workers",
     "/queues",
+    "/configuration",
     "/search?q=water&entity=Guide",
 )
 

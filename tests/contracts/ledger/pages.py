@@ -9,9 +9,10 @@ from typing import TypeVar
 import pytest
 
 from instep.domain.events import WantCanceled, WantCreated
-from instep.domain.jobs import JobState, SliceState
+from instep.domain.jobs import JobState, Phase, SliceState
 from instep.domain.wants import Want
 from instep.ledger.failures import FailureFilter, FailurePlace, FailureRecord
+from instep.ledger.job_log import KEPT, SAID
 from instep.ledger.jobs import JobPlace
 from instep.ledger.ledger import Ledger
 from instep.ledger.slices import SlicePlace
@@ -116,3 +117,51 @@ class Paging(Fixtures):
         assert len(seen) == 6
         assert ledger.failures.page(only=FailureFilter([REF])) == seen
         assert ledger.failures.page(only=FailureFilter([OTHER])) == []
+
+    def test_failures_by_reason_the_most_first(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(4))
+        claims = claim_all(ledger)
+        ledger.slices.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims], job_id="job")
+        every = ledger.failures.page(limit=1_000)
+        groups = ledger.failures.groups()
+        assert sum(each.number for each in groups) == len(every)
+        assert [each.number for each in groups] == sorted((each.number for each in groups), reverse=True)
+        for each in groups:
+            only = FailureFilter([each.ref], "job", each.stage, each.reason)
+            assert len(ledger.failures.page(only=only, limit=1_000)) == each.number
+        assert ledger.failures.groups(offset=len(groups)) == []
+        assert ledger.failures.groups(only=FailureFilter(job="another")) == []
+
+    def test_jobs_on_a_partition(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        assert [each.id for each in ledger.jobs.page(refs=[REF])] == ["job"]
+        assert ledger.jobs.page(refs=[OTHER]) == []
+
+    def test_the_log_of_a_job_keeps_the_newest_lines_and_all_phases(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        ledger.job_log.add("job", Phase.CHECKS, "checks", ref=str(REF), worker_id="ann")
+        for number in range(KEPT + 2):
+            ledger.job_log.add("job", SAID, f"line {number}")
+        ledger.job_log.add("another", SAID, "there is no such job")
+        lines = ledger.job_log.page("job", limit=2 * KEPT)
+        assert [each.text for each in (lines[0], lines[-2], lines[-1])] == [f"line {KEPT + 1}", "line 2", "checks"]
+        assert lines[-1].ref == str(REF)
+        assert ledger.job_log.page("job", before=lines[1].number, limit=1) == [lines[2]]
+        assert ledger.job_log.page("another") == []
+
+    def test_a_job_is_in_the_phase_that_its_finisher_told_last(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(1))
+
+        def phase() -> Phase | None:
+            job = ledger.jobs.get("job")
+            assert job is not None
+            return job.phase
+
+        assert phase() is Phase.WAVES
+        ledger.slices.complete(part, "ann", [outcome(each) for each in claim_all(ledger)], job_id="job")
+        assert phase() is Phase.INDEXES
+        ledger.job_log.add("job", Phase.PROMOTION, "promotion", ref=str(REF), worker_id="ann")
+        assert phase() is Phase.PROMOTION
+        assert ledger.parts.begin_finish("job", REF, "ann")
+        ledger.parts.finish("job", part, JobState.COMPLETED, worker_id="ann", promote=True)
+        assert phase() is None

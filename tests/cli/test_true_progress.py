@@ -73,7 +73,7 @@ def test_a_bar_has_a_tick_when_the_work_has_ended_well_and_not_when_all_is_read(
     assert "not done" in ended
 
 
-def test_after_the_last_wave_a_bar_says_what_goes_on_and_no_pace_until_there_are_waves_again() -> None:
+def test_after_the_last_wave_a_bar_says_what_goes_on_and_no_pace_until_work_comes_again() -> None:
     stream = io.StringIO()
     with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
 
@@ -91,7 +91,7 @@ def test_after_the_last_wave_a_bar_says_what_goes_on_and_no_pace_until_there_are
             assert phase.words in drawn
             assert "/s" not in drawn
         bars.advance("Document", 1)
-        assert "/s" in seen()
+        assert Phase.PROMOTION.words not in seen()
 
 
 def test_what_takes_under_a_second_is_not_said_to_take_none() -> None:

@@ -54,5 +54,5 @@ def test_no_secret_is_shown_wherever_it_stands(shown: dict[str, str]) -> None:
 def test_all_else_is_shown_with_its_defaults(shown: dict[str, str]) -> None:
     assert shown["spark.config.spark.driver.memory"] == "2g"
     assert shown["entities.Guide.source.path"] == "docs"
-    assert shown["entities.Guide.priority"] == "0"
+    assert shown["entities.Guide.priority"] == "40"
     assert "root" not in shown

@@ -90,6 +90,7 @@ class Bars:
         )
         self._tasks: dict[str, TaskID] = {}
         self._stages: dict[str, dict[int, Stage]] = {}
+        self._after_waves: set[TaskID] = set()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -116,8 +117,10 @@ class Bars:
         with self._metering:
             if task in self._meters:
                 self._meters[task].advance(units, self._monotonic())
-        # Work that came while it was built makes waves again.
-        self._bars.update(task, advance=units, phase=None)
+        self._bars.advance(task, units)
+        if task in self._after_waves:  # Work that came while it was built makes waves again.
+            self._after_waves.discard(task)
+            self._bars.update(task, note="", phase=None)
 
     def stage(self, entity: str, stage: Stage) -> None:
         with self._lock:
@@ -127,6 +130,7 @@ class Bars:
             self._bars.update(self._task(entity), note=stage_text(stage))
 
     def phase(self, entity: str, phase: Phase) -> None:
+        self._after_waves.add(self._task(entity))
         self._bars.update(self._task(entity), note=phase.words, phase=phase)
 
     def say(self, entity: str, message: str) -> None:

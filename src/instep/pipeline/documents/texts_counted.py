@@ -12,6 +12,7 @@ import pyarrow as pa
 from instep.domain.identity import content_hash
 from instep.domain.manifest import DocumentChange
 from instep.domain.waves import Wave, WaveSlice
+from instep.domain.words import Searched
 from instep.errors import UserError
 from instep.pipeline.documents.comparison import EmptyTarget
 from instep.pipeline.documents.embed.embedder import as_list
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 #: So many texts are counted exactly, which takes about a millisecond each; then one of so many, for all.
 _EXACT: Final = 1_000
-_ONE_OF: Final = 20
+_ONE_OF: Final = 50
+#: Nothing is searched in what is only counted: its words would take as long as all else.
+_TITLES: Final = Searched("none", (("title", 1),))
 
 
 def given_texts(program: DocumentProgram, changes: Sequence[DocumentChange], take: Callable[[list[str]], None]) -> None:
@@ -46,7 +49,7 @@ def _listened(
     program: DocumentProgram, into: EmptyTarget, changes: WaveSlice, take: Callable[[list[str]], None]
 ) -> None:
     listening = _Listening(program.embedder.dimensions, take)
-    program = replace(program, target=cast("DocumentTarget", into), embedder=listening, cache=None)
+    program = replace(program, target=cast("DocumentTarget", into), embedder=listening, cache=None, searched=_TITLES)
     for _ in program.write(program.read(iter([change_batch(changes)]))):
         pass
 

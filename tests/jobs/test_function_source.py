@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import instep
+from instep.domain.jobs import JobState
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.function_source import FunctionSource
 from instep.pipeline.documents.functions import OwnFunction
@@ -34,7 +35,7 @@ def listed():
             raise SystemExit(0)
         if each.get("broken list"):
             raise OSError("the store is away")
-        yield ListedDocument(id, each["version"]) if each.get("named", True) else (id, each["version"])
+        yield ListedDocument(id, each["version"], each.get("size")) if each.get("named", True) else (id, each["version"])
         if each.get("twice"):
             yield id, each["version"]
 
@@ -51,7 +52,8 @@ def read(id):
         return each["odd"]
     if "bytes" in each:
         return each["bytes"].encode("latin-1")
-    return ReadDocument(each["text"], title=each.get("title"), fields={"team": each.get("team")})
+    fields = each.get("fields", {"team": each.get("team")})
+    return ReadDocument(each["text"], title=each.get("title"), modified=each.get("modified"), fields=fields)
 
 
 def wrong():
@@ -148,6 +150,40 @@ def test_a_document_that_cannot_be_read_fails_alone_with_its_line(root: Path) ->
     assert reasons["b"][1] == f"{NAME}:read returned int, not text, bytes or a ReadDocument"
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"title": 7}, "a ReadDocument whose `title` is int, not text"),
+        ({"modified": "yesterday"}, "a ReadDocument whose `modified` is str, not a datetime"),
+        ({"modified": 1_700_000_000}, "a ReadDocument whose `modified` is int, not a datetime"),
+        ({"fields": ["team"]}, "a ReadDocument whose `fields` is list, not a mapping"),
+    ],
+)
+def test_a_document_that_is_read_with_wrong_facts_fails_alone(root: Path, given: dict[str, Any], said: str) -> None:
+    store(root, good={"version": "1", "text": "tide"}, bad={"version": "1", "text": "ebb", **given})
+    project = opened(root)
+    (result,) = project.run()
+    assert (result.counts.failed, result.counts.written) == (1, 1)
+    assert project.failures()[0].reason == f"{NAME}:read returned {said}"
+
+
+def test_half_a_character_in_a_title_stops_nothing(root: Path) -> None:
+    store(root, good={"version": "1", "text": "tide"}, half={"version": "1", "text": "tide", "title": "Moon \ud83c"})
+    project = opened(root)
+    (result,) = project.run()
+    assert (result.state, result.counts.written) == (JobState.COMPLETED, 2)
+    assert {each.title for each in project.search("tide", mode="text")} == {"good", "Moon ?"}
+    assert project.run()[0].state is None
+
+
+@pytest.mark.parametrize("size", [-5, 0, 7, 10**30])
+def test_a_size_is_an_estimate_and_no_change(root: Path, size: int) -> None:
+    store(root, a={"version": "1", "text": "the tide", "size": size})
+    project = opened(root)
+    project.run()
+    assert project.run()[0].counts.read == 0, "its version is the same"
+
+
 def test_an_outage_is_none_of_the_document(root: Path) -> None:
     """So the wave is tried again, and nothing has failed."""
     store(root, a={"version": "1", "text": "tide"}, b={"version": "1", "away": True})
@@ -176,6 +212,12 @@ def test_a_document_over_the_limit_is_too_large(root: Path) -> None:
         ),
         ("listed", {"a": {"version": "1", "text": "x", "twice": True}}, "it lists function://Doc/a twice"),
         ("listed", {"a": {"version": "", "text": "x"}}, "it lists ListedDocument, not documents"),
+        ("listed", {"\ud83c": {"version": "1", "text": "x"}}, "it lists ListedDocument, not documents"),
+        (
+            "listed",
+            {"a": {"version": "1", "text": "x", "size": float("inf")}},
+            "it lists ListedDocument, not documents",
+        ),
         ("wrong", {}, "it lists tuple, not documents"),
         ("numbers", {}, "it lists tuple, not documents"),
         ("missing", {}, "missing"),

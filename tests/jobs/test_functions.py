@@ -216,4 +216,36 @@ def test_a_generator_of_chunks_is_a_failure_and_no_document_without_text(root: P
     project = opened(root, chunk=CHUNK | {"function": "own_functions_of_a_test:cut_one_by_one"}, embed=EMBED)
     project.run()
     (failure,) = project.failures()
-    assert "returned something else than a list of texts" in failure.reason
+    assert "returned generator, not a list of texts" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("setting", "made", "said"),
+    [
+        ("parse", "b'bytes'", "returned bytes, not text or a ParsedDocument"),
+        ("parse", "ParsedDocument('text', pages=[2, 1])", "returned `pages` that are not places"),
+        ("parse", "ParsedDocument('text', title=None)", "returned a `title` or a `kind` that is no text"),
+        ("parse", "ParsedDocument('text', kind=None)", "returned a `title` or a `kind` that is no text"),
+        ("chunk", "None", "returned NoneType, not a list of texts"),
+        ("chunk", "{'a set', 'has no order'}", "returned set, not a list of texts"),
+        ("chunk", "[b'bytes']", "returned something else than a list of texts"),
+    ],
+)
+def test_a_function_that_returns_what_is_of_no_use_stops_the_job_as_one_that_raises(
+    root: Path, setting: str, made: str, said: str
+) -> None:
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(f"from instep import ParsedDocument\n\n\ndef own(*given):\n    return {made}\n")
+    write(root, **{f"n{number}": f"text {number}" for number in range(12)})
+    project = opened(root, **{setting: {"type": "python", "function": "own_functions_of_a_test:own"}})
+    with pytest.raises(UserError, match=f"failed for 10 documents in a row; .*{said}"):
+        project.run()
+    assert project.failures() == []
+
+
+def test_a_number_that_no_vector_holds_is_an_error_of_the_project(root: Path) -> None:
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text("def embed(texts):\n    return [[10**400, 1, 1] for _ in texts]\n")
+    write(root, one="text")
+    with pytest.raises(UserError, match="returned something else than vectors"):
+        opened(root, embed=EMBED).run()

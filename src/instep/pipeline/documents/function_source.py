@@ -13,6 +13,7 @@ from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.functions import FunctionFailed, OwnFunction
+from instep.pipeline.documents.parse import titled
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.local_files import check_size
 
@@ -20,6 +21,8 @@ SCHEME: Final = "function://"
 _SAFE: Final = ":"
 #: Documents between two reports of a listing.
 _PROGRESS_EVERY: Final = 1_000
+#: What is said to be larger counts as this large, in bytes.
+_LARGEST: Final = 2**50
 
 
 class ListedDocument(NamedTuple):
@@ -96,14 +99,17 @@ class FunctionSource:
     def _listed(self, each: Any) -> SourceDocument:
         try:
             name, version, size = (*each, None)[:3] if isinstance(each, tuple) else (None, None, None)
-            document = _sound(name), _sound(version), -1 if size is None else max(0, int(size))
-        except (TypeError, ValueError):
+            # An estimate: a document that turns out to have another size has not changed for that.
+            document = _sound(name), _sound(version), -1 if size is None else -min(max(1, int(size)), _LARGEST)
+            uri = self._uri(document[0])
+        except (TypeError, ValueError, OverflowError):
             raise UserError(
                 f"it lists {type(each).__name__}, not documents",
                 where=self.listing.name,
-                hint="Give a ListedDocument, or a pair, of an id and a version: texts that are not empty.",
+                hint="Give a ListedDocument, or a pair, of an id and a version: texts that are not empty, "
+                "the id of whole characters. A size is a number of bytes.",
             ) from None
-        return SourceDocument(self._uri(document[0]), document[2], storable_version(document[1]))
+        return SourceDocument(uri, document[2], storable_version(document[1]))
 
     def names(self, text: str) -> Iterator[str]:
         """The URI of the document that the functions call so."""
@@ -122,18 +128,33 @@ class FunctionSource:
     def _read(self, document: SourceDocument, max_bytes: int) -> Content:
         name = unquote(document.uri.removeprefix(f"{SCHEME}{self.entity}/"))
         try:
-            made = self.reading.call(name)
-            if made is None:
-                raise Vanished
-            found = ReadDocument(made) if isinstance(made, str | bytes) else made
-            if not isinstance(found, ReadDocument) or not isinstance(found.content, str | bytes):
-                raise self.reading.wrong(f"{type(made).__name__}, not text, bytes or a ReadDocument")
+            made = self.reading.call(name, wrong=_not_read)
         except FunctionFailed as error:
             raise Unreadable(str(error)) from error
+        if made is None:
+            raise Vanished
+        found = ReadDocument(made) if isinstance(made, str | bytes) else made
         text = isinstance(found.content, str)
         data = found.content.encode("utf-8", "replace") if isinstance(found.content, str) else found.content
         check_size(len(data), max_bytes)
-        return Content(data, len(data), document.version, found.title, text, found.modified, found.fields or {})
+        title = None if found.title is None else titled(found.title)
+        return Content(data, len(data), document.version, title, text, found.modified, found.fields or {})
+
+
+def _not_read(made: object) -> str | None:
+    """The reason why the answer of a `ReadFunction` is of no use."""
+    if made is None or isinstance(made, str | bytes):
+        return None
+    if not isinstance(made, ReadDocument) or not isinstance(made.content, str | bytes):
+        return f"{type(made).__name__}, not text, bytes or a ReadDocument"
+    for name, value, kind, what in (
+        ("title", made.title, str, "text"),
+        ("modified", made.modified, datetime, "a datetime"),
+        ("fields", made.fields, Mapping, "a mapping"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            return f"a ReadDocument whose `{name}` is {type(value).__name__}, not {what}"
+    return None
 
 
 def _sound(text: Any) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -105,9 +106,10 @@ class OwnFunction:
         """The loaded function."""
         return _loaded(self.name)
 
-    def call(self, *given: Any, counted: bool = True) -> Any:
-        """Call the function. Raises `FunctionFailed` if it raises anything; the tenth time in a row that it is
-        the same, `UserError`; errors of Instep as they are. A call that is not `counted` says nothing about documents.
+    def call(self, *given: Any, counted: bool = True, wrong: Callable[[Any], str | None] = lambda made: None) -> Any:
+        """Call the function. Raises `FunctionFailed` if it raises anything, or if `wrong` says that what it returned is
+        of no use; the tenth time in a row that it is the same, `UserError`; errors of Instep as they are. A call that
+        is not `counted` says nothing about documents.
         """
         function = self.function
         try:
@@ -119,16 +121,15 @@ class OwnFunction:
             if counted:
                 _ROWS.failed(self.name, failed)
             raise failed from error
+        if what := wrong(made):
+            said = f"{self.name} returned {what}"
+            failed = FunctionFailed(said, said)
+            if counted:
+                _ROWS.failed(self.name, failed)
+            raise failed
         if counted:
             _ROWS.succeeded(self.name)
         return made
-
-    def wrong(self, what: str) -> FunctionFailed:
-        """The failure of a function that returned something of no use."""
-        said = f"{self.name} returned {what}"
-        failed = FunctionFailed(said, said)
-        _ROWS.failed(self.name, failed)
-        return failed
 
     def explained(self, error: BaseException) -> str:
         """An exception in it, with its place."""
@@ -228,16 +229,12 @@ class FunctionParser:
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
         try:
-            made = self.own.call(data, uri)
-            if made is None:
-                return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
-            found = ParsedDocument(made) if isinstance(made, str) else made
-            if not isinstance(found, ParsedDocument) or not isinstance(found.text, str):
-                raise self.own.wrong(f"{type(made).__name__}, not text or a ParsedDocument")
-            if not _ascend(found.pages):
-                raise self.own.wrong("`pages` that are not places in the text, in their order")
+            made = self.own.call(data, uri, wrong=_not_parsed)
         except FunctionFailed as error:
             raise ParseFailure("parse", str(error), quoting=True) from error
+        if made is None:
+            return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
+        found = ParsedDocument(made) if isinstance(made, str) else made
         text = _storable(found.text)
         check_lines(text, max_line_bytes)
         return Parsed(found.kind, titled(found.title) or name_of(uri), text, pages=found.pages)
@@ -264,15 +261,28 @@ class FunctionChunker(Chunker):
     def _cut(self, kind: str, text: str) -> list[str] | ParseFailure:
         assert self.own is not None, "made with one"
         try:
-            made = self.own.call(text, kind)
-            # What comes one by one would be used up by the check.
-            if isinstance(made, str | Iterator) or not all(isinstance(each, str) for each in made):
-                raise self.own.wrong("something else than a list of texts")
-            return [stored for each in made if (stored := _storable(each)).strip()]
+            made = self.own.call(text, kind, wrong=_not_cut)
         except FunctionFailed as error:
             return ParseFailure("chunk", str(error))
-        except TypeError:
-            return ParseFailure("chunk", f"{self.own.name} returned {type(made).__name__}, not a list of texts")
+        return [stored for each in made if (stored := _storable(each)).strip()]
+
+
+def _not_parsed(made: Any) -> str | None:
+    """The reason why the answer of a `ParseFunction` is of no use."""
+    if made is None or isinstance(made, str):
+        return None
+    if not isinstance(made, ParsedDocument) or not isinstance(made.text, str):
+        return f"{type(made).__name__}, not text or a ParsedDocument"
+    if not isinstance(made.title, str) or not isinstance(made.kind, str):
+        return "a `title` or a `kind` that is no text"
+    return None if _ascend(made.pages) else "`pages` that are not places in the text, in their order"
+
+
+def _not_cut(made: Any) -> str | None:
+    """The reason why the answer of a `ChunkFunction` is of no use. One that comes bit by bit would be used up here."""
+    if isinstance(made, str | Iterator | AbstractSet) or not hasattr(made, "__iter__"):
+        return f"{type(made).__name__}, not a list of texts"
+    return None if all(isinstance(each, str) for each in made) else "something else than a list of texts"
 
 
 def _ascend(places: object) -> bool:
@@ -311,6 +321,6 @@ class FunctionEmbedder:
             raise EmbedRejected(str(error)) from error
         try:
             vectors: Vectors = np.asarray(made, np.float32)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise EmbedRejected(f"{self.own.name} returned something else than vectors: {error}") from None
         return vectors.reshape(len(plain), -1) if not plain else vectors

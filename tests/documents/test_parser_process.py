@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 import shutil
@@ -88,6 +89,17 @@ def test_texts_need_no_other_process() -> None:
     before = len(children())
     assert parse(isolated(), b"# Tides\n\nEbb and flood.", "a.md").title == "Tides"
     assert len(children()) == before
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.html.gz"])
+def test_a_page_whose_tags_are_deep_in_each_other_fails_in_time(name: str) -> None:
+    """The parser's time grows with the square of their depth."""
+    page = b"<div>" * 100_000 + b"deep"
+    began = time.monotonic()
+    with pytest.raises(ParseFailure) as caught:
+        parse(isolated(time_limit=300), gzip.compress(page) if name.endswith(".gz") else page, name)
+    assert caught.value.reason == "takes longer than 300ms to parse (parse_time)"
+    assert time.monotonic() - began < 60, "it was not parsed to the end"
 
 
 def test_a_broken_pdf_fails_for_the_same_reason() -> None:

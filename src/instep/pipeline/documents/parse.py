@@ -194,6 +194,11 @@ def suffix_of(name: str) -> str:
     return name[at:].lower() if 0 < at < len(name) - 1 else ""
 
 
+def is_html(suffix: str) -> bool:
+    """Whether files with this suffix are HTML."""
+    return _KINDS.get(suffix) == "html"
+
+
 def titled(text: str) -> str:
     """A title as it is stored: one line, not too long, of characters that every target holds. (Escapes in front matter
     and in JSON stand for others too.)

@@ -21,12 +21,14 @@ from instep.domain.identity import content_hash
 from instep.domain.texts import cleaned, duration_text
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.formats import MEDIA_TYPES, FormatParser
-from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, name_of, suffix_of
+from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, is_html, name_of, suffix_of
 from instep.pipeline.documents.parse_cache import ParseCache
 from instep.pipeline.documents.places import Heading
 
 #: The time limit is of the processor's time: other work on the machine does not count. So many times that may pass.
 _PATIENCE: Final = 10
+#: HTML of more tags is parsed in the other process: its parser takes hours for hundreds of thousands in each other.
+_TAGS: Final = 20_000
 #: Bytes before each message that say how long it is.
 _LENGTH: Final = 8
 _OUT_OF_TIME: Final = (signal.SIGPROF, signal.SIGALRM)
@@ -71,7 +73,7 @@ class IsolatedParser:
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
         name = name_of(uri)
-        if not data or not self._isolates(name):
+        if not data or not self._isolates(data, name):
             return self.parser.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
         # The title may be the name, and a longer line a failure.
         key = content_hash(f"{content_hash(data)} {max_line_bytes} {max_bytes} {name}".encode("utf-8", "replace"))
@@ -93,8 +95,11 @@ class IsolatedParser:
         except msgspec.MsgspecError:
             return None
 
-    def _isolates(self, name: str) -> bool:
-        suffix = suffix_of(name.lower().removesuffix(".gz"))
+    def _isolates(self, data: bytes, name: str) -> bool:
+        plain = name.lower().removesuffix(".gz")
+        suffix = suffix_of(plain)
+        if is_html(suffix):  # What is packed may be anything.
+            return plain != name.lower() or data.count(b"<") > _TAGS
         return suffix == ".pdf" or (isinstance(self.parser, FormatParser) and suffix in MEDIA_TYPES)
 
 

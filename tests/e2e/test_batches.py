@@ -214,6 +214,19 @@ def test_another_server_takes_what_the_batch_of_a_dead_worker_gave(place: Locati
     assert sum(each.tokens for each in spent(place).values()) == endpoint.batched, "it is paid for once"
 
 
+def test_a_batch_whose_answers_are_gone_from_the_api_is_submitted_again(
+    place: Location, endpoint: BatchEndpoint
+) -> None:
+    """A worker was killed, and a month has passed, or somebody has removed the files."""
+    declare(place, endpoint)
+    _killed(place, endpoint, ("GET /content", "before"))
+    endpoint.files.clear()
+    assert place.run().state is JobState.COMPLETED
+    assert len(endpoint.batches) == 2
+    assert sum(each.cost for each in spent(place).values()) * 2 >= endpoint.batched * UNIT, "the first one counts, too"
+    assert place.wrong() == ""
+
+
 def test_the_file_of_a_batch_that_was_never_made_is_removed(place: Location, endpoint: BatchEndpoint) -> None:
     declare(place, endpoint)
     _killed(place, endpoint, ("POST /batches", "before"))

@@ -29,7 +29,14 @@ from instep.ledger.embedding_batches import SubmittedBatch
 from instep.pipeline.documents.embed.embedder import check_vectors
 from instep.pipeline.documents.embed.http import HttpEmbedder
 from instep.pipeline.documents.embed.meter import most_tokens
-from instep.pipeline.documents.embed.openai_batches import MOST_BYTES, MOST_TEXTS, Batch, BatchApi, Result
+from instep.pipeline.documents.embed.openai_batches import (
+    MOST_BYTES,
+    MOST_TEXTS,
+    Batch,
+    BatchApi,
+    FilesGone,
+    Result,
+)
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.texts_counted import wave_texts
 from instep.pipeline.documents.vectors import EmbeddingCache
@@ -231,15 +238,18 @@ class Batching:
                 self._given.update(hashes)
                 waiting.clear()
 
-        for each in results:
-            told &= each.tokens is not None
-            bill = bill.plus(Bill(each.vector is not None, each.tokens or 0))
-            if each.vector is None or check_vectors(each.vector[None]):
-                self._refused.add(each.hash)
-                continue
-            waiting.append((each.hash, each.vector))
-            if len(waiting) >= _PORTION:
-                put()
+        try:
+            for each in results:
+                told &= each.tokens is not None
+                bill = bill.plus(Bill(each.vector is not None, each.tokens or 0))
+                if each.vector is None or check_vectors(each.vector[None]):
+                    self._refused.add(each.hash)
+                    continue
+                waiting.append((each.hash, each.vector))
+                if len(waiting) >= _PORTION:
+                    put()
+        except FilesGone:  # What it gave is lost: its texts are missing, and nobody knows what they have cost.
+            told = False
         put()
         return bill if told else None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instep.domain.texts import cleaned
-from instep.errors import Transient, UserError
+from instep.errors import InstepError, Transient, UserError
 from instep.pipeline.documents.embed.http import HttpEmbedder
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class Result(NamedTuple):
     tokens: int | None
 
 
+class FilesGone(InstepError):
+    """A file with the answers of a batch is not there any more: somebody has removed it, or a month has passed."""
+
+
 @dataclass(frozen=True)
 class BatchApi:
     """The files and batches of an embedder's endpoint. Every method raises `Transient` in an outage."""
@@ -105,7 +109,7 @@ class BatchApi:
             after = {"after": page["data"][-1]["id"]}
 
     def results(self, batch: Batch) -> Iterator[Result]:
-        """The answers of a batch: vectors of texts, and texts that were refused."""
+        """The answers of a batch: vectors of texts, and texts that were refused. Raises `FilesGone`."""
         for file in filter(None, (batch.output, batch.errors)):
             with tempfile.TemporaryFile() as kept:
                 self._download(file, kept)
@@ -164,6 +168,8 @@ class BatchApi:
         with self._client() as client:
             try:
                 with client.stream("GET", f"/files/{file}/content") as response:
+                    if response.status_code == 404:
+                        raise FilesGone(f"the file {file} is gone")
                     if not response.is_success:
                         response.read()
                     self._demand(response)

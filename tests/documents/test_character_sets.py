@@ -73,6 +73,17 @@ def test_utf16_needs_a_mark_or_a_declaration() -> None:
     assert decoded("é und ü".encode("utf-16-le"), declared="utf-16-le") == "é und ü"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", ["tide and ebb\n", "潮汐とは\n", "é und ü"])
+def test_a_declared_character_set_of_wide_letters_holds_though_the_bytes_are_valid_utf8(
+    encoding: str, text: str
+) -> None:
+    assert decoded(text.encode(encoding), declared=encoding) == text
+    assert decoded(b"tide and ebb", declared=encoding) == "tide and ebb", "UTF-8 has no NUL"
+    with pytest.raises(NotText, match=f"not {encoding} at byte"):
+        decoded(b"tide\0and ebb\0\0\xd8\xd8", declared=encoding)
+
+
 def test_what_is_no_text_is_not_taken_for_one() -> None:
     noise = bytes((index * 89 + 7) % 255 + 1 for index in range(5_000))
     with pytest.raises(NotText):

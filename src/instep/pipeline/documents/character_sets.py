@@ -55,10 +55,11 @@ def decoded(data: bytes, *, said: str | None = None, declared: str | None = None
     there is none, it is found out (`guess`).
     """
     encoding, name = next((each[1:] for each in _BOMS if data.startswith(each[0])), ("utf-8", "UTF-8"))
-    if encoding == "utf-8":
-        zero = data.find(b"\0")
-        if zero >= 0 and not _wide(declared):
+    if encoding == "utf-8" and (zero := data.find(b"\0")) >= 0:
+        if declared is None or not _wide(declared):
             raise NotText(f"binary, not text: NUL at byte {zero:,}")
+        # No UTF-8 has NUL, though the bytes of plain letters in UTF-16 are valid as such.
+        encoding = name = declared
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -71,8 +72,8 @@ def decoded(data: bytes, *, said: str | None = None, declared: str | None = None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def _wide(declared: str | None) -> bool:
-    return declared is not None and codecs.lookup(declared).name.startswith(("utf-16", "utf-32"))
+def _wide(declared: str) -> bool:
+    return codecs.lookup(declared).name.startswith(("utf-16", "utf-32"))
 
 
 def _otherwise(data: bytes, said: str | None, declared: str | None, place: int) -> str:

@@ -42,6 +42,7 @@ def test_files_of_trec_and_beir_are_read_as_they_are(queries: list[str], judgeme
         (['{"id": 1}'], None, "line 1 has no `query`"),
         (['{"query": "q", "relevant": "a"}'], None, "line 1: `relevant` must be"),
         (['{"query": "q", "relevant": {"a": "much"}}'], None, "line 1: the relevance must be a number"),
+        (['{"query": "q", "relevant": {"a": 1' + "0" * 400 + "}}"], None, "line 1: the relevance must be a number"),
         (["1\ta", "1\tb"], ["1 0 d 1"], "line 2: the query '1' is there twice"),
         (["1\ta"], ["1 d"], "line 1 of the judgements must have 4 columns"),
         (["1\ta"], ["1 0 d x"], "line 1: the relevance must be a number"),

@@ -35,7 +35,8 @@ def listed():
             raise SystemExit(0)
         if each.get("broken list"):
             raise OSError("the store is away")
-        yield ListedDocument(id, each["version"], each.get("size")) if each.get("named", True) else (id, each["version"])
+        named = ListedDocument(id, each["version"], each.get("size"))
+        yield named if each.get("named", True) else (id, each["version"])
         if each.get("twice"):
             yield id, each["version"]
 

@@ -188,6 +188,20 @@ def test_a_function_that_is_no_use_is_one_error_before_anything_is_read(
     assert project.failures() == []
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [("None", r"the shape \(\) for 1 text"), ("[1.0, 2.0, 3.0]", r"the shape \(3,\) for 1 text")],
+)
+def test_a_query_whose_function_gives_no_vector_is_an_error_that_says_so(root: Path, made: str, said: str) -> None:
+    with (root / "code" / "own_functions_of_a_test.py").open("a") as module:
+        module.write(f"def odd(texts):\n    return {made}\n")
+    write(root, one="a text")
+    project = opened(root, embed={**EMBED, "query_function": "own_functions_of_a_test:odd"})
+    project.run()
+    with pytest.raises(UserError, match=said):
+        project.search("whatever", mode="vector")
+
+
 def test_queries_may_have_a_function_of_their_own(root: Path) -> None:
     write(root, one="a text", two="another one that is longer")
     entity = {"embed": {**EMBED, "query_function": "own_functions_of_a_test:same"}}

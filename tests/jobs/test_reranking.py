@@ -33,6 +33,10 @@ def short(query, texts):
     return [1.0]
 
 
+def huge(query, texts):
+    return [10**400 for _ in texts]
+
+
 def broken(query, texts):
     raise ValueError("no model")
 """
@@ -201,7 +205,12 @@ def test_a_reranker_that_is_wrong_is_an_error_without_its_key(root: Path, how: d
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("short", "gave 1 scores for 30 texts"), ("broken", "ValueError: no model")]
+    ("name", "said"),
+    [
+        ("short", "gave 1 scores for 30 texts"),
+        ("broken", "ValueError: no model"),
+        ("huge", "gave something else than a number"),
+    ],
 )
 def test_a_function_that_is_wrong_is_an_error_with_its_place(root: Path, name: str, said: str) -> None:
     project = opened(root, function(name))

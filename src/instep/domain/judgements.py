@@ -77,7 +77,7 @@ def _relevant(number: int, told: Any) -> dict[str, float]:
 def _relevance(number: int, told: Any) -> float:
     try:
         value = math.nan if isinstance(told, bool) else float(told)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
         raise JudgementError(f"line {number}: the relevance must be a number")

@@ -19,7 +19,7 @@ from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
+from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list, demand_length
 from instep.pipeline.documents.fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.parse import (
     FILE_PARSER,
@@ -273,7 +273,7 @@ def _not_parsed(made: Any) -> str | None:
         return None
     if not isinstance(made, ParsedDocument) or not isinstance(made.text, str):
         return f"{type(made).__name__}, not text or a ParsedDocument"
-    if not isinstance(made.title, str) or not isinstance(made.kind, str):
+    if not all(isinstance(each, str) for each in (made.title, made.kind)):
         return "a `title` or a `kind` that is no text"
     return None if _ascend(made.pages) else "`pages` that are not places in the text, in their order"
 
@@ -314,6 +314,8 @@ class FunctionEmbedder:
         import numpy as np
 
         plain = as_list(texts)
+        if not plain:
+            return np.zeros((0, self.dimensions), np.float32)
         try:
             # To find the text at fault, all are tried in halves: only a text that is alone says something of itself.
             made = self.own.call(plain, counted=len(plain) == 1 and plain != [PROBE])
@@ -323,4 +325,5 @@ class FunctionEmbedder:
             vectors: Vectors = np.asarray(made, np.float32)
         except (TypeError, ValueError, OverflowError) as error:
             raise EmbedRejected(f"{self.own.name} returned something else than vectors: {error}") from None
-        return vectors.reshape(len(plain), -1) if not plain else vectors
+        demand_length(vectors, len(plain), self.dimensions)
+        return vectors

@@ -43,7 +43,7 @@ def checked_scores(scores: Any, count: int, who: str) -> list[float]:
     """Scores as numbers, one for each text. Raises `UserError` saying what `who` gave instead."""
     try:
         found = [float(each) for each in scores]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{who} gave something else than a number for each text") from None
     if len(found) != count or not all(map(math.isfinite, found)):
         raise UserError(f"{who} gave {len(found)} scores for {count} texts, or some that are no numbers")

@@ -141,12 +141,15 @@ def write(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcom
     attempt.
     """
     failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
+    few = tx.connection.execute(_SOME_FAILURES, dict(zip(("b_ref", "b_generation"), key, strict=True))).all()
+    if not (few or failed):  # As a rule.
+        return
     cured: set[str] = set()
     for outcome in outcomes:
         # The entry of a document that failed says what is left of its older version.
         there = {*fields_of(outcome.entries)["document_id"]} - {each.document_id for each in outcome.failures}
         cured.update(there, outcome.removed)
-    known = _attempts(tx, key, cured | failed.keys())
+    known = _attempts(tx, key, few, cured | failed.keys())
     for some in batches(sorted(known)):
         tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))
     if failed:
@@ -167,12 +170,9 @@ def _failed(ref: str, generation: str) -> tuple[ColumnElement[bool], ColumnEleme
     return failures.c.ref == ref, failures.c.generation == generation
 
 
-def _attempts(tx: Transaction, key: Key, ids: Iterable[str]) -> dict[str, int]:
-    """The attempts of those of these documents that failed before."""
+def _attempts(tx: Transaction, key: Key, few: Sequence[Any], ids: Iterable[str]) -> dict[str, int]:
+    """The attempts of those of these documents that failed before. `few`: the first of all that failed."""
     wanted = set(ids)
-    if not wanted:
-        return {}
-    few = tx.connection.execute(_SOME_FAILURES, dict(zip(("b_ref", "b_generation"), key, strict=True))).all()
     if len(few) < _FEW:
         return {row.document_id: row.attempts for row in few if row.document_id in wanted}
     found: dict[str, int] = {}

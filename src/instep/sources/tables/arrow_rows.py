@@ -19,6 +19,7 @@ from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.errors import UserError
 from instep.sources.tables.row_documents import demand_types, row_columns
+from instep.sources.tables.row_keys import values_at
 from instep.sources.tables.rows import content_versions, declared_values, versions_of
 from instep.sources.tables.table_source import demand
 
@@ -72,7 +73,7 @@ class ArrowRows:
     def sets(self, keys: Sequence[Key]) -> Mapping[str, ValueSet]:
         """The values that these keys have in each column of the key that they name."""
         named = row_columns(self.columns, keys).key
-        values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(named)}
+        values = {name: values_at(keys, at) for at, name in enumerate(named)}
         return {name: ValueSet(pa.array(each, arrow_type(self.types[name]))) for name, each in values.items()}
 
     def wanted(self, batches: Iterable[pa.RecordBatch], values: Mapping[str, ValueSet]) -> Iterator[pa.RecordBatch]:

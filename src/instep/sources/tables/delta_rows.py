@@ -24,6 +24,7 @@ from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.folders import shown
 from instep.sources.tables.lakes import Lake, Reasons, SignedRows, is_there, last_changes, plain
 from instep.sources.tables.row_documents import ROW_BYTES
+from instep.sources.tables.row_keys import values_at
 from instep.sources.tables.rows import row_uris
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def _last(rows: ArrowRows, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordB
 
 def _predicate(columns: DocumentColumns, keys: Sequence[Key]) -> str | None:
     """The range in which the first column of the keys lies, so that files without are left out; None: all are read."""
-    values: list[Any] = sorted({key.values[0] for key in keys})
+    values: list[Any] = values_at(keys)
     name = '"' + columns.key[0].replace('"', '""') + '"'
     if not values or isinstance(values[0], bool) or not isinstance(values[0], int):
         return None

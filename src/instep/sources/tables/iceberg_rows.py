@@ -23,6 +23,7 @@ from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.lakes import Lake, Reasons, SignedRows, plain, plain_schema
 from instep.sources.tables.row_documents import ROW_BYTES
+from instep.sources.tables.row_keys import values_at
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -229,7 +230,7 @@ def _filter(columns: DocumentColumns, keys: Sequence[Key]) -> Any:
     """The range in which the first column of the keys lies, so that files without are left out."""
     from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual
 
-    values: list[Any] = sorted({key.values[0] for key in keys})
+    values: list[Any] = values_at(keys)
     if not values or isinstance(values[0], bool) or not isinstance(values[0], int):
         return AlwaysTrue()
     name = columns.key[0]

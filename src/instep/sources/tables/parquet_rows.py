@@ -19,6 +19,7 @@ from instep.errors import Transient, UserError
 from instep.sources.tables.arrow_rows import BATCH_ROWS, ArrowRows, batch_rows, types_of
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
+from instep.sources.tables.row_keys import values_at
 from instep.sources.url_files import file_version
 
 
@@ -99,7 +100,7 @@ class ParquetRows:
         files = self._files()
         rows = self._rows(files, columns)
         wanted, first = rows.sets(keys), columns.key[0]
-        values = sorted({key.values[0] for key in keys})
+        values = values_at(keys)
         for file in files:
             count = batch_rows(file.text_bytes(columns.text))
             for group in _groups(file.footer, first, values):

@@ -12,7 +12,7 @@ from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
-from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window, row_key
+from instep.domain.rows import NULL, DocumentColumns, RowColumns, Selection, Window
 from instep.domain.table_versions import CHANGED, Between, TableVersion
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Row, Unreadable, Vanished
@@ -397,8 +397,9 @@ class RowDocuments:
         return Vanished() if place == -1 else Unreadable(self._flaw(-place, null=False))
 
     def _keys(self, uris: pa.ChunkedArray[Any]) -> Sequence[Key]:
-        types = self.table.key_types(self.columns) if len(uris) else ()
-        return [key for key in (row_key(str(uri), types) for uri in uris.to_pylist()) if key is not None]
+        from instep.sources.tables.row_keys import row_keys
+
+        return row_keys(uris, self.table.key_types(self.columns)) if len(uris) else ()
 
     def said(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Make rows of `said_schema` of rows whose last columns are version, title, text and declared ones."""

@@ -337,7 +337,7 @@ STEPS = st.lists(
         st.tuples(st.just("rebuild")),
     ),
     min_size=3,
-    max_size=12,
+    max_size=9,
 )
 
 
@@ -395,7 +395,7 @@ class Story:
 
 @given(steps=STEPS)
 # A step is a run of a second or so: what fails is short enough as it is.
-@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_in_whatever_order_nothing_is_lost_and_a_listing_makes_it_equal(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
 ) -> None:

@@ -45,13 +45,34 @@ def test_written_renamed_and_deleted_files_are_told_by_their_paths(tmp_path: Pat
 
 def test_folders_that_are_made_later_are_watched(tmp_path: Path, events: FileEvents) -> None:
     (tmp_path / "later").mkdir()
-    told(events, tmp_path / "later")
 
     def written() -> bool:
         (tmp_path / "later" / "a.md").write_text("x")
         return str(tmp_path / "later" / "a.md") in (events.take() or ())
 
     until(written)
+
+
+def test_what_is_in_a_folder_from_its_first_moment_is_told(tmp_path: Path, events: FileEvents) -> None:
+    """The system watches a folder only after it was made."""
+    files = [tmp_path / f"new{number}" / "deep" / "a.md" for number in range(30)]
+    for each in files:
+        each.parent.mkdir(parents=True)
+        each.write_text("x")
+    told(events, *files)
+    (tmp_path / "sub" / "last.md").write_text("x")
+    told(events, tmp_path / "sub" / "last.md")
+
+
+def test_a_folder_that_is_moved_there_is_told_file_by_file(
+    tmp_path: Path, events: FileEvents, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "folder"
+    (elsewhere / "deep").mkdir(parents=True)
+    (elsewhere / "deep" / "a.md").write_text("x")
+    (elsewhere / "link.md").symlink_to("deep/a.md")
+    elsewhere.rename(tmp_path / "folder")
+    told(events, tmp_path / "folder" / "deep" / "a.md", tmp_path / "folder" / "link.md")
 
 
 def test_too_many_paths_are_not_remembered(tmp_path: Path, events: FileEvents, monkeypatch: pytest.MonkeyPatch) -> None:

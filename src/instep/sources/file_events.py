@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 #: Milliseconds for which changes are collected at most, and without another one.
 _MOST, _CALM = 200, 50
 #: Milliseconds between two looks whether to end.
 _TIMEOUT = 500
+#: A folder that is new is looked through until nothing else is found in it, so many times at most, seconds apart.
+_LOOKS, _APART = 5, 1.0
+#: A path that was not there before, as `watchfiles` says it.
+_ADDED: Final = 1
 #: More paths than this are not remembered: a listing finds as many changes sooner.
 MOST_PATHS = 10_000
 
@@ -21,6 +29,7 @@ class FileEvents:
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
+        self._new: list[_NewFolder] = []
         self._lock = threading.Lock()
         self._paths: set[str] = set()
         self._lost = False
@@ -56,14 +65,64 @@ class FileEvents:
                 while not self._closed.is_set():
                     changes = watcher.watch(_MOST, _CALM, _TIMEOUT, self._closed)
                     if isinstance(changes, set):
-                        self._add(path for _, path in changes)
+                        found = {path for what, path in changes if what == _ADDED and _is_folder(path)}
+                        self._new += map(_NewFolder, sorted(found))
+                        self._add({path for _, path in changes} - found)
+                    self._look_through()
         except (OSError, RuntimeError) as error:
             self.failure = str(error)
         finally:
             self.ready.set()
+
+    def _look_through(self) -> None:
+        """The system watches a folder only some time after it was made, and does not tell what was put there before."""
+        now = time.monotonic()
+        for each in self._new:
+            if each.due <= now:
+                self._add(each.look())
+                each.due = time.monotonic() + _APART
+        self._new = [each for each in self._new if each.looks < _LOOKS and (each.looks < 2 or each.found)]
 
     def _add(self, paths: Iterable[str]) -> None:
         with self._lock:
             self._paths.update(paths)
             if len(self._paths) > MOST_PATHS:
                 self._paths, self._lost = set(), True
+
+
+@dataclass
+class _NewFolder:
+    """A folder that was not there before. `found`: whether the last look found what the one before did not."""
+
+    path: str
+    due: float = 0.0
+    looks: int = 0
+    found: bool = False
+    _seen: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def look(self) -> set[str]:
+        """Paths below it of what has come or changed since the last look; its own if it cannot be looked through."""
+        self.looks += 1
+        try:
+            there = set(_below(self.path))
+        except OSError:
+            self.found = False
+            return {self.path}
+        new, self._seen = there - self._seen, there
+        self.found = bool(new)
+        return {path for path, _, _ in new}
+
+
+def _below(folder: str) -> Iterable[tuple[str, int, int]]:
+    """All below a folder that is none itself, with size and time of change. Raises `OSError`."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(entry.path)
+            else:
+                status = entry.stat(follow_symlinks=False)
+                yield entry.path, status.st_size, status.st_ctime_ns
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114 - it may be no text

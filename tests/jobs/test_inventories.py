@@ -106,7 +106,7 @@ class Site:
             )
             told = None if paths is None else frozenset(f"s3://{self.bucket}/docs/{each}.md" for each in paths)
             object.__setattr__(planner, "told", told)
-            (result,) = _run_all(container.setups(), planner, 60.0, lambda _: ())
+            (result,) = _run_all(container.setups(), planner, 60.0, lambda _: None)
             return result
 
     def plan(self, **options: Any) -> EntityPlan:

@@ -59,7 +59,7 @@ def list_groups(
     after: Annotated[int, Query(ge=0, le=100_000, description="The `next` of the page before.")] = 0,
     limit: Limit = 100,
 ) -> Page[FailureGroup]:
-    """What failed, grouped by partition, stage and reason, with the number of each: the largest groups first."""
+    """Failures, grouped by partition, stage and reason, with the number of each: the largest groups first."""
     found = instep.failure_groups(entity, job=job, offset=after, limit=limit + 1)
     return Page(items=found[:limit], next=str(after + limit) if len(found) > limit else None)
 

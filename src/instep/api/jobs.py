@@ -90,7 +90,7 @@ def read_log(
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Only lines with a smaller number.")] = None,
     limit: Limit = 100,
 ) -> Page[LogLine]:
-    """What the workers of a job said, and its phases, the newest first. `next` is given as `before`."""
+    """Messages of the workers of a job, and its phases, the newest first. `next` is given as `before`."""
     found = instep.job_log(job, before=before, limit=limit + 1)
     return Page(items=found[:limit], next=str(found[limit - 1].number) if len(found) > limit else None)
 

@@ -158,7 +158,7 @@ class Jobs:
     def failure_groups(
         self, entities: Iterable[str] | None = None, *, job: str | None = None, offset: int = 0, limit: int = 100
     ) -> list[FailureGroup]:
-        """What failed, grouped by partition, stage and reason, the largest groups first."""
+        """Failures, grouped by partition, stage and reason, the largest groups first."""
         from instep.answers.overview import FailureGroup
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
@@ -173,7 +173,7 @@ class Jobs:
         return FailureFilter(refs, find_job(ledger, job).id if job else None)
 
     def job_log(self, job_id: str, *, before: int | None = None, limit: int = 100) -> list[LogLine]:
-        """What a job's workers said of it, and its phases: the newest first."""
+        """Messages of a job's workers, and its phases: the newest first."""
         from instep.answers.job_log import LogLine
         from instep.answers.jobs import find_job
 

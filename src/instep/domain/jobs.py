@@ -250,7 +250,7 @@ class PartStatus:
 
     @property
     def phase(self) -> Phase | None:
-        """What is done for it now, while it is open and its job runs."""
+        """The work that is done for it now, while it is open and its job runs."""
         if self.state is not None or self.stopped:
             return None
         if self.unfinished_slices:

@@ -49,7 +49,7 @@ class FailurePlace(NamedTuple):
 
 
 class FailureGroup(NamedTuple):
-    """What failed of a partition at one stage for one reason: how many, and the newest."""
+    """Failures of a partition at one stage for one reason: how many, and the newest."""
 
     ref: PartitionRef
     generation: str

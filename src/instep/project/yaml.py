@@ -125,7 +125,7 @@ def fill_in(text: str, environment: Mapping[str, str]) -> str:
 
 
 def variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What `fill_in` would put for each `${NAME}` and `${NAME:-default}` in a text, by name."""
+    """The values that `fill_in` would put for each `${NAME}` and `${NAME:-default}` in a text, by name."""
     found = {}
     for match in _VARIABLE.finditer(text):
         inside = _INSIDE.match(match[1] or "")

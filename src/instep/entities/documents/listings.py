@@ -31,7 +31,7 @@ _MINUTE: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before a source is listed: the instance that is recorded, if there is one, and the versions at
+    """Knowledge of a source before it is listed: the instance that is recorded, if there is one, and the versions at
     which documents failed. `since`: the listing is to be of this moment (ms) at least; None: of now.
     """
 
@@ -41,7 +41,7 @@ class Known:
 
 
 def known_of(request: PlanRequest, setup: DocumentAdapters, failed: Mapping[str, str]) -> Known:
-    """What is known when a plan is made. Wants are met by a listing of the moment that they ask for."""
+    """The knowledge that a plan is made with. Wants are met by a listing of the moment that they ask for."""
     wants = waiting_wants(request.ledger, setup.ref, request.generation)
     needed = [each.needed or 0 for each in wants if not each.satisfied_by(request.current)]
     since = None if request.options.full_listing else max(needed, default=0)

@@ -52,7 +52,7 @@ def _refreshed(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoin
 
 
 def _followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint, anew: int) -> Found:
-    """What was changed in a table that keeps its versions, or all of it."""
+    """The changed rows of a table that keeps its versions, or all of it."""
     now = lake.rows.version()
     seen = request.ledger.seen.get(checkpoint)
     if seen is not None and seen.version == now:

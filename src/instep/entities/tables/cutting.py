@@ -62,7 +62,7 @@ def cut_window(
 def window_slices(
     setup: TableAdapters, selection: Selection, cut_by: tuple[str, ...], cuts: Sequence[KeySlice]
 ) -> list[SlicePlan]:
-    """What `cut_window` has cut, as slices to be stored."""
+    """The pieces that `cut_window` has cut, as slices to be stored."""
     counted = bool(cut_by) or selection.versions is not None
     return [
         slice_plan(

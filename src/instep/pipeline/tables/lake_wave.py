@@ -90,7 +90,7 @@ class LakeWave(TableWave):
 
 @contextmanager
 def _told(lake: LakeTable) -> Iterator[None]:
-    """What was planned cannot be read any more."""
+    """Rows that were planned cannot be read any more."""
     try:
         yield
     except Unfollowable as why:

@@ -66,7 +66,7 @@ class Result(NamedTuple):
 
 
 class FilesGone(InstepError):
-    """A file with the answers of a batch is not there any more: somebody has removed it, or a month has passed."""
+    """A file with the answers of a batch is not there any more: it was removed, or a month has passed."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from instep.errors import UserError
 from instep.sources.tables.delta_rows import DeltaRows
 from tests.sources.tables.sessions import session
 
+from .nodes import DeltaNodes
 from .tables import DeltaLake, rows
 
 FED = {"delta.enableChangeDataFeed": "true"}
@@ -43,6 +44,23 @@ def test_without_a_change_feed_the_files_of_commits_are_compared(lake: DeltaLake
     assert "all rows were compared: its versions 3 to 5 are not there" in said(lake)
     assert lake.wrong() == ""
     assert lake.run().plan.kind is Kind.NOTHING
+
+
+def test_nodes_are_followed_without_a_feed_and_in_partitions(tmp_path: Path) -> None:
+    lake = DeltaNodes(tmp_path / "desk", properties={})
+    lake.declare()
+    lake.tickets = {number: f"Ticket {number}" for number in range(20)}
+    write_deltalake(lake.path, rows(lake.tickets, day="Monday"), partition_by=["day"])
+    lake.run()
+    changed = {3: "Another text.", 40: "A new one."}
+    lake.merge(rows(changed, day="Tuesday"))
+    lake.tickets |= changed
+    lake.delete(7)
+    found = lake.run()
+    assert (found.counts.read, found.counts.written, found.counts.deleted, lake.wrong()) == (3, 2, 1, "")
+    assert "ALTER TABLE … SET TBLPROPERTIES" in " ".join(found.plan.found.warnings)
+    assert lake.run(full_refresh=True).counts.written == 20
+    assert lake.wrong() == ""
 
 
 def test_a_feed_that_is_switched_on_later_is_followed(lake: DeltaLake) -> None:

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _FILES = ("tests/sources/test_files.py",)
 _FEED = ("tests/sources/test_feed.py",)
 
+_NET = ("tests/sources/tables/test_net_changes.py",)
+_NODES = ("tests/e2e/lakes/test_nodes.py",)
 _LAKES = ("tests/e2e/lakes/test_following.py",)
 _TOPICS = ("tests/e2e/kafka/test_topics.py",)
 
@@ -73,6 +75,34 @@ MUTANTS = [
         "    if before.table != now.table:\n",
         "    if False:\n",
         ("tests/e2e/lakes/test_delta.py",),
+    ),
+    Mutant(
+        "a row whose key is there again counts as gone",
+        "sources/tables/net_changes.py",
+        "(total < 0) & ~np.isin(of_key, of_key[total > 0])",
+        "total < 0",
+        _NET,
+    ),
+    Mutant(
+        "a row that is met twice is written twice",
+        "sources/tables/net_changes.py",
+        "self._open[places[at]] = False",
+        "pass",
+        _NET,
+    ),
+    Mutant(
+        "a build reads whatever version its table has by then",
+        "entities/tables/setup.py",
+        "versions=first.versions,",
+        "versions=self.source.of(Selection()).versions if isinstance(self.source, LakeTable) else None,",
+        _NODES,
+    ),
+    Mutant(
+        "what a run wrote that has not ended is taken for what was there before it",
+        "entities/tables/versions.py",
+        "if setup.target.epoch(checkpoint.physical) > ",
+        "if False and setup.target.epoch(checkpoint.physical) > ",
+        _NODES,
     ),
     Mutant(
         "a folder that cannot be listed is passed over without a word",

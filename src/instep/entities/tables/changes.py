@@ -60,7 +60,7 @@ def _followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, check
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, anew)
     try:
-        return find_followed(setup, reading(setup, lake), request, checkpoint, now)
+        return find_followed(setup, reading(setup, lake), request, checkpoint, now, asked=anew)
     except Unfollowable as why:
         return _whole(setup, request, Kind.REBUILD, [f"all rows are read: {why}"], anew)
 

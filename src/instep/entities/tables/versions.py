@@ -24,11 +24,18 @@ def reading(setup: TableAdapters, lake: LakeTable) -> LakeTable:
 
 
 def find_followed(
-    setup: TableAdapters, lake: LakeTable, request: PlanRequest, checkpoint: Checkpoint, now: TableVersion
+    setup: TableAdapters,
+    lake: LakeTable,
+    request: PlanRequest,
+    checkpoint: Checkpoint,
+    now: TableVersion,
+    *,
+    asked: int,
 ) -> Found:
-    """The rows that were changed since the checkpoint. Raises `Unfollowable` where nothing tells them."""
-    ledger = request.ledger
-    seen = ledger.seen.get(checkpoint)
+    """The rows that were changed since the checkpoint. Raises `Unfollowable` where nothing tells them. `asked`: the
+    time up to which they are all there, which is before the version was looked up.
+    """
+    seen = request.ledger.seen.get(checkpoint)
     before = seen.version if seen else None
     if before is None:
         raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
@@ -47,7 +54,7 @@ def find_followed(
         blocked=None
         if request.options.allow_deletes or not gone
         else refused(setup, request, gone, lake.rows.size() + gone, "the table has lost"),
-        target=ledger.now(),
+        target=asked,
         # What leaves a namespace is counted when it is deleted: another one may have it by then.
         lost=Loss(units=gone) if gone and not setup.in_place else NO_LOSS,
         warnings=[f"note: {note}"] if note else [],

@@ -6,11 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from instep.domain.texts import cleaned
 from instep.errors import UserError
 from instep.project import InvalidProject, load_project
 
 from .conftest import BASE, Load, Reject
 from .declared import documents, files_as_declared
+
+
+def test_secrets_of_a_file_are_known_by_their_values(tmp_path: Path) -> None:
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+targets:
+  index: {type: python, class: "mine:Index", uri: x, options: {who: "${WHO}", table: documents, password: plain-one}}
+entities:
+  Page:
+    source: {type: files, path: docs}
+    target: index
+    embed: {type: openai, model: m, dimensions: 3, api_key: "${KEY}"}
+"""
+    )
+    load_project(tmp_path, environment={"WHO": "whose-name", "KEY": "key-of-api"})
+    said = cleaned("whose-name and plain-one with key-of-api saw no documents")
+    assert said == "*** and *** with *** saw no documents"
 
 
 def test_a_file_in_the_shape_of_the_documentation_is_read(load: Load, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from instep.domain.texts import redacted
+from instep.domain.texts import hidden
 from instep.error_transport import explained
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 
@@ -88,7 +88,7 @@ def _write_log(error: BaseException) -> str | None:
     try:
         handle, name = tempfile.mkstemp(f"-{time.strftime('%Y%m%d-%H%M%S')}.log", "instep-error-", _log_folder())
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"{' '.join(sys.argv[:2])}\n{redacted(text)}")
+            file.write(f"{' '.join(sys.argv[:2])}\n{hidden(text)}")
     except OSError:
         return None
     return name
@@ -101,8 +101,8 @@ def _log_folder() -> Path | None:
 
 
 def _say(message: str, details: Mapping[str, Any], as_json: bool, code: ExitCode) -> ExitCode:
-    message = redacted(message)
-    details = {key: redacted(value) if isinstance(value, str) else value for key, value in details.items()}
+    message = hidden(message)
+    details = {key: hidden(value) if isinstance(value, str) else value for key, value in details.items()}
     where, hint = details.get("where"), details.get("hint")
     text = f"{where}: {message}" if where else message
     prefix = "" if code is ExitCode.INTERRUPTED else "error: "

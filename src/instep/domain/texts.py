@@ -73,14 +73,20 @@ _LEAST: Final = 6
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Have these values starred out of every text that is redacted in this process from now on."""
+    """Have these values starred out of every text for people in this process from now on."""
     _KNOWN[:] = sorted({*_KNOWN, *(each for each in secrets if len(each) >= _LEAST)}, key=len, reverse=True)
+
+
+def hidden(text: str) -> str:
+    """A text with all starred out that is known as a secret."""
+    for secret in _KNOWN:
+        text = text.replace(secret, "***")
+    return text
 
 
 def redacted(text: str) -> str:
     """A text with everything starred out that looks like a secret, or is known as one."""
-    for secret in _KNOWN:
-        text = text.replace(secret, "***")
+    text = hidden(text)
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

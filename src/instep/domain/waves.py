@@ -13,7 +13,7 @@ from instep.domain.money import NO_BILL, Bill
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
 from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
-from instep.domain.texts import redacted
+from instep.domain.texts import hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Failure(NamedTuple):
             storable(self.uri),
             storable_version(self.version),
             self.stage,
-            storable(redacted(self.reason)),
+            storable(hidden(self.reason)),
         )
 
 

@@ -13,7 +13,7 @@ from instep.domain.jobs import JobState, error_of
 from instep.domain.money import NOTHING_SPENT, Spent
 from instep.domain.refs import PartitionRef, generation_text, own_name
 from instep.domain.speed import Cpu
-from instep.domain.texts import cleaned, redacted
+from instep.domain.texts import cleaned, hidden
 from instep.domain.topic_offsets import Offsets
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
@@ -414,7 +414,7 @@ class _Run:
             self._seconds(),
             report.engine,
             checkpoint is not None and checkpoint.job_id == job_id,
-            list(dict.fromkeys(map(redacted, notes))),
+            list(dict.fromkeys(map(hidden, notes))),
             damaged=status.error is not None and not status.part.fresh,
             cpu=self._cpu(report.task_cpu),
             spent=self._spent(ref, job_id),

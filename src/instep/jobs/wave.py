@@ -18,7 +18,7 @@ from instep.domain.planning import (
     share_of_requests,
     tasks_of,
 )
-from instep.domain.texts import cleaned, redacted
+from instep.domain.texts import cleaned, hidden
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.entities.ownership import newer_elsewhere
 from instep.entities.setup import EntitySetup
@@ -211,7 +211,7 @@ class WaveRunner:
                 if isinstance(error, Outage) or not self._waited(error, tried):
                     # The next claim looks up whether a commit succeeded without a reply.
                     self._claims.give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
-                    raise Outage(redacted(str(error))) from error
+                    raise Outage(hidden(str(error))) from error
             else:
                 self._circuit.succeeded()
                 return
@@ -360,7 +360,7 @@ class WaveRunner:
             except (Transient, Unknown) as error:
                 tried += 1
                 if not self._waited(error, tried):
-                    raise Outage(redacted(str(error))) from error
+                    raise Outage(hidden(str(error))) from error
                 self._heartbeat.require(self._part.ref)
             else:
                 return

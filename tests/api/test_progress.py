@@ -53,6 +53,7 @@ def test_progress_of_a_job_that_runs_is_reported_again_and_again(channel: Channe
             == second["data"]
             == {
                 "status": "RUNNING",
+                "phase": "waves",
                 "stats": {
                     "jobStats": {"totalRecords": 20, "successRecords": 3, "failedRecords": 2},
                     "entityStats": {"Document": {"totalRecords": 20, "successRecords": 3, "failedRecords": 2}},

@@ -72,10 +72,10 @@ def _show(out: Output, found: Sequence[Job]) -> None:
 
 
 def percent_text(job: Job) -> str | None:
-    """Share of the planned documents that is done; 100 % only when all are."""
+    """Share of the planned documents that is done; 100 % only when the job has ended."""
     if not job.units:
         return None
-    return f"{min(100, job.done * 100 // job.units)}%"
+    return f"{min(100 if job.state.ended else 99, job.done * 100 // job.units)}%"
 
 
 _SLICES = {
@@ -216,6 +216,7 @@ def _show_job(out: Output, job: Job) -> None:
     for name, text in (
         ("job", job.id),
         ("state", state_text(job.state)),
+        ("now", job.phase.words if job.phase else None),
         ("made", f"{ago_text(job.created_at, now)} by worker {id_text(job.made_by)}"),
         ("started", ago_text(job.started_at, now)),
         ("ended", ago_text(job.finished_at, now)),

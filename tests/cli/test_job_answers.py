@@ -9,7 +9,7 @@ import pytest
 from instep.answers import jobs
 from instep.answers.answer import as_json
 from instep.answers.jobs import Pulse, Slices, find_job, job_answers, one_job_answer, worker_answers
-from instep.cli.jobs import _units
+from instep.cli.jobs import _units, percent_text
 from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
@@ -273,3 +273,13 @@ def test_a_job_that_failed_before_it_was_planned_is_run_again(ledger: MemoryLedg
     clock.sleep(TIMING.stale / 1000)
     ledger.sweep()
     assert "instep run" in str(error_of(lambda: jobs.entities_to_retry(ledgers.job_of(ledger))).hint)
+
+
+def test_a_job_is_not_all_done_before_it_has_ended(ledger: MemoryLedger) -> None:
+    (part,) = ledgers.begin(ledger, slices=2)
+    ledgers.complete(ledger, part, 2)
+    read = one_job_answer(ledger, ledgers.JOB)
+    assert (read.phase, percent_text(read)) == ("indexes", "99%")
+    ledgers.finish(ledger, part, JobState.COMPLETED)
+    ended = one_job_answer(ledger, ledgers.JOB)
+    assert (ended.phase, percent_text(ended)) == (None, "100%")

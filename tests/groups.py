@@ -43,6 +43,8 @@ GROUPS: Final = {
         "e2e/test_state_at_url.py",
         "sources/test_object_store.py",
         "sources/test_sqs_events.py",
+        "sources/test_s3_inventory.py",
+        "jobs/test_inventories.py",
         "bus/test_servers.py",
         "targets/postgres/",
         "queues/test_postgres",

@@ -22,7 +22,8 @@ from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.folders import shown
-from instep.sources.tables.lakes import Lake, Reasons, SignedRows, is_there, last_changes, plain
+from instep.sources.tables.lake import Lake
+from instep.sources.tables.lakes import Reasons, SignedRows, is_there, last_changes, plain
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
 from instep.sources.tables.rows import row_uris

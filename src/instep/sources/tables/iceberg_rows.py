@@ -21,7 +21,8 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
-from instep.sources.tables.lakes import Lake, Reasons, SignedRows, plain, plain_schema
+from instep.sources.tables.lake import Lake
+from instep.sources.tables.lakes import Reasons, SignedRows, plain, plain_schema
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
 

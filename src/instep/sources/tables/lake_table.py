@@ -19,7 +19,8 @@ from instep.domain.seen import Look, RowMark
 from instep.domain.table_files import Files, TableFile
 from instep.domain.table_versions import Between, TableVersion, VersionWindow
 from instep.errors import UserError
-from instep.sources.tables.lakes import OTHER_COLUMN, SignedRows
+from instep.sources.tables.lake import OTHER_COLUMN
+from instep.sources.tables.lakes import SignedRows
 from instep.sources.tables.net_changes import Flags, NetChanges
 from instep.sources.tables.parquet import kind_of
 from instep.sources.tables.predicates import within

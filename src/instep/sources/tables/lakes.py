@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from instep.domain.columns import ColumnType
-from instep.domain.rows import DocumentColumns
 from instep.sources.tables.spark_reading import without_secrets
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-
-    from instep.sources.tables.arrow_rows import ArrowRows
 
 _LIMIT: Final = 300
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,53 +22,11 @@ _LAYERS: Final = re.compile(
 )
 
 
-#: What to do about a column of a type that cannot be used.
-OTHER_COLUMN: Final = "Make another column of it in the table."
-
-Opened = TypeVar("Opened")
-
-
 class SignedRows(NamedTuple):
     """Rows of a change: 1 for each that came, -1 for each that went. One that was changed went, and came."""
 
     rows: pa.RecordBatch
     signs: npt.NDArray[np.int64]
-
-
-class Lake(ABC, Generic[Opened]):
-    """A table as its library opens it."""
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """See `RowTable.text`."""
-
-    @abstractmethod
-    def _opened(self) -> Opened: ...
-
-    @abstractmethod
-    def _told(self) -> AbstractContextManager[None]:
-        """Whatever the library says becomes a `UserError`."""
-
-    @staticmethod
-    @abstractmethod
-    def _schema(table: Opened) -> pa.Schema: ...
-
-    def schema(self) -> pa.Schema:
-        """The columns that the table has now."""
-        with self._told():
-            return self._schema(self._opened())
-
-    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
-        with self._told():
-            types = self._rows(self._opened(), columns).types
-        return [types[name] for name in columns.key]
-
-    def _rows(self, table: Opened, columns: DocumentColumns) -> ArrowRows:
-        from instep.sources.tables.arrow_rows import ArrowRows, types_of
-
-        types = types_of(columns, [("the table", self._schema(table))], self.text, hint=OTHER_COLUMN)
-        return ArrowRows(columns, types, self.text)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""A table that keeps versions of itself, as its library opens it: what Delta and Iceberg have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from instep.domain.columns import ColumnType
+from instep.domain.rows import DocumentColumns
+from instep.sources.tables.arrow_rows import ArrowRows, types_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What to do about a column of a type that cannot be used.
+OTHER_COLUMN: Final = "Make another column of it in the table."
+
+Opened = TypeVar("Opened")
+
+
+class Lake(ABC, Generic[Opened]):
+    """A table as its library opens it."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """See `RowTable.text`."""
+
+    @abstractmethod
+    def _opened(self) -> Opened: ...
+
+    @abstractmethod
+    def _told(self) -> AbstractContextManager[None]:
+        """Whatever the library says becomes a `UserError`."""
+
+    @staticmethod
+    @abstractmethod
+    def _schema(table: Opened) -> pa.Schema: ...
+
+    def schema(self) -> pa.Schema:
+        """The columns that the table has now."""
+        with self._told():
+            return self._schema(self._opened())
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        with self._told():
+            types = self._rows(self._opened(), columns).types
+        return [types[name] for name in columns.key]
+
+    def _rows(self, table: Opened, columns: DocumentColumns) -> ArrowRows:
+        types = types_of(columns, [("the table", self._schema(table))], self.text, hint=OTHER_COLUMN)
+        return ArrowRows(columns, types, self.text)

@@ -9,12 +9,15 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 # One more than cores, of two: those that wait for a server or a timeout use none.
 WORKERS ?= 3
 
+# Each in an environment of its own: what they need is much, and clashes.
+INTEGRATIONS := build/integrations/airflow build/integrations/dagster
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test integrations build/integrations/airflow build/integrations/dagster quick proof
-.PHONY: check soak mutants bench dist lock clean java
+.PHONY: help install demo docs test integrations $(INTEGRATIONS) quick proof check soak mutants bench dist lock clean
+.PHONY: java
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Install Instep and its tools into .venv
 
@@ -48,10 +51,9 @@ check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q tests/docs/test_documented.py
 
-integrations: build/integrations/airflow build/integrations/dagster ## The packages for Airflow and Dagster: types, and tests on real ones
+integrations: $(INTEGRATIONS) ## Types of the packages for Airflow and Dagster, and their tests on real ones
 
-# Each has an environment of its own: what they need is much, and clashes.
-build/integrations/%: integrations/%/pyproject.toml $(STAMP)
+$(INTEGRATIONS): build/integrations/%: $(STAMP)
 	@$(UV) venv --quiet --allow-existing --python $(BIN)/python $@
 	@$(UV) pip install --quiet --python $@/bin/python --editable . --editable integrations/$* --group integrations/$*/pyproject.toml:dev
 	@$@/bin/mypy --config-file integrations/$*/pyproject.toml integrations/$*/instep_$*

@@ -28,6 +28,7 @@ GROUPS: Final = {
         "e2e/tables/test_reconcile.py",
         "e2e/tables/test_types.py",
         "e2e/lakes/test_delta.py",
+        "e2e/lakes/test_nodes.py",
         "e2e/test_git_example.py",
         "e2e/test_row_documents.py",
         "e2e/test_joined_documents.py",

@@ -120,7 +120,7 @@ def test_an_unknown_key_names_line_neighbours_and_nearest(reject: Reject) -> Non
     assert error.where.endswith("instep.yaml:6")
     assert error.what == (
         "entities.Document.source.inclde: unknown key (did you mean include?); "
-        "allowed: type, path, include, exclude, storage_options, events"
+        "allowed: type, path, include, exclude, storage_options, events, inventory"
     )
 
 

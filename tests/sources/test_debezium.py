@@ -18,6 +18,7 @@ from instep.sources.document_source import Content, Unreadable
 from instep.sources.feed import FeedSource, feed_source
 
 LINES = DebeziumLines(("id",), "body", "subject")
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 NOT_SENT = "__debezium_unavailable_value"
 
 
@@ -280,3 +281,23 @@ def test_a_wrong_declaration_is_refused(
     (tmp_path / "instep.yaml").write_text(PROJECT.replace(before, after))
     assert main(["plan", "--project", str(tmp_path)]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"field": "after", "fields": 5},
+        {"field": "after", "fields": [{"field": "id", "name": {}}]},
+        {"field": "after", "fields": [{"field": "price", "name": DECIMAL, "parameters": [1]}]},
+    ],
+)
+def test_a_schema_that_means_nothing_says_nothing_of_its_columns(tmp_path: Path, field: dict[str, Any]) -> None:
+    line = {"schema": {"fields": [field]}, "payload": event("c", after=row(1))}
+    assert texts(feed(tmp_path / "f", line)) == {"1": ("text of 1", "Ticket 1")}
+
+
+def test_a_list_that_is_nested_too_deep_stays_text(tmp_path: Path) -> None:
+    nested = "[" * 3_000 + "]" * 3_000
+    source = feed(tmp_path / "f", event("c", after=row(1, tags=nested)), fields=("tags",))
+    (answer,) = contents(source).values()
+    assert isinstance(answer, Content)

@@ -21,6 +21,7 @@ from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.document_source import Content, TooLarge, Unreadable, Vanished
 from instep.sources.feed import FeedSource, feed_source
+from instep.sources.feed_lines import Malformed, event_of
 from instep.sources.files import FilesSource
 
 BIG = 1 << 20
@@ -337,3 +338,18 @@ def test_a_feed_in_the_project_is_read_wherever_that_is(tmp_path: Path) -> None:
     # As a slice has them that was planned where the project was before.
     answers = [each.data for each in moved.contents(listed, max_bytes=BIG) if isinstance(each, Content)]
     assert sorted(answers) == [b"absolute", b"b", b"last"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id": 1.5, "text": ',
+        b'{"id":"a","op":null,"title":"cut off',
+        b'{"id":"a","op":null,"text":"\\ud800"}',
+        b'{"id":"a","version":true,"uri":"\xe4"}',
+        b'{"id":"a","op":null,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_a_line_that_is_wrong_in_two_ways_is_malformed(line: bytes) -> None:
+    with pytest.raises(Malformed):
+        event_of(line)

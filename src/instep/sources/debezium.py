@@ -157,7 +157,7 @@ def _is_unsent(value: Any) -> bool:
 def _list_in(value: Any) -> Any:
     """The list of a column of JSON, which comes as text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(value)
     return value
 
@@ -232,7 +232,10 @@ def _decimal_with_scale(value: Mapping[str, Any]) -> str:
 
 
 def _type(field: Mapping[str, Any]) -> _Type | None:
-    name, parameters = field.get("name"), field.get("parameters") or {}
+    name, parameters = field.get("name"), field.get("parameters")
+    if not isinstance(name, str):
+        return None
+    scale = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
     per_second = {
         "io.debezium.time.Timestamp": 1_000,
         "org.apache.kafka.connect.data.Timestamp": 1_000,
@@ -244,7 +247,7 @@ def _type(field: Mapping[str, Any]) -> _Type | None:
     if name in per_second:
         return lambda value: _moment(value, per_second=per_second[name])
     if name == "org.apache.kafka.connect.data.Decimal":
-        return lambda value: _decimal(value, scale=int(parameters.get("scale", 0)))
+        return lambda value: _decimal(value, scale=int(scale))
     return _decimal_with_scale if name == "io.debezium.data.VariableScaleDecimal" else None
 
 
@@ -265,7 +268,7 @@ def _types_of_key(schema: bytes) -> Mapping[str, _Type]:
 
 def _fields(struct: Any) -> Iterator[Mapping[str, Any]]:
     fields = struct.get("fields") if isinstance(struct, dict) else None
-    yield from (each for each in fields or () if isinstance(each, dict))
+    yield from (each for each in fields if isinstance(each, dict)) if isinstance(fields, list) else ()
 
 
 def _readers(struct: Any) -> dict[str, _Type]:

@@ -200,6 +200,10 @@ def _known(line: bytes) -> _Known:
         return _KNOWN.decode(line)
     except msgspec.ValidationError:
         raise Malformed("not a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"not JSON: {_said(error)}") from None
+    except RecursionError:
+        raise Malformed("lists and objects are nested too deep") from None
 
 
 def _uri(name: str | int | None, uri: str | None, entity: str) -> str:

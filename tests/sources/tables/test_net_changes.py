@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from instep.arrow_keys import row_numbers
+from instep.sources.tables.lake import PORTION_BYTES, in_portions
 from instep.sources.tables.lakes import SignedRows
 from instep.sources.tables.net_changes import NetChanges
 
@@ -102,3 +103,16 @@ def test_each_value_of_each_type_and_a_null_has_a_number_of_its_own(kind: Any, v
 def test_columns_do_not_stand_for_one_another() -> None:
     one, other = pa.array([1, None]), pa.array([None, 1])
     assert len(set(row_numbers([one, other]).tolist())) == 2
+
+
+def test_a_row_without_a_key_has_nothing_that_could_go() -> None:
+    net = NetChanges.of([signed([(1, "a", -1)]), signed([(None, "b", -1)])], ["id"])  # type: ignore[list-item]  # no key
+    assert (len(net.come), len(net.gone), len(net.gone_keys)) == (0, 1, 1)
+
+
+def test_portions_have_some_bytes_each_and_all_files_in_their_order() -> None:
+    sizes = [PORTION_BYTES // 3] * 7 + [2 * PORTION_BYTES, 1]
+    found = in_portions(list(enumerate(sizes)), lambda each: each[1])
+    assert [[size for _, size in each] for each in found] == [sizes[:4], sizes[4:8], sizes[8:]]
+    assert [each for some in found for each in some] == list(enumerate(sizes))
+    assert in_portions([], len) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from instep.domain.drift import drift
@@ -23,7 +24,7 @@ from instep.entities.tables.row_warnings import ahead, late_text, without_namesp
 from instep.entities.tables.versions import find_followed, first_version, reading
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
-from instep.sources.tables.lake_table import LakeTable
+from instep.sources.tables.lake_table import LakeTable, readable
 
 
 def find_rows(setup: TableAdapters, request: PlanRequest) -> Found:
@@ -233,7 +234,8 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     slicing = setup.slicing
     if size := request.settings().slice_rows:
         slicing = replace(slicing, slices=None, asked=size)
-    cut_by, slices, warnings = cut_table(setup, selection, slicing)
+    with readable(setup.source) if isinstance(setup.source, LakeTable) else nullcontext():
+        cut_by, slices, warnings = cut_table(setup, selection, slicing)
     factor, counted = slicing.work_factor, slicing.slices != 1
     plans = [
         slice_plan(

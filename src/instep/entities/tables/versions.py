@@ -42,6 +42,8 @@ def find_followed(
     _demand_same(setup, request, checkpoint, before, now)
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
     net = lake.net(setup.rows, selection)
+    if len(net.gone) and lake.has_any(setup.rows, selection, net.gone_keys):
+        raise Unfollowable("rows are gone whose keys other rows have")
     cut_by, cuts = cut_window(replace(setup, source=lake), request, selection) if net.rows else ((), [])
     gone, note = len(net.gone), lake.rows.note()
     return Found(

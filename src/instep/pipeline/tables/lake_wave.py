@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,9 @@ import pyarrow.compute as pc
 
 from instep.domain.columns import BOOL, Column
 from instep.domain.rows import RowColumns, Selection
-from instep.domain.table_versions import Unfollowable
-from instep.errors import UserError
 from instep.pipeline.tables.sides import GONE
 from instep.pipeline.tables.writing import Batches, RowWriter, TableWave
-from instep.sources.tables.lake_table import LakeTable
+from instep.sources.tables.lake_table import LakeTable, readable
 from instep.sources.tables.table_source import Sessions
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ class PortionWriter:
 
     def _read(self, numbers: Batches) -> Batches:
         names = [each.name for each in self.writer.columns]
-        with _told(self.lake):
+        with readable(self.lake):
             for batch in numbers:
                 for number in batch.column(0).to_numpy().tolist():
                     for rows, gone in self.lake.read(self.rows, self.selection, number):
@@ -84,15 +81,5 @@ class LakeWave(TableWave):
         return self.task.write
 
     def _portions(self) -> int:
-        with _told(self.task.lake):
+        with readable(self.task.lake):
             return self.task.lake.portions(self.selection)
-
-
-@contextmanager
-def _told(lake: LakeTable) -> Iterator[None]:
-    """Rows that were planned cannot be read any more."""
-    try:
-        yield
-    except Unfollowable as why:
-        hint = "Read all of it again: instep run --full-refresh"
-        raise UserError(f"what was planned cannot be read any more: {why}", where=lake.text, hint=hint) from None

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.folders import shown
-from instep.sources.tables.lake import Lake
+from instep.sources.tables.lake import PORTION_BYTES, Lake, in_portions
 from instep.sources.tables.lakes import Reasons, SignedRows, is_there, last_changes, plain
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
@@ -130,20 +130,19 @@ class DeltaRows(Lake["DeltaTable"]):
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files. Where these do not say it all, all rows are one portion."""
         with self._told(), self._kept(version):
-            return len(_files(self._opened(version)) or [None])
+            table = self._opened(version)
+            return len(_portions(table)) if _files(table) else 1
 
     def portion(self, version: int, names: Sequence[str], number: int) -> Iterator[pa.RecordBatch]:
         """See `lake_table.VersionedRows`."""
         with self._told(), self._kept(version):
             table = self._opened(version)
-            files = _files(table)
-            if not files:
+            if not _files(table):
                 yield from plain(table.scan(columns=_once(names)))
                 return
-            schema: Any = table.schema().to_arrow()
-            dataset: Any = table.to_pyarrow_dataset(schema=pa.schema(schema))
-            fragment = sorted(dataset.get_fragments(), key=lambda each: str(each.path))[number]
-            yield from plain(fragment.to_batches(schema=dataset.schema, columns=_once(names)))
+            schema = pa.schema(cast("Any", table.schema().to_arrow()))
+            for fragment in _portions(table)[number]:
+                yield from plain(fragment.to_batches(schema=schema, columns=_once(names)))
 
     @contextmanager
     def _kept(self, version: int) -> Iterator[None]:
@@ -256,6 +255,16 @@ def _files(table: DeltaTable) -> list[str]:
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         return []
     return sorted(table.file_uris())
+
+
+def _portions(table: DeltaTable) -> list[list[Any]]:
+    """The fragments of a version, in order, in portions of not too few bytes: finding them takes time in each."""
+    actions: Any = pa.table(cast("Any", table.get_add_actions(flatten=True)))
+    names = (str(each).rpartition("/")[2] for each in actions["path"].to_pylist())
+    sizes = dict(zip(names, actions["size_bytes"].to_pylist(), strict=True))
+    dataset: Any = table.to_pyarrow_dataset(schema=pa.schema(cast("Any", table.schema().to_arrow())))
+    fragments = sorted(dataset.get_fragments(), key=lambda each: str(each.path))
+    return in_portions(fragments, lambda each: sizes.get(str(each.path).rpartition("/")[2], PORTION_BYTES))
 
 
 def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
-from instep.sources.tables.lake import Lake
+from instep.sources.tables.lake import Lake, in_portions
 from instep.sources.tables.lakes import Reasons, SignedRows, plain, plain_schema
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
@@ -112,14 +112,13 @@ class IcebergRows(Lake["Table"]):
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files."""
         with self._told():
-            return len(self._tasks(self._opened(), version))
+            return len(_portions(self._tasks(self._opened(), version)))
 
     def portion(self, version: int, names: Sequence[str], number: int) -> Iterator[pa.RecordBatch]:
         """See `lake_table.VersionedRows`."""
         with self._told():
             table = self._opened()
-            tasks = self._tasks(table, version)
-            yield from _read(table, names, [tasks[sorted(tasks)[number]]])
+            yield from _read(table, names, _portions(self._tasks(table, version))[number])
 
     def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
         """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`."""
@@ -175,6 +174,11 @@ class IcebergRows(Lake["Table"]):
 def _identity(task: FileScanTask) -> tuple[Any, ...]:
     deletes = sorted((each.file_path, each.record_count) for each in task.delete_files)
     return (task.file.file_path, *deletes)
+
+
+def _portions(tasks: Mapping[tuple[Any, ...], FileScanTask]) -> list[list[FileScanTask]]:
+    """The files of a snapshot, in order, in portions of not too few bytes: planning them takes time in each."""
+    return in_portions([tasks[each] for each in sorted(tasks)], lambda each: each.file.file_size_in_bytes)
 
 
 def _read(table: Table, names: Sequence[str], tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -17,7 +17,24 @@ if TYPE_CHECKING:
 #: What to do about a column of a type that cannot be used.
 OTHER_COLUMN: Final = "Make another column of it in the table."
 
+#: A portion of a version has at least as many bytes, if there are as many.
+PORTION_BYTES: Final = 64_000_000
+
 Opened = TypeVar("Opened")
+Part = TypeVar("Part")
+
+
+def in_portions(files: Iterable[Part], size: Callable[[Part], int]) -> list[list[Part]]:
+    """Files in portions of `PORTION_BYTES` and no more than one file beyond that, in their order."""
+    found: list[list[Part]] = []
+    room = 0
+    for each in files:
+        if room <= 0:
+            found.append([])
+            room = PORTION_BYTES
+        found[-1].append(each)
+        room -= size(each)
+    return found
 
 
 class Lake(ABC, Generic[Opened]):

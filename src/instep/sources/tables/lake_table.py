@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -17,11 +18,11 @@ from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.domain.seen import Look, RowMark
 from instep.domain.table_files import Files, TableFile
-from instep.domain.table_versions import Between, TableVersion, VersionWindow
+from instep.domain.table_versions import Between, TableVersion, Unfollowable, VersionWindow
 from instep.errors import UserError
 from instep.sources.tables.lake import OTHER_COLUMN
 from instep.sources.tables.lakes import SignedRows
-from instep.sources.tables.net_changes import Flags, NetChanges
+from instep.sources.tables.net_changes import Flags, NetChanges, Numbers, key_numbers
 from instep.sources.tables.parquet import kind_of
 from instep.sources.tables.predicates import within
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -199,6 +200,14 @@ class LakeTable:
             self._known[asked] = found
         return self._known[asked]
 
+    def has_any(self, rows: RowColumns, selection: Selection, numbers: Numbers) -> bool:
+        """Whether rows with keys of these numbers are there at the end of a window. Raises `Unfollowable`."""
+        versions = selection.versions
+        assert versions is not None, "a selection that has versions"
+        there = replace(selection, versions=VersionWindow(None, versions.until))
+        found = (key_numbers(each, rows.key) for each in self._selected(rows, there, self._typed(rows.key)))
+        return any(np.isin(each, numbers).any() for each in found)
+
     def portions(self, selection: Selection) -> int:
         """The number of portions in which a selection can be read: a window is one. Raises `Unfollowable`."""
         versions = selection.versions
@@ -240,6 +249,16 @@ class LakeTable:
             if not there[name].type.keys:
                 raise UserError(f"{name!r} is {there[name].type}: rows cannot be cut by it", where=self.text)
         return [there[name] for name in dict.fromkeys(names)]
+
+
+@contextmanager
+def readable(lake: LakeTable) -> Iterator[None]:
+    """Turns `Unfollowable` into a `UserError`, where a version has to be read and there is no other way."""
+    try:
+        yield
+    except Unfollowable as why:
+        hint = "Mend the table, or read all of it again: instep run --full-refresh"
+        raise UserError(f"what was planned cannot be read: {why}", where=lake.text, hint=hint) from None
 
 
 def _names(columns: Sequence[Column], rows: RowColumns) -> list[str]:

@@ -26,11 +26,12 @@ Changes: TypeAlias = "Callable[[], Iterable[SignedRows]]"
 @dataclass(frozen=True)
 class NetChanges:
     """The rows, by their numbers in order, that are there in the end and were not (`come`); and those that were, and
-    whose key is gone (`gone`). `read`: rows that were read to know it.
+    whose key is gone (`gone`), with the numbers of these keys. `read`: rows that were read to know it.
     """
 
     come: Numbers
     gone: Numbers
+    gone_keys: Numbers
     read: int
 
     @property
@@ -40,8 +41,10 @@ class NetChanges:
     @classmethod
     def of(cls, changes: Iterable[SignedRows], key: Sequence[str]) -> NetChanges:
         keys, rows, signs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
+        keyless = [np.zeros(0, np.uint64)]
         for batch, each in changes:
-            keys.append(_key_numbers(batch, key))
+            keys.append(key_numbers(batch, key))
+            keyless.append(keys[-1][_without_key(batch, key)])
             rows.append(_row_numbers(batch, keys[-1]))
             signs.append(each.astype(np.int8))
         named, sums = np.concatenate(rows), np.concatenate(signs).astype(np.int64)
@@ -49,16 +52,17 @@ class NetChanges:
         total = np.zeros(len(found), np.int64)
         np.add.at(total, places, sums)
         of_key = np.concatenate(keys)[first]
-        went = (total < 0) & ~np.isin(of_key, of_key[total > 0])
+        # A row without a key has no row in the index.
+        went = (total < 0) & ~np.isin(of_key, of_key[total > 0]) & ~np.isin(of_key, np.concatenate(keyless))
         # Of rows that shared their key one is enough to delete it.
-        _, once = np.unique(of_key[went], return_index=True)
-        return cls(found[total > 0], np.sort(found[went][once]), len(named))
+        gone_keys, once = np.unique(of_key[went], return_index=True)
+        return cls(found[total > 0], np.sort(found[went][once]), gone_keys, len(named))
 
     def select(self, changes: Iterable[SignedRows], key: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Flags]]:
         """Rows of the same changes, read once more: each of `come` and `gone` once, with a flag for those gone."""
         come, gone = (_Once(each) for each in (self.come, self.gone))
         for batch, signs in changes:
-            numbers = _row_numbers(batch, _key_numbers(batch, key))
+            numbers = _row_numbers(batch, key_numbers(batch, key))
             went = gone.first(numbers, signs < 0)
             chosen = come.first(numbers, signs > 0) | went
             if chosen.any():
@@ -84,8 +88,16 @@ class _Once:
         return found
 
 
-def _key_numbers(batch: pa.RecordBatch, key: Sequence[str]) -> Numbers:
+def key_numbers(batch: pa.RecordBatch, key: Sequence[str]) -> Numbers:
+    """A number of 64 bits for the key of each row."""
     return row_numbers([batch.column(name) for name in key])
+
+
+def _without_key(batch: pa.RecordBatch, key: Sequence[str]) -> Flags:
+    found = np.zeros(batch.num_rows, bool)
+    for name in key:
+        found |= batch.column(name).is_null().to_numpy(zero_copy_only=False)
+    return found
 
 
 def _row_numbers(batch: pa.RecordBatch, keys: Numbers) -> Numbers:

@@ -7,22 +7,22 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from instep.ledger.dialects.collations import nopad
+
 revision = "0019"
 down_revision = "0018"
 branch_labels = None
 depends_on = None
 
-_OPTIONS: dict[str, Any] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB",
-    "mariadb_charset": "utf8mb4",
-    "mariadb_collate": "utf8mb4_bin",
-}
-
 
 def upgrade() -> None:
+    # It refers to a table that has this collation since an earlier migration.
+    collation = nopad(op.get_bind())
+    options: dict[str, Any] = {
+        f"{kind}_{name}": value
+        for kind in ("mysql", "mariadb")
+        for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", collation))
+    }
     op.create_table(
         "job_log",
         sa.Column("job_id", sa.String(length=80), nullable=False),
@@ -34,5 +34,5 @@ def upgrade() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("job_log_job_id_fk"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "number", name=op.f("job_log_pk")),
-        **_OPTIONS,
+        **options,
     )

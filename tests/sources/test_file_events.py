@@ -95,3 +95,15 @@ def test_without_watches_nothing_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     events.close()
     assert "watch limit" in events.failure
     assert events.take() == set()
+
+
+def test_a_folder_that_takes_the_place_of_another_is_told_itself(tmp_path: Path, events: FileEvents) -> None:
+    """Of the files of the one before nothing else would be told."""
+    (tmp_path / "sub" / "old.md").write_text("x")
+    told(events, tmp_path / "sub" / "old.md")
+    other = tmp_path.parent / f"{tmp_path.name} other"
+    other.mkdir()
+    (other / "new.md").write_text("x")
+    (tmp_path / "sub").rename(tmp_path.parent / f"{tmp_path.name} gone")
+    other.rename(tmp_path / "sub")
+    told(events, tmp_path / "sub")

@@ -15,8 +15,9 @@ _MOST, _CALM = 200, 50
 _TIMEOUT = 500
 #: A folder that is new is looked through until nothing else is found in it, so many times at most, seconds apart.
 _LOOKS, _APART = 5, 1.0
-#: A path that was not there before, as `watchfiles` says it.
+#: A path that was not there before, or is no longer, as `watchfiles` says it.
 _ADDED: Final = 1
+_DELETED: Final = 3
 #: More paths than this are not remembered: a listing finds as many changes sooner.
 MOST_PATHS = 10_000
 
@@ -65,7 +66,9 @@ class FileEvents:
                 while not self._closed.is_set():
                     changes = watcher.watch(_MOST, _CALM, _TIMEOUT, self._closed)
                     if isinstance(changes, set):
-                        found = {path for what, path in changes if what == _ADDED and _is_folder(path)}
+                        # Of one that took another's place, files are gone that nobody tells of: it is listed.
+                        removed = {path for what, path in changes if what == _DELETED}
+                        found = {path for what, path in changes if what == _ADDED and _is_folder(path)} - removed
                         self._new += map(_NewFolder, sorted(found))
                         self._add({path for _, path in changes} - found)
                     self._look_through()

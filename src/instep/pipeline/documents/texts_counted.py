@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: So many texts are counted exactly, which takes about a millisecond each; then one of so many, for all.
 _EXACT: Final = 1_000
-_ONE_OF: Final = 50
+_ONE_OF: Final = 20
 #: Nothing is searched in what is only counted: its words would take as long as all else.
 _TITLES: Final = Searched("none", (("title", 1),))
 

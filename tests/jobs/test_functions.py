@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import instep
 from instep.domain.jobs import JobState
 from instep.errors import InstepError, UserError
+from instep.pipeline.documents.embed.embedder import EmbedRejected
+from instep.pipeline.documents.functions import FunctionEmbedder, OwnFunction
 from instep.project import Project
 from tests.jobs.own_code import forget
 
@@ -263,3 +266,18 @@ def test_a_number_that_no_vector_holds_is_an_error_of_the_project(root: Path) ->
     write(root, one="text")
     with pytest.raises(UserError, match="returned something else than vectors"):
         opened(root, embed=EMBED).run()
+
+
+def test_texts_that_are_embedded_together_end_a_row_of_failures() -> None:
+    """A worker goes on for days: ten bad texts among many good ones are no reason to stop."""
+    embedder = FunctionEmbedder(OwnFunction(f"{__name__}:of_good_texts", ""), 2)
+    for _ in range(20):
+        assert embedder.embed(pa.array(["good", "better"])).shape == (2, 2)
+        with pytest.raises(EmbedRejected):
+            embedder.embed(pa.array(["bad"]))
+
+
+def of_good_texts(texts: list[str]) -> list[list[float]]:
+    if "bad" in texts:
+        raise ValueError("it is bad")
+    return [[1.0, 0.0] for _ in texts]

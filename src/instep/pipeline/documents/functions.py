@@ -106,14 +106,21 @@ class OwnFunction:
         """The loaded function."""
         return _loaded(self.name)
 
-    def call(self, *given: Any, counted: bool = True, wrong: Callable[[Any], str | None] = lambda made: None) -> Any:
+    def call(
+        self,
+        *given: Any,
+        counted: bool = True,
+        resets: bool = True,
+        wrong: Callable[[Any], str | None] = lambda made: None,
+    ) -> Any:
         """Call the function. Raises `FunctionFailed` if it raises anything, or if `wrong` says that what it returned is
         of no use; the tenth time in a row that it is the same, `UserError`; errors of Instep as they are. A call that
-        is not `counted` says nothing about documents.
+        is not `counted` says nothing about documents when it fails, and when it succeeds only if it `resets` the row.
         """
         function = self.function
         try:
             made = function(*given)
+            what = wrong(made)  # May run what the function returned: a generator, say.
         except InstepError:
             raise  # An outage, say, that the function knows of.
         except (Exception, SystemExit) as error:  # A script's way out would end the run, and say nothing.
@@ -121,13 +128,13 @@ class OwnFunction:
             if counted:
                 _ROWS.failed(self.name, failed)
             raise failed from error
-        if what := wrong(made):
+        if what:
             said = f"{self.name} returned {what}"
             failed = FunctionFailed(said, said)
             if counted:
                 _ROWS.failed(self.name, failed)
             raise failed
-        if counted:
+        if counted or resets:
             _ROWS.succeeded(self.name)
         return made
 
@@ -318,7 +325,7 @@ class FunctionEmbedder:
             return np.zeros((0, self.dimensions), np.float32)
         try:
             # To find the text at fault, all are tried in halves: only a text that is alone says something of itself.
-            made = self.own.call(plain, counted=len(plain) == 1 and plain != [PROBE])
+            made = self.own.call(plain, counted=len(plain) == 1 and plain != [PROBE], resets=plain != [PROBE])
         except FunctionFailed as error:
             raise EmbedRejected(str(error)) from error
         try:

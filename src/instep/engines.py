@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import version
 from threading import RLock
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -95,6 +94,13 @@ class Engines:
                 self._engines[choice.name] = self._new(choice.name)
             return self._engines[choice.name]
 
+    def demand_installed(self, setups: Iterable[EntitySetup]) -> None:
+        """Raises `UserError` if one of these runs on Spark alone, and PySpark is not installed."""
+        if self.setting == "spark" or any(
+            each.needs_spark or (each.scanned and not each.reads_here) for each in setups
+        ):
+            demand_pyspark()
+
     def prepare(self, setup: EntitySetup) -> None:
         """Start Spark in the background where no estimate can speak against it."""
         if self.setting == "spark" or setup.needs_spark:
@@ -174,7 +180,9 @@ class Engines:
             return "PySpark is not installed, and not needed: all work is done in this process"
         when = "never: the project says `engine: inline`" if self.setting == "inline" else "when there is much to do"
         shown = self.spark_settings().shown
-        return f"PySpark {version('pyspark')}; starts at {shown} {when} (instep check --spark tries it)"
+        from pyspark import __version__
+
+        return f"PySpark {__version__}; starts at {shown} {when} (instep check --spark tries it)"
 
     def _spark_is_warm(self) -> bool:
         return self._given is not None or "spark" in self._engines

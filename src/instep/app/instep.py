@@ -264,6 +264,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(container), closing(container.ledger()) as ledger, served as counters:
             setups, context = container.setups(names), container.context(ledger, watching, counters)
+            # It would take wants, and fail them, which a worker elsewhere could fulfil.
+            container.engines.demand_installed(setups)
             kinds, timing, every = self._kinds(), context.timing, context.background.every
 
             def look_for_undeclared() -> bool:

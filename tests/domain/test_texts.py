@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.domain import texts
-from instep.domain.texts import clause, cleaned, hide
+from instep.domain.texts import clause, cleaned, hide, redacted
 from instep.errors import UserError
 
 
@@ -28,3 +28,15 @@ def test_known_secrets_are_starred_out_the_longest_first_but_for_short_ones(monk
     hide(["hunter2", "hunter2-again", "sea", ""])
     hide(["line\n break"])
     assert cleaned("hunter2-again, hunter2 and line\n break at sea") == "***, *** and *** at sea"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:p@ss@host/db is away", "postgresql://host/db is away"),
+        ("sv=2026&sig=aB%2Fc", "sv=2026&sig=***"),
+        ("design=plain", "design=plain"),
+    ],
+)
+def test_what_looks_like_a_secret_is_starred_out(text: str, shown: str) -> None:
+    assert redacted(text) == shown

@@ -21,7 +21,7 @@ NOTHING: Final = "-"
 _HIDDEN: Final = "**********"
 _SECRET_NAME = re.compile(
     r"(?i)passw|pwd|secret|token(?!i)|credential|authorization|signature|passphrase|cookie|"
-    r"(api|access|account|private|shared|storage|sas|encryption)[-_. ]?key"
+    r"(?<![a-z])sas(?![a-z])|(api|access|account|private|shared|storage|sas|encryption)[-_. ]?key"
 )
 #: Behind such a scheme may stand a path of this machine or a bucket: options of servers are cut off.
 _OPTIONS = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?#]+)[?#]\S*", re.IGNORECASE)

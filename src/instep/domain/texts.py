@@ -52,14 +52,14 @@ def duration_text(milliseconds: int) -> str:
 REASON = 300
 
 _SECRETS = (
-    (re.compile(r"(?<=://)[^\s/@]+@"), ""),
+    (re.compile(r"(?<=://)[^\s/]+@"), ""),
     (re.compile(r"(https?://[^\s?#]+)[?#]\S*"), r"\1"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}"), r"\1 ***"),
     (re.compile(r"\b(sk|pk|rk|ghp|gho|xox[a-z]|hf)[-_][A-Za-z0-9_-]{8,}"), "***"),
     (
         re.compile(
-            r"(?i)(['\"]?(?:api[-_ ]?key|token|secret|password|passwd|authorization|signature|access[-_]?key)['\"]?"
-            r"\s*[=:]\s*['\"]?)[^\s'\",;&]+"
+            r"(?i)(['\"]?(?:api[-_ ]?key|token|secret|password|passwd|authorization|signature|\bsig|access[-_]?key)"
+            r"['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]+"
         ),
         r"\1***",
     ),

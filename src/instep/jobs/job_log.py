@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from instep.domain.jobs import Phase
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, hidden
 from instep.domain.waves import Stage
 from instep.errors import InstepError
 from instep.ledger.job_log import SAID, SPARK
@@ -41,6 +41,7 @@ class LoggedProgress:
         self._progress.phase(entity, phase)
 
     def say(self, entity: str, message: str) -> None:
+        message = hidden(message)
         self._log(SAID, message)
         self._progress.say(entity, message)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
@@ -49,8 +49,7 @@ class InstepPartitionSensor(BaseSensorOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from instep import Away, UserError, load
 
-        ti, time = context["ti"], self.complete_up_to
-        as_of = datetime.fromisoformat(time) if isinstance(time, str) else time
+        ti, as_of = context["ti"], self._as_of()
         by = f"airflow: {ti.dag_id}.{ti.task_id} {ti.run_id} {ti.map_index}"
         try:
             project = load(self.project)
@@ -68,6 +67,15 @@ class InstepPartitionSensor(BaseSensorOperator):
             method_name="resume",
             timeout=timedelta(seconds=self.timeout),
         )
+
+    def _as_of(self) -> datetime | None:
+        """The moment that is asked for; in UTC, as Airflow's own dates are, where it names no zone."""
+        given = self.complete_up_to
+        try:
+            found = datetime.fromisoformat(given) if isinstance(given, str) else given
+        except ValueError:
+            raise AirflowFailException(f"complete_up_to is no time: {given!r}") from None
+        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on after the want has ended."""

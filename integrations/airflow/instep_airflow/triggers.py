@@ -68,9 +68,12 @@ class WantTrigger(BaseTrigger):
 
     def _look(self) -> Want | None:
         from instep import load
+        from instep.errors import Missing
 
-        known = load(self.project).wants(ended=True, limit=1_000)
-        return next((each for each in known if each.id == self.want), None)
+        try:
+            return load(self.project).want_of(self.want)
+        except Missing:
+            return None
 
 
 def event_of(want: Want) -> dict[str, Any]:

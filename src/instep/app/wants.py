@@ -103,6 +103,13 @@ class Wants:
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             return Answers(want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit))
 
+    def want_of(self, want_id: str) -> Want:
+        """The want of this id; its beginning is enough (at least 4 characters). Raises `Missing` if there is none."""
+        from instep.requests.wants import want_view
+
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return want_view(ledger, want_id)
+
     def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> Want:
         """Cancel a want. The beginning of its id is enough (at least 4 characters)."""
         from instep.requests.wants import cancel_want, find_want

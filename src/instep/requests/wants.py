@@ -116,6 +116,12 @@ def want_views(
     return [want_answer(want, _current(ledger, want, known), now) for want in found]
 
 
+def want_view(ledger: Ledger, wanted: str) -> Want:
+    """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
+    want = find_want(ledger, wanted)
+    return want_answer(want, _current(ledger, want, {}), ledger.present())
+
+
 def find_want(ledger: Ledger, wanted: str) -> wants.Want:
     """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.wants.get(wanted)

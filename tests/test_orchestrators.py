@@ -8,6 +8,7 @@ import pytest
 
 from instep.app import load
 from instep.errors import Away, Fenced, Transient, UserError
+from instep.jobs.acquisition import Busy
 from instep.orchestrators import may_pass, outcomes
 from tests.sources.unsteady import Unsteady, unsteady
 
@@ -62,4 +63,5 @@ def test_what_could_not_be_seen_of_a_source_is_never_well_and_may_pass(folder: P
 
 
 def test_only_what_may_mend_itself_is_worth_another_try() -> None:
-    assert [may_pass(error("it")) for error in (Away, Transient, Fenced, UserError)] == [True, True, True, False]
+    errors = (Away, Busy, Transient, Fenced, UserError)
+    assert [may_pass(error("it")) for error in errors] == [True, True, True, True, False]

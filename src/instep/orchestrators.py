@@ -69,4 +69,4 @@ def _outcome(project: Instep, result: EntityResult) -> Outcome:
 
 def may_pass(error: InstepError) -> bool:
     """Whether the same call may succeed later, though nobody does anything about it."""
-    return isinstance(error, Away) or not isinstance(error, UserError)
+    return not isinstance(error, UserError) or error.exit_code == Away.exit_code

@@ -212,14 +212,16 @@ class Batching:
         self, api: BatchApi, cache: EmbeddingCache, tariff: Tariff, submitted: SubmittedBatch, batch: Batch
     ) -> Batch:
         """Wait for a batch, keep what it gives, and pay for it. Returns it as it has ended."""
-        pause = FIRST_LOOK
+        pause, lost = FIRST_LOOK, False
         while not batch.ended:
             self._pause(pause)
             pause, before = min(LONGEST_LOOK, pause * GROWTH), batch
-            batch = api.get(batch.id) or before.gone
+            found = api.get(batch.id)
+            lost, batch = found is None, found or before.gone
             if batch.done > before.done:
                 self._context.progress.say(self._part.ref.label, f"{batch.id}: {batch.done:,} of {batch.total:,} done")
-        bill = self._keep(api.results(batch), cache)
+        # Of a batch that is not known any more, nobody knows what it has cost.
+        bill = None if lost else self._keep(api.results(batch), cache)
         if not submitted.finished:
             self._budget.pay(submitted.key, bill, 0 if bill is None else tariff.cost(bill.most))
             self._batches.finish(submitted.key, self._worker)

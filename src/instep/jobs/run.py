@@ -261,6 +261,7 @@ class _Run:
         notes += [damage] if damage else []
         counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)
         seconds = self._seconds()
+        notes = list(map(hidden, notes))
         return EntityResult(plan, None, job_id, counts, seconds, None, False, notes, stopped, damage is not None)
 
     def _damage(self, plan: EntityPlan) -> str | None:
@@ -343,7 +344,8 @@ class _Run:
         """
         self._until.setdefault(plan.ref, plan.found.until)
         left = self._left.get(plan.ref)
-        self._left[plan.ref] = plan.found.left if left is None else left - plan.units
+        # Of a topic up to where it ended at first, the plan says what is left: its units are documents, not messages.
+        self._left[plan.ref] = plan.found.left if left is None or plan.found.until else left - plan.units
         return self._left[plan.ref] > 0
 
     def _plan_after_loss(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:

@@ -36,7 +36,7 @@ FLAWED: Final = "kafka:/"
 
 class TopicRead(NamedTuple):
     """The documents of some messages, and the offsets behind these. `waiting` messages were there, up to the `end`, of
-    which so many are `left`. `first`: the offsets of the first messages that are there.
+    which so many are `left`. `first`: the offsets of the first messages that are there. `behind`: there are newer ones.
     """
 
     listing: Listing
@@ -45,6 +45,7 @@ class TopicRead(NamedTuple):
     first: Mapping[int, int]
     waiting: int
     left: int
+    behind: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class TopicSource:
         newest = _Newest(self, progress)
         for message in self.topic.messages(start, end):
             newest.add(message)
-        return TopicRead(newest.listing(), end, last, state.first, last.waiting(start), last.waiting(end))
+        behind = state.end.waiting(end) > 0
+        return TopicRead(newest.listing(), end, last, state.first, last.waiting(start), last.waiting(end), behind)
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
         hint = "Build it anew from what the topic has now: instep run --full-refresh"

@@ -233,7 +233,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         warnings=[*seen.warnings, *look.warnings, *found.warnings, *_orphans(found)],
         blocked=blocked,
         held_back=held_back,
-        target=_reached(checkpoint, found, rest=look.partial or bool(topic and topic.read.left)),
+        target=_reached(checkpoint, found, rest=look.partial or bool(topic and topic.read.behind)),
         lost=Loss(units=lost),
         compared=None if look.partial else seen.way.told,
         partial=look.partial,

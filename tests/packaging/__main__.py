@@ -31,6 +31,9 @@ def main() -> int:
             return 1
     print(f"{source.name} gives the same wheel as the repository")
     found = {version: _find(version) for version in PYTHONS}
+    if not any(found.values()):
+        print(f"No Python is here that it could be tried with: {', '.join(PYTHONS)}")
+        return 1
     for version, python in found.items():
         print(f"Python {version}: {_try(python, wheel) if python else 'is not here'}", flush=True)
     return 0

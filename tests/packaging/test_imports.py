@@ -98,3 +98,32 @@ def test_loading_a_project_needs_pydantic_and_yaml_only() -> None:
     code = "import instep.project, json, sys; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)) & (HEAVY | {"rich", "typer"}) == set()
+
+
+#: Modules that are imported where Spark is started, or in its tasks.
+OF_SPARK = {
+    "instep.pipeline.engine.connect_channel",
+    "instep.pipeline.engine.corpus",
+    "instep.pipeline.engine.datasource",
+    "instep.pipeline.engine.executor_probe",
+    "instep.pipeline.engine.key_side",
+    "instep.pipeline.engine.path_checks",
+    "instep.pipeline.engine.spark_engine",
+    "instep.pipeline.engine.tasks",
+    "instep.sources.tables.clickhouse_datasource",
+}
+
+
+def test_only_what_runs_on_spark_cannot_be_imported_without_pyspark() -> None:
+    code = (
+        "import importlib, json, pkgutil, sys; sys.modules['pyspark'] = None; import instep; failed = []\n"
+        "for each in pkgutil.walk_packages(instep.__path__, 'instep.'):\n"
+        "    if each.name.startswith('instep.ledger.migrations.') or each.name.endswith('__main__'): continue\n"
+        "    try: importlib.import_module(each.name)\n"
+        "    except ImportError as error: failed.append([each.name, error.name])\n"
+        "print(json.dumps(failed))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    failed = json.loads(done.stdout.splitlines()[-1])
+    assert {name for name, missing in failed if missing.partition(".")[0] == "pyspark"} == OF_SPARK, failed
+    assert {name for name, missing in failed if missing.partition(".")[0] != "pyspark"} == set(), failed

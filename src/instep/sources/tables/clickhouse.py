@@ -285,7 +285,8 @@ class ClickHouseTable:
         return cut_by, [ranges[first:after] for first, after in pairwise(edges)]
 
     def _frame(self, spark: Sessions, columns: tuple[Column, ...], queries: Sequence[Query]) -> DataFrame:
-        from instep.sources.tables.clickhouse_reader import QueryReader, data_source
+        from instep.sources.tables.clickhouse_datasource import data_source
+        from instep.sources.tables.clickhouse_reader import QueryReader
 
         session = spark()
         name = f"instep_clickhouse_{next(_NUMBERS) % _NAMES}"

@@ -109,6 +109,14 @@ def test_each_kind_of_root_lists_the_same(inventories: Inventories, roots: list[
 
 
 @server
+def test_marks_of_folders_are_no_documents(inventories: Inventories) -> None:
+    """As consoles make them: objects of no bytes whose keys end in a slash."""
+    inventories.deliver([*inventories.lines("docs/"), Line("docs/folder/", 0, "d41d8cd9", DAY)], DAY)
+    files = source(inventories, include=(), exclude=())
+    assert [*listed_before(files).documents] == [*files.list().documents]
+
+
+@server
 @pytest.mark.parametrize("form", [CSV, ORC, PARQUET])
 def test_older_versions_and_marks_of_deletion_are_no_objects(inventories: Inventories, form: str) -> None:
     lines = inventories.lines("docs/")

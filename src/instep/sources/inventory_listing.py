@@ -58,6 +58,8 @@ class _Finder:
             yield _documents(itself, pa.repeat(self.root.base, itself.num_rows))
         below = objects.filter(pc.starts_with(keys, f"{self._key}/")) if self._key else objects
         self.met |= below.num_rows > 0
+        # Consoles and copies make an object of a folder: a listing leaves it out.
+        below = below.filter(pc.invert(pc.ends_with(below["key"], "/")))
         for batch in below.to_batches():
             paths: Any = pc.utf8_ltrim(pc.utf8_slice_codeunits(batch["key"], len(self._key)), "/")
             taken: Any = pa.repeat(True, len(paths))

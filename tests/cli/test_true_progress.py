@@ -73,6 +73,17 @@ def test_a_bar_has_a_tick_when_the_work_has_ended_well_and_not_when_all_is_read(
     assert "not done" in ended
 
 
+def test_a_look_after_the_end_leaves_the_bar_as_it_ended() -> None:
+    stream = io.StringIO()
+    with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
+        bars.listing("Document", 3)
+        bars.begin("Document", 10, "document")
+        bars.end("Document")
+        ended = len(stream.getvalue())
+        bars.listing("Document", 12_000)
+    assert "12,000 found" not in stream.getvalue()[ended:]
+
+
 def test_after_the_last_wave_a_bar_says_what_goes_on_and_no_pace_until_work_comes_again() -> None:
     stream = io.StringIO()
     with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:

@@ -103,7 +103,10 @@ class Bars:
         self._bars.stop()
 
     def listing(self, entity: str, found: int) -> None:
-        self._bars.update(self._task(entity), note=f"listing: {found:,} found")
+        task = self._task(entity)
+        # A run looks once more when its job has ended: its bar says how that ended.
+        if next(each for each in self._bars.tasks if each.id == task).fields["well"] is None:
+            self._bars.update(task, note=f"listing: {found:,} found")
 
     def begin(self, entity: str, total: int | None, unit: str) -> None:
         task = self._task(entity)

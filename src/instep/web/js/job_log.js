@@ -6,11 +6,13 @@ import { empty, loading, moment, problemNote, section, table } from "./pieces.js
 import { resource } from "./resource.js";
 import { choose, chosen } from "./store.js";
 
-/** So many lines are read at first, and at most. */
+/** So many lines are shown at first, and at most. */
 const FIRST = 20;
 const MOST = 1_000;
+/** So many are read at least: the way to Spark's page may be further down. */
+const READ = 100;
 
-const pathOf = (id) => `/api/jobs/${encodeURIComponent(id)}/log?limit=${chosen(`log ${id}`, FIRST)}`;
+const pathOf = (id) => `/api/jobs/${encodeURIComponent(id)}/log?limit=${Math.max(READ, chosen(`log ${id}`, FIRST))}`;
 
 export function logNeeds(id) {
   return [{ path: pathOf(id), every: 15_000, live: true }];
@@ -20,13 +22,14 @@ export function logSection(id) {
   const { data, problem } = resource(pathOf(id));
   if (!data) return section("Log", null, problem ? problemNote(problem) : loading());
   if (!data.items.length) return section("Log", null, empty("Nothing was said of it."));
+  const shown = chosen(`log ${id}`, FIRST);
   const more = () => choose(`log ${id}`, MOST);
   return section(
     "Log",
     sparkLink(data.items),
     problemNote(problem),
-    table("What happened, the newest first", ["what", "entity", "worker", "when"], data.items.map(line)),
-    data.next && chosen(`log ${id}`, FIRST) < MOST
+    table("What happened, the newest first", ["what", "entity", "worker", "when"], data.items.slice(0, shown).map(line)),
+    shown < MOST && (data.next || data.items.length > shown)
       ? h("p", { class: "more" }, h("button", { type: "button", onclick: more }, "Show all"))
       : null,
   );

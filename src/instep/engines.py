@@ -32,7 +32,7 @@ EngineSetting = Literal["auto", "inline", "spark"]
 
 
 class Engines:
-    """This process and Spark, for the workers of a project, which are threads. `setting`: the project's, or of a
+    """The inline engine and Spark of a project, shared by its worker threads. `setting`: the project's, or of a
     command; `given`: a session of the user's; `threads`: so many work at once here, and in a Spark that is in this
     machine alone; `code`: classes that tasks of Spark need.
     """

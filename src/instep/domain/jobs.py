@@ -68,7 +68,7 @@ class SliceState(StrEnum):
 
 
 class Phase(StrEnum):
-    """A part of what a job does, in the order in which it comes to them; it ends with what is SERVED."""
+    """The phases of a job, in their order. SERVED is the end of it: readers have what was built."""
 
     LISTING = "listing"
     WAITING = "waiting"

@@ -1,4 +1,4 @@
-"""The log of a job, told by what its workers tell anyway. Implements `telemetry.progress.Progress`."""
+"""Progress that is written into the log of its job, too. Implements `telemetry.progress.Progress`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LineFormat(Protocol):
     """A format of lines. Picklable: tasks read by it."""
 
     def told(self, line: bytes, entity: str, version: str = "") -> Told | None:
-        """None: it is of no document, and rightly. `version`: that of the line, where it has one that it does not say.
+        """Read what a line says of its document; None of a line that rightly has none. `version`: that of the line.
         Raises `Malformed`.
         """
 

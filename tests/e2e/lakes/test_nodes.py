@@ -232,6 +232,27 @@ def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
     assert indexed() == {0, 1, 4, 6, 7, 8, 9}
 
 
+def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:
+    """A large table is no reason to empty a small namespace unasked."""
+
+    def placed(numbers: range, path: str) -> pa.Table:
+        bodies = rows({number: f"Ticket {number}" for number in numbers})
+        return bodies.append_column("path", pa.array([path] * len(numbers)))
+
+    lake.entity = ["scope: path"]
+    lake.declare()
+    text = (lake.root / "instep.yaml").read_text()
+    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
+    lake.create(pa.concat_tables([placed(range(60), "1/"), placed(range(100, 1_100), "2/")]))
+    assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
+    lake.remove(*range(30))
+    refused = [str(each.problem) for each in lake.app().run() if each.problem]
+    assert len(refused) == 1
+    assert "the table has lost 30 of 60 rows" in refused[0]
+    assert {each.problem for each in lake.app().run(allow_deletes=True)} == {None}
+    assert len(lake._stored()) == 1_030
+
+
 @pytest.mark.spark
 def test_on_spark_tasks_read_the_same_versions(lake: Nodes) -> None:
     lake.engine, lake.spark = "spark", session()

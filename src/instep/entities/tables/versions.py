@@ -42,7 +42,8 @@ def find_followed(
     _demand_same(setup, request, checkpoint, before, now)
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
     net = lake.net(setup.rows, selection)
-    if len(net.gone) and lake.has_any(setup.rows, selection, net.gone_keys):
+    left, met = lake.left(setup.rows, selection, net.gone_keys) if len(net.gone) else (0, False)
+    if met:
         raise Unfollowable("rows are gone whose keys other rows have")
     cut_by, cuts = cut_window(replace(setup, source=lake), request, selection) if net.rows else ((), [])
     gone, note = len(net.gone), lake.rows.note()
@@ -55,7 +56,7 @@ def find_followed(
         state=[str(now)],
         blocked=None
         if request.options.allow_deletes or not gone
-        else refused(setup, request, gone, lake.rows.size() + gone, "the table has lost"),
+        else refused(setup, request, gone, left + gone, "the table has lost"),
         target=asked,
         # What leaves a namespace is counted when it is deleted: another one may have it by then.
         lost=Loss(units=gone) if gone and not setup.in_place else NO_LOSS,

@@ -200,13 +200,18 @@ class LakeTable:
             self._known[asked] = found
         return self._known[asked]
 
-    def has_any(self, rows: RowColumns, selection: Selection, numbers: Numbers) -> bool:
-        """Whether rows with keys of these numbers are there at the end of a window. Raises `Unfollowable`."""
+    def left(self, rows: RowColumns, selection: Selection, numbers: Numbers) -> tuple[int, bool]:
+        """The number of selected rows at the end of a window, and whether some have keys of these numbers. Raises
+        `Unfollowable`.
+        """
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
         there = replace(selection, versions=VersionWindow(None, versions.until))
-        found = (key_numbers(each, rows.key) for each in self._selected(rows, there, self._typed(rows.key)))
-        return any(np.isin(each, numbers).any() for each in found)
+        count, met = 0, False
+        for batch in self._selected(rows, there, self._typed(rows.key)):
+            count += batch.num_rows
+            met = met or bool(np.isin(key_numbers(batch, rows.key), numbers).any())
+        return count, met
 
     def portions(self, selection: Selection) -> int:
         """The number of portions in which a selection can be read: a window is one. Raises `Unfollowable`."""

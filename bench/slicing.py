@@ -158,7 +158,7 @@ def fill_clickhouse(folder: Path, rows: int) -> None:
 
 def _question(source: ClickHouseTable, selection: Selection) -> tuple[str, dict[str, Any]]:
     _, (question,) = source.queries(_no_spark, COLUMNS, selection)
-    return question.sql, question.values
+    return question.sql, dict(question.values)
 
 
 def _no_spark() -> SparkSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -92,3 +93,10 @@ def test_documents_are_indexed_without_pyspark_and_what_needs_it_names_the_extra
     done = run(command, "check", cwd=project)
     assert done.returncode == 1
     assert "pip install 'instep[spark]'" in done.stdout
+    # Nor does a worker start: it would fail wants that one elsewhere could fulfil.
+    assert run(command, "want", "Row", cwd=project).returncode == 0
+    done = run(command, "worker", "--until-idle", cwd=project)
+    assert done.returncode == 1
+    assert "pip install 'instep[spark]'" in done.stderr
+    (want,) = json.loads(run(command, "wants", "--json", cwd=project).stdout)
+    assert (want["state"], want["attempts"]) == ("Idle", 0)

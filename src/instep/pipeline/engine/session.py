@@ -79,6 +79,9 @@ class LazySpark:
         """Start in the background; errors wait for `get`."""
         with self._lock:
             if self._session is None and self._thread is None:
+                # Two threads that import it at once may each find half of it: its packages import each other.
+                import pyspark  # noqa: F401
+
                 self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
                 self._thread.start()
 

@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState, status_key
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
@@ -152,10 +153,16 @@ class RunningJob:
         return self.ledger.slices.claim(self.job_id, self.part.ref, worker, work=10 * slices, limit=slices)
 
     def complete(
-        self, claims: Sequence[Claim], *, failed: int = 0, reason: str = "no text in it", worker: str = WORKERS[0]
+        self,
+        claims: Sequence[Claim],
+        *,
+        failed: int = 0,
+        reason: str = "no text in it",
+        skipped: bool = False,
+        worker: str = WORKERS[0],
     ) -> None:
-        """`failed`: so many documents of each slice are, for this reason."""
-        outcomes = [_outcome(each, failed, reason) for each in claims]
+        """`failed`: so many documents of each slice are, for this reason; `skipped`: they are left out on purpose."""
+        outcomes = [_outcome(each, failed, reason, skipped=skipped) for each in claims]
         self.ledger.slices.complete(self.part, worker, outcomes, job_id=self.job_id)
 
     def end(self) -> None:
@@ -173,11 +180,14 @@ def _planned(index: int) -> SlicePlan:
     return SlicePlan(index, index % 16, "", "", UNITS, 10, 40, encode_changes(changes))
 
 
-def _outcome(claimed: Claim, failed: int, reason: str) -> SliceOutcome:
+def _outcome(claimed: Claim, failed: int, reason: str, *, skipped: bool) -> SliceOutcome:
     bad = decode_changes(claimed.payload)[:failed]
+    counts = Counts(read=UNITS, written=UNITS - failed, rows_written=3 * (UNITS - failed))
     return SliceOutcome(
         claimed.slice_id,
         claimed.fence,
-        Counts(read=UNITS, written=UNITS - failed, failed=failed, rows_written=3 * (UNITS - failed)),
-        failures=[Failure(each.document_id, each.uri, each.version, "parse", reason) for each in bad],
+        replace(counts, skipped=failed) if skipped else replace(counts, failed=failed),
+        failures=[
+            Failure(each.document_id, each.uri, each.version, SKIPPED if skipped else "parse", reason) for each in bad
+        ],
     )

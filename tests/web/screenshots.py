@@ -28,7 +28,7 @@ from tests.web.serving import Site
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 IMAGES: Final = REPOSITORY / "docs" / "images"
 HOUR: Final = 3600
-LAPTOP, TALL, PHONE = (1280, 800), (1280, 1010), (390, 844)
+LAPTOP, TALL, PHONE = (1280, 800), (1280, 1270), (390, 844)
 
 
 def _nothing(_page: Page) -> None:
@@ -54,6 +54,7 @@ PICTURES: Final = (
     Picture("page-job", f"/jobs/{scene.JOB}", LAPTOP, "light", _pick_a_slice),
     Picture("page-status", "/status", LAPTOP, "dark"),
     Picture("page-partition", "/partitions/Guide%40global", TALL, "light"),
+    Picture("page-failures", "/failures", LAPTOP, "dark"),
     Picture("page-phone", "/jobs", PHONE, "dark"),
 )
 
@@ -109,10 +110,12 @@ def _make(folder: Path) -> None:
 def _advance(ledger: Ledger, clock: Past) -> None:
     """A job as it is after a while: the greater part is done, a few did not come through, two workers are at it."""
     job = scene.RunningJob(ledger, slices=1_800)
+    reasons = {4: ("no text in it", 1), 6: ("the PDF needs a password", 2), 7: ("the file ends too early", 1)}
     for number in range(11):
         claims = job.claim(90)
         clock.ago -= 12
-        job.complete(claims, failed=1 if number == 4 else 0)
+        reason, failed = reasons.get(number, ("", 0))
+        job.complete(claims, failed=failed, reason=reason)
     first, second = job.claim(70), job.claim(60, worker=scene.WORKERS[1])
     clock.ago = 3
     job.complete(first[::3])

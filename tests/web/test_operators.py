@@ -35,7 +35,7 @@ def failing(ledger: Ledger) -> Iterator[scene.RunningJob]:
     job.complete(job.claim(1), failed=3)
     job.complete(job.claim(1), failed=4, reason=SCRIPT)
     yield job
-    job.complete(job.claim(3))
+    job.complete(job.claim(5))
     job.end()
 
 
@@ -53,6 +53,14 @@ def test_what_failed_in_a_job_is_a_link_to_it_by_reason(watched: Watched, failin
     expect(documents).to_have_count(4)
     expect(documents.first).to_contain_text("<i>")
     expect(page).to_have_title("Failures · Instep")
+
+
+def test_what_is_left_out_on_purpose_is_listed_and_is_no_failure(watched: Watched, failing: scene.RunningJob) -> None:
+    failing.complete(failing.claim(1), failed=5, reason="larger than 10 MB", skipped=True)
+    page = watched.go(f"/failures?job={failing.job_id}")
+    groups = page.get_by_role("table", name="Failures by reason")
+    expect(groups.get_by_role("row", name="larger than 10 MB")).to_contain_text("5")
+    expect(page.get_by_text("7 failures, 5 left out on purpose", exact=True)).to_be_visible()
 
 
 def test_the_log_of_a_job_is_shown_with_the_way_to_sparks_page(

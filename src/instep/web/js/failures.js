@@ -14,6 +14,9 @@ const filterOf = (query) => Object.fromEntries(FILTERS.map((name) => [name, quer
 const first = (query) => path("/api/failures", { ...filterOf(query), limit: 50 });
 const groupsPath = (query) =>
   path("/api/failures/groups", { entity: query.get("entity"), job: query.get("job"), limit: 50 });
+/** The stage of what is left out because the project says so (`on_oversize: skip`): listed, and no failure. */
+const SKIPPED = "skipped";
+const sum = (groups) => groups.reduce((all, each) => all + each.number, 0);
 /** Whether one group is looked at, and not all of them. */
 const isOne = (query) => query.has("reason");
 
@@ -63,11 +66,12 @@ function groups(query) {
       moment(each.failed_at),
     ],
   }));
-  const total = found.items.reduce((sum, each) => sum + each.number, 0);
-  const columns = ["reason", "stage", "entity", { name: "failed", number: true }, "last"];
+  const left = sum(found.items.filter((each) => each.stage === SKIPPED));
+  const total = [amount(sum(found.items) - left, "failure"), left ? `${count(left)} left out on purpose` : null];
+  const columns = ["reason", "stage", "entity", { name: "documents", number: true }, "last"];
   return section(
     "By reason",
-    h("span", { class: "soft" }, `${amount(total, "failure")}${found.more ? " in the groups shown" : ""}`),
+    h("span", { class: "soft" }, `${total.filter(Boolean).join(", ")}${found.more ? " in the groups shown" : ""}`),
     table("Failures by reason", columns, rows),
     moreButton(groupsPath(query), found),
   );
@@ -125,7 +129,7 @@ function list(items, isGroup) {
     h(
       "p",
       { class: "soft" },
-      `${amount(items.length, "failure")} shown, the newest first. They are tried again when their source changes.`,
+      `${count(items.length)} shown, the newest first. They are tried again when their source changes.`,
     ),
     table("Failures", columns, rows),
   ];

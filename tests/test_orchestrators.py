@@ -9,7 +9,7 @@ import pytest
 from instep.app import load
 from instep.errors import Away, Fenced, Transient, UserError
 from instep.jobs.acquisition import Busy
-from instep.orchestrators import may_pass, outcomes
+from instep.orchestrators import built_after, may_pass, newest_event, outcomes
 from tests.sources.unsteady import Unsteady, unsteady
 
 __all__ = ["unsteady"]
@@ -65,3 +65,37 @@ def test_what_could_not_be_seen_of_a_source_is_never_well_and_may_pass(folder: P
 def test_only_what_may_mend_itself_is_worth_another_try() -> None:
     errors = (Away, Busy, Transient, Fenced, UserError)
     assert [may_pass(error("it")) for error in errors] == [True, True, True, True, False]
+
+
+def test_what_was_built_is_read_from_the_event_log_in_order_and_once(folder: Path) -> None:
+    project = load(folder)
+    assert newest_event(project) == 0
+    assert built_after(project, 0) == ([], 0)
+    project.run()
+    (folder / "docs" / "more.md").write_text("# More\n\nA giraffe.\n")
+    project.run()
+    built, place = built_after(project, 0)
+    (served,) = project.status()
+    assert [(str(each.ref), each.instance, each.counts.written) for each in built] == [
+        ("Note@global", served.instance, 1),
+        ("Note@global", served.instance, 1),
+    ]
+    assert built[0].job != built[1].job
+    assert built[1].complete_up_to == served.watermark
+    assert place == newest_event(project)
+    assert built_after(project, place) == ([], place)
+    # By pages that end anywhere.
+    one_by_one, at = [], 0
+    while at < place:
+        some, at = built_after(project, at, limit=1)
+        one_by_one += some
+    assert one_by_one == built
+
+
+def test_what_is_not_served_is_not_told_as_built(folder: Path) -> None:
+    project = load(folder)
+    project.run()
+    place = newest_event(project)
+    project.run(generation="next")
+    built, _ = built_after(project, place)
+    assert built == []

@@ -1,14 +1,22 @@
-"""Runs for orchestrators: of each partition what was done, what is served, and whether another try may mend it."""
+"""Runs for orchestrators: of each partition what was done, what is served, and whether another try may mend it; and
+what others have built, by the event log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from instep.answers.results import Run, run_answer
 from instep.answers.status import Partition
 from instep.app import Instep
+from instep.container import Container
+from instep.domain.counts import Counts
+from instep.domain.events import InstanceLive, InstanceRefreshed, read
+from instep.domain.refs import PartitionRef
+from instep.entities.generations import generation_of
 from instep.errors import Away, InstepError, UserError
 from instep.jobs.run import EntityResult
 
@@ -53,6 +61,42 @@ class Outcome:
         notes = [str(self.result.problem)] if self.result.problem else [*self.result.notes, *self.status.notes]
         first, *others = [*dict.fromkeys(notes), *self.failures] or [str(self.result.counts)]
         return "\n".join([f"{self.ref} {self.result.state_name}: {first}", *others])
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A served instance that a job has built or brought up to date. `complete_up_to`: its watermark, in ms."""
+
+    ref: PartitionRef
+    instance: str
+    job: str
+    complete_up_to: int
+    counts: Counts
+
+
+def newest_event(project: Instep) -> int:
+    """The place of the event log's last event; 0 while there is none."""
+    with closing(Container(project.project).ledger(read_only=True)) as ledger:
+        return ledger.events.last()
+
+
+def built_after(project: Instep, place: int, *, limit: int = 1_000) -> tuple[list[Built], int]:
+    """Read so many events of the log after a place: the instances built or brought up to date by them, in order, and
+    the place that was read up to. Instances that are no longer kept, or not served, are left out.
+    """
+    found: list[Built] = []
+    with closing(Container(project.project).ledger(read_only=True)) as ledger:
+        for each in read(ledger.events.rows(place, limit)):
+            place, event = each.sequence, each.event
+            if not isinstance(event, InstanceLive | InstanceRefreshed):
+                continue
+            instance = ledger.instances.get(event.instance)
+            if instance is None:
+                continue
+            ref = PartitionRef.parse(instance.ref)
+            if instance.generation == generation_of(ledger, ref, None):
+                found.append(Built(ref, instance.uuid, event.job, event.watermark, event.counts))
+    return found, place
 
 
 def outcomes(project: Instep, names: Sequence[str], **options: Any) -> list[Outcome]:

@@ -93,6 +93,9 @@ def test_documents_are_indexed_without_pyspark_and_what_needs_it_names_the_extra
     done = run(command, "check", cwd=project)
     assert done.returncode == 1
     assert "pip install 'instep[spark]'" in done.stdout
+    done = run(command, "plan", "Row", cwd=project)
+    assert done.returncode == 1
+    assert "pip install 'instep[spark]'" in done.stderr
     # Nor does a worker start: it would fail wants that one elsewhere could fulfil.
     assert run(command, "want", "Row", cwd=project).returncode == 0
     done = run(command, "worker", "--until-idle", cwd=project)

@@ -1,5 +1,6 @@
-"""The component: assets of a project's entities, and their checks."""
+"""The component: assets of a project's entities, their checks, and a sensor for what others build."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from dagster.components.resolved.context import ResolutionContext
 
 import instep
 from instep.project.documents import DocumentEntity
+from instep_dagster.following import materialized_elsewhere
 from instep_dagster.runs import checked, materialized
 
 
@@ -35,6 +37,8 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
     allow_failures: bool = False
     #: Check of each index of documents that it holds what it should: what `instep diff` does.
     check: bool = False
+    #: Sensor that tells Dagster what workers, or a command, built outside of it.
+    follow: bool = False
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         project = instep.load(self.project)
@@ -43,7 +47,8 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
         documents = [name for name in names if isinstance(declared[name], DocumentEntity)]
         assets = [self._asset(project, name) for name in names]
         checks = [self._check(project, name) for name in documents if self.check]
-        return dg.Definitions(assets=assets, asset_checks=checks)
+        sensors = [self._sensor(project, names)] if self.follow else []
+        return dg.Definitions(assets=assets, asset_checks=checks, sensors=sensors)
 
     def _key(self, project: instep.Instep, entity: str) -> dg.AssetKey:
         return dg.AssetKey([*(self.key_prefix or [project.project.name]), entity])
@@ -73,6 +78,19 @@ class InstepProject(dg.Component, dg.Resolvable, dg.Model):
             return checked(instep.load(self.project), entity)
 
         return check
+
+    def _sensor(self, project: instep.Instep, names: Sequence[str]) -> dg.SensorDefinition:
+        keys = {name: self._key(project, name) for name in names}
+
+        @dg.sensor(
+            name=re.sub(r"\W", "_", f"{project.project.name}_built_elsewhere", flags=re.ASCII),
+            target=list(keys.values()),
+            description=f"What was built of {project.project.name} outside of Dagster, by Instep's event log.",
+        )
+        def built_elsewhere(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+            return materialized_elsewhere(context, instep.load(self.project), keys)
+
+        return built_elsewhere
 
 
 def _named(project: instep.Instep, name: str) -> Iterator[str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 PROJECT: Final = """\
@@ -38,6 +40,17 @@ def parse(content: bytes, uri: str) -> str:
     return text
 """
 
+ROWS: Final = """\
+name: rows
+namespaces: [42/9970, 42/9971]
+targets:
+  lance: {type: lance, uri: .instep/lance}
+entities:
+  Ticket:
+    source: {type: spark, format: parquet, path: tickets.parquet}
+    key: [id]
+    scope: path
+"""
 #: As `create-dagster project` writes it.
 DEFINITIONS: Final = """\
 from pathlib import Path
@@ -66,6 +79,16 @@ def project(tmp_path: Path) -> Path:
 
 def write(project: Path, name: str, text: str = "a zebra") -> None:
     (project / "docs" / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
+
+
+def write_rows(folder: Path) -> Path:
+    """A project of three rows in two namespaces."""
+    made = folder / "rows"
+    made.mkdir()
+    rows = {"id": [1, 2, 3], "path": ["42/9970/", "42/9970/", "42/9971/"], "title": ["a", "b", "c"]}
+    pq.write_table(pa.table(rows), made / "tickets.parquet")
+    (made / "instep.yaml").write_text(ROWS)
+    return made
 
 
 def component(folder: Path, attributes: str) -> Path:

@@ -15,21 +15,10 @@ import dagster as dg
 import pytest
 
 import instep
-from conftest import component, definitions, write
+from conftest import component, definitions, write, write_rows
 
 NOTE = dg.AssetKey(["notes", "Note"])
 DIGEST = dg.AssetKey(["notes", "Digest"])
-ROWS = """\
-name: rows
-namespaces: [42/9970, 42/9971]
-targets:
-  lance: {type: lance, uri: .instep/lance}
-entities:
-  Ticket:
-    source: {type: spark, format: parquet, path: tickets.parquet}
-    key: [id]
-    scope: path
-"""
 MATERIALIZE = """\
 import pathlib
 import sys
@@ -126,14 +115,7 @@ def test_a_check_fails_when_the_target_does_not_hold_what_it_should(tmp_path: Pa
 
 
 def test_namespaces_are_partitions(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = tmp_path / "rows"
-    folder.mkdir()
-    rows = {"id": [1, 2, 3], "path": ["42/9970/", "42/9970/", "42/9971/"], "title": ["a", "b", "c"]}
-    pq.write_table(pa.table(rows), folder / "tickets.parquet")
-    (folder / "instep.yaml").write_text(ROWS)
+    folder = write_rows(tmp_path)
     defs = definitions(tmp_path, f"  project: {folder}\n")
     ticket = dg.AssetKey(["rows", "Ticket"])
     partitions = defs.resolve_asset_graph().get(ticket).partitions_def

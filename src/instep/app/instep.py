@@ -105,6 +105,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
             contacts = container.contacts(ledger, kept=False)
 
             def planned(setup: EntitySetup) -> Plan:
+                container.engines.demand_installed((setup,))
                 found = plan_entity(
                     setup,
                     ledger,

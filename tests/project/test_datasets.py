@@ -69,6 +69,16 @@ def test_a_source_is_named(tmp_path: Path, source: str, entity: str, named: Data
     assert SECRET not in str(found)
 
 
+def test_joined_tables_are_inputs_too(tmp_path: Path) -> None:
+    document = (
+        "document:\n  key: id\n  text: body\n  with:\n"
+        "    comments: {source: {type: spark, path: 's3a://lake/comments'}, key: ticket, text: body}"
+    )
+    project = loaded(tmp_path, "type: spark, path: 's3a://lake/tickets'", entity=document)
+    found = ProjectDatasets(project).inputs("Thing")
+    assert found == [Dataset("s3://lake", "tickets"), Dataset("s3://lake", "comments")]
+
+
 def test_a_query_over_jdbc_is_not_repeated(tmp_path: Path) -> None:
     source = JDBC.format(table="'(SELECT 1 AS id) AS s3cret'", url="jdbc:postgresql://db/shop")
     assert ProjectDatasets(loaded(tmp_path, source, entity="key: id")).inputs("Thing") == []

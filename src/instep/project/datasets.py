@@ -52,12 +52,15 @@ class ProjectDatasets:
     columns: Callable[[str], Fields] = lambda _entity: ()
 
     def inputs(self, entity: str) -> list[Dataset]:
-        if entity not in self.project.entities:
+        """The source first, then the tables whose rows are joined to it."""
+        declared = self.project.entities.get(entity)
+        if declared is None:
             return []
         found = list(_of_source(self.project.resolved_source(entity)))
-        if isinstance(self.project.entities[entity], TableEntity):
+        if isinstance(declared, TableEntity):
             return [each._replace(fields=self.columns(entity)) for each in found]
-        return found
+        joined = declared.document.with_.values() if declared.document else ()
+        return [*found, *(named for each in joined for named in _of_source(self.project.resolved(each.source)))]
 
     def outputs(self, entity: str, generation: str) -> list[Dataset]:
         """The entity's own rows first, then its edges."""

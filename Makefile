@@ -11,9 +11,10 @@ WORKERS ?= 3
 
 # Each in an environment of its own: what they need is much, and clashes.
 INTEGRATIONS := build/integrations/airflow build/integrations/dagster
+RECIPES := build/integrations/dbt build/integrations/sqlmesh
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test integrations $(INTEGRATIONS) quick proof check soak mutants bench dist lock clean
+.PHONY: help install demo docs test integrations $(INTEGRATIONS) $(RECIPES) quick proof check soak mutants bench dist lock clean
 .PHONY: java
 
 help: ## List these commands
@@ -51,13 +52,18 @@ check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q tests/docs/test_documented.py
 
-integrations: $(INTEGRATIONS) ## Types of the packages for Airflow and Dagster, and their tests on real ones
+integrations: $(INTEGRATIONS) $(RECIPES) ## The packages for Airflow and Dagster, and the recipes for others, on real ones
 
 $(INTEGRATIONS): build/integrations/%: $(STAMP)
 	@$(UV) venv --quiet --allow-existing --python $(BIN)/python $@
 	@$(UV) pip install --quiet --python $@/bin/python --editable . --editable integrations/$* --group integrations/$*/pyproject.toml:dev
 	@$@/bin/mypy --config-file integrations/$*/pyproject.toml integrations/$*/instep_$*
 	@cd integrations/$* && $(CURDIR)/$@/bin/pytest
+
+$(RECIPES): build/integrations/%: $(STAMP)
+	@$(UV) venv --quiet --allow-existing --python $(BIN)/python $@
+	@$(UV) pip install --quiet --python $@/bin/python --group integrations/$*/pyproject.toml:dev
+	@cd integrations/$* && PATH="$(CURDIR)/$@/bin:$(CURDIR)/$(BIN):$$PATH" pytest
 
 SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000

@@ -60,19 +60,24 @@ EXTRAS = {
 }
 
 
-def missing(error: ImportError) -> UserError:
+def missing(error: ImportError, *, where: str = "") -> UserError:
     """The package to install for a library that could not be imported."""
     name = error.name or ""
     extra = EXTRAS.get(name.partition(".")[0])
     if not isinstance(error, ModuleNotFoundError):
         return UserError(
-            f"the package {name or 'it needs'} does not work: {error}", hint="Install it again, in a version that fits."
+            f"the package {name or 'it needs'} does not work: {error}",
+            where=where,
+            hint="Install it again, in a version that fits.",
         )
     if extra is None:
         return UserError(
-            f"the package {name} is not installed", hint="Install it in the Python that runs this, wherever that is."
+            f"the package {name} is not installed",
+            where=where,
+            hint="Install it in the Python that runs this, wherever that is.",
         )
-    return UserError(f"the package {name} is not installed", hint=f"Install it: pip install 'instep[{extra}]'")
+    hint = f"Install it: pip install 'instep[{extra}]'"
+    return UserError(f"the package {name} is not installed", where=where, hint=hint)
 
 
 #: Connect cuts long messages; what has to survive is kept well below that.

@@ -65,8 +65,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A served instance that a job has built or brought up to date. `complete_up_to`: its watermark, in ms."""
+    """A served instance that a job has built or brought up to date. `place`: that of the event that says so;
+    `complete_up_to`: its watermark, in ms.
+    """
 
+    place: int
     ref: PartitionRef
     instance: str
     job: str
@@ -95,7 +98,7 @@ def built_after(project: Instep, place: int, *, limit: int = 1_000) -> tuple[lis
                 continue
             ref = PartitionRef.parse(instance.ref)
             if instance.generation == generation_of(ledger, ref, None):
-                found.append(Built(ref, instance.uuid, event.job, event.watermark, event.counts))
+                found.append(Built(place, ref, instance.uuid, event.job, event.watermark, event.counts))
     return found, place
 
 

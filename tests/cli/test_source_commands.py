@@ -44,6 +44,40 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_run_says_every_time_what_has_failed_before(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "docs").mkdir()
+    (folder / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (folder / "docs" / "well.md").write_text("# Well\n\nA zebra.\n")
+    _project(folder, "docs")
+    said(capsys, "run", code=3)
+    for _ in range(2):
+        assert "Document: 1 that failed before" in said(capsys, "run")
+    (folder / "docs" / "more.md").write_text("# More\n\nA giraffe.\n")
+    told = said(capsys, "run")
+    assert "Document: 1 that failed before" in told
+    assert "instep failures" in told
+
+
+@pytest.mark.parametrize(
+    ("path", "told", "hint"),
+    [
+        ("s3://bucket/docs", "s3://bucket/docs: the package s3fs is not installed", "pip install 'instep[s3]'"),
+        ("abfss://c@account/docs", "no package here reads abfss:// addresses", "adlfs"),
+        ("abfs://c@account/docs", "the package adlfs is not installed", "Install it in the Python that runs this"),
+    ],
+)
+def test_a_store_whose_package_is_missing_names_it_and_its_extra(folder: Path, path: str, told: str, hint: str) -> None:
+    _project(folder, path)
+    without = (
+        "import sys; sys.modules.update(s3fs=None, adlfs=None); from instep.cli import main; sys.exit(main(['plan']))"
+    )
+    done = subprocess.run([sys.executable, "-c", without], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert told in said
+    assert hint in said
+
+
 def test_a_folder_that_cannot_be_listed_deletes_nothing_and_is_reported(
     folder: Path, unsteady: Unsteady, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,8 +114,19 @@ def test_it_is_a_step_of_a_chain_and_answers_a_batch(project: Instep) -> None:
 def test_mistakes_are_told_as_those_of_a_search(project: Instep) -> None:
     with pytest.raises(UserError, match="there is no column 'tame'"):
         InstepRetriever(project=project, where="tame = 1").invoke("zebra")
-    with pytest.raises(TypeError, match="'k'"):
+    with pytest.raises(UserError, match="no option 'k'"):
         InstepRetriever(project=project).invoke("zebra", k=3)
+
+
+@pytest.mark.parametrize("option", [{"k": 1}, {"filter": "team = 'herd'"}, {"search_kwargs": {}}, {"mode": "words"}])
+def test_what_is_no_option_is_not_passed_over(project: Instep, option: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"(no option|there is no mode) '\w+'|'words'"):
+        InstepRetriever(project=project, **option)
+
+
+def test_what_langchain_gives_every_retriever_is_taken(project: Instep) -> None:
+    retriever = InstepRetriever(project=project, tags=["mine"], metadata={"of": "me"}, name="notes")
+    assert retriever.invoke("zebra")
 
 
 @pytest.mark.long

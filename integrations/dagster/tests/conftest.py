@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,12 +43,12 @@ def parse(content: bytes, uri: str) -> str:
 
 ROWS: Final = """\
 name: rows
-namespaces: [42/9970, 42/9971]
+namespaces: [{names}]
 targets:
-  lance: {type: lance, uri: .instep/lance}
+  lance: {{type: lance, uri: .instep/lance}}
 entities:
   Ticket:
-    source: {type: spark, format: parquet, path: tickets.parquet}
+    source: {{type: spark, format: parquet, path: tickets.parquet}}
     key: [id]
     scope: path
 """
@@ -81,13 +82,15 @@ def write(project: Path, name: str, text: str = "a zebra") -> None:
     (project / "docs" / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
 
 
-def write_rows(folder: Path) -> Path:
-    """A project of three rows in two namespaces."""
+def write_rows(folder: Path, scopes: Sequence[str] = ("42/9970", "42/9970", "42/9971")) -> Path:
+    """A project of a row in each of these namespaces."""
     made = folder / "rows"
     made.mkdir()
-    rows = {"id": [1, 2, 3], "path": ["42/9970/", "42/9970/", "42/9971/"], "title": ["a", "b", "c"]}
+    paths = [f"{each}/" for each in scopes]
+    rows = {"id": range(1, len(paths) + 1), "path": paths, "title": paths}
     pq.write_table(pa.table(rows), made / "tickets.parquet")
-    (made / "instep.yaml").write_text(ROWS)
+    names = ", ".join(sorted(set(scopes)))
+    (made / "instep.yaml").write_text(ROWS.format(names=names))
     return made
 
 

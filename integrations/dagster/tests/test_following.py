@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from test_component import NOTE
 
 import instep
 from conftest import definitions, write, write_rows
+from instep.orchestrators import built_after
+from instep_dagster import following
 
 FOLLOW = "  follow: true\n"
 
@@ -87,3 +90,49 @@ def test_a_namespace_is_the_partition_that_was_built(tmp_path: Path, dagster: dg
     (told,), _ = look(defs, dagster, cursor)
     assert (told.asset_key, told.partition) == (dg.AssetKey(["rows", "Ticket"]), "42/9971")
     assert values(told)["written"] == 1
+
+
+def test_of_a_job_over_many_namespaces_each_is_told_once_over_several_looks(
+    tmp_path: Path, dagster: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scopes = [f"42/{each}" for each in range(9_000, 9_025)]
+    folder = write_rows(tmp_path, scopes)
+    defs = definitions(tmp_path, f"  project: {folder}\n{FOLLOW}")
+    _, cursor = look(defs, dagster, None)
+    instep.load(folder).run()
+    monkeypatch.setattr(following, "built_after", partial(built_after, limit=60))
+    told: list[Any] = []
+    while True:
+        some, after = look(defs, dagster, cursor)
+        told += some
+        if after == cursor:
+            break
+        cursor = after
+    assert sorted(each.partition for each in told) == scopes
+
+
+def test_what_a_run_of_dagster_is_still_at_waits_until_that_has_told_it(
+    tmp_path: Path, project: Path, dagster: dg.DagsterInstance
+) -> None:
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n{FOLLOW}")
+    _, cursor = look(defs, dagster, None)
+    looks: list[tuple[list[Any], str]] = []
+
+    @dg.asset(deps=[NOTE])
+    def behind() -> None:
+        """While the run that has built the index goes on."""
+        looks.append(look(defs, dagster, cursor))
+
+    assert dg.materialize([*(defs.assets or []), behind], instance=dagster).success  # type: ignore[list-item]
+    write(project, "third")
+    instep.load(project).run(["Note"])
+    (told, _), (now, _) = looks[0], look(defs, dagster, looks[0][1])
+    assert told == []
+    assert [values(each)["written"] for each in now] == [1]
+
+
+def test_another_ledger_is_read_from_its_beginning(tmp_path: Path, project: Path, dagster: dg.DagsterInstance) -> None:
+    defs = definitions(tmp_path, f"  project: {project}\n  entities: [Note]\n{FOLLOW}")
+    instep.load(project).run(["Note"])
+    told, _ = look(defs, dagster, "1000")
+    assert [each.asset_key for each in told] == [NOTE]

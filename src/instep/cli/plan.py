@@ -155,8 +155,8 @@ def _show_reasons(out: Output, each: Plan) -> None:
         out.line(f"{name}: not all of the source can be read, and what may be there is not deleted: {problem}")
     if retried := each.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
-    if each.counts.get("known_failures"):
-        out.line(f"{name}: {each.counts.get('known_failures'):,} known failures wait for a change or --retry-failures")
+    if known := each.counts.get("known_failures"):
+        out.line(f"{name}: {known:,} that failed before: tried again when changed, or by --retry-failures")
     if each.refusal:
         out.line(f"{name}: a run would stop: {each.refusal}")
 

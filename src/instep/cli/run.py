@@ -175,5 +175,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
             out.line(f"{name}: {spent}")
         for note in dict.fromkeys(each.notes):
             out.line(f"{name}: {note}")
-    if any(each.counts.failed for each in results):
+        if known := each.plan.found.counts.get("known_failures"):
+            out.line(f"{name}: {known:,} that failed before: tried again when changed, or by --retry-failures")
+    if any(each.counts.failed or each.plan.found.counts.get("known_failures") for each in results):
         out.line("See what failed, and why: instep failures")

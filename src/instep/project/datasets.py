@@ -60,7 +60,8 @@ class ProjectDatasets:
         if isinstance(declared, TableEntity):
             return [each._replace(fields=self.columns(entity)) for each in found]
         joined = declared.document.with_.values() if declared.document else ()
-        return [*found, *(named for each in joined for named in _of_source(self.project.resolved(each.source)))]
+        others = (named for each in joined for named in _of_source(self.project.resolved(each.source)))
+        return list(dict.fromkeys([*found, *others]))
 
     def outputs(self, entity: str, generation: str) -> list[Dataset]:
         """The entity's own rows first, then its edges."""

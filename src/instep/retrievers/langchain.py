@@ -14,10 +14,10 @@ if find_spec("langchain_core") is None:
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, model_validator
 
 from instep.app import Instep
-from instep.retrievers.hits import Options, Place, metadata_of, opened
+from instep.retrievers.hits import Options, Place, demand_options, metadata_of, opened
 from instep.targets.document_target import SearchMode
 
 
@@ -38,6 +38,13 @@ class InstepRetriever(BaseRetriever):
 
     _opened: Instep = PrivateAttr()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            demand_options(given, also=cls.model_fields)
+        return given
+
     def model_post_init(self, context: Any, /) -> None:
         """Open the project."""
         self._opened = opened(self.project)
@@ -45,12 +52,14 @@ class InstepRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Unpack[Options]
     ) -> list[Document]:
+        demand_options(options)
         hits = self._opened.search(query, **{**self._options, **options})
         return [Document(page_content=hit.text, id=hit.chunk_id, metadata=metadata_of(hit)) for hit in hits]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Unpack[Options]
     ) -> list[Document]:
+        demand_options(options)
         hits = await self._opened.asearch(query, **{**self._options, **options})
         return [Document(page_content=hit.text, id=hit.chunk_id, metadata=metadata_of(hit)) for hit in hits]
 

@@ -17,7 +17,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, RelatedNodeInfo, TextNode
 
 from instep.answers.search import Hit
-from instep.retrievers.hits import Options, Place, metadata_of, opened
+from instep.retrievers.hits import Options, Place, demand_options, metadata_of, opened
 
 #: The metadata that say something to a language model, which LlamaIndex hands them with the text.
 _TOLD: Final = frozenset(("title", "source_uri"))
@@ -31,6 +31,7 @@ class InstepRetriever(BaseRetriever):
     def __init__(
         self, project: Place, *, callback_manager: CallbackManager | None = None, **options: Unpack[Options]
     ) -> None:
+        demand_options(options)
         super().__init__(callback_manager)
         instep = opened(project)
         self._search = partial(instep.search, **options)

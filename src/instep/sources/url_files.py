@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from instep.domain.identity import canonical_uri
 from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
+from instep.error_transport import missing
 from instep.errors import InstepError, Transient, UserError
 from instep.sources.document_source import NOT_THERE, Content, Looked, Unread, Unreadable, Vanished
 from instep.sources.globs import Globs
@@ -193,11 +194,20 @@ class UrlRoot:
             try:
                 fs, root = fsspec.core.url_to_fs(self.url, **self._options)
             except ImportError as error:
-                raise UserError(f"{self.base} needs a package: {error}") from None
+                # fsspec says which package; what failed to be imported is its cause.
+                cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+                raise missing(cause, where=self.base) from None
             except FileNotFoundError:
                 raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.") from None
             except (OSError, ValueError) as error:
-                raise UserError(f"{self.base} cannot be opened: {_reason(error)}") from None
+                if str(error).startswith("Protocol not known"):
+                    scheme = self.base.partition(":")[0]
+                    hint = "Install the package of fsspec that brings it (for abfs and abfss: adlfs; for gs: gcsfs)."
+                    raise UserError(
+                        f"no package here reads {scheme}:// addresses", where=self.base, hint=hint
+                    ) from None
+                hint = "Check the address and the options of the source."
+                raise UserError(f"{self.base} cannot be opened: {_reason(error)}", hint=hint) from None
             self._opened = fs, str(root)
         return self._opened
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +79,30 @@ def test_a_want_of_something_fresh_is_satisfied_by_looking_even_if_nothing_chang
     assert (result.counts.read, result.promoted) == (0, True)
     assert state(site, "fresh") is WantState.SUCCESSFUL
     assert [each.state for each in site.run()] == [None], "nothing is left to do"
+    intact(site)
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["refresh", "first build"])
+def test_what_comes_between_the_look_and_the_job_is_not_said_to_be_there(site: Site, built: bool) -> None:
+    if built:
+        site.run()
+        (site.place.docs / "new.md").write_text("something new")
+    looked: list[int] = []
+
+    def slow(real: Callable[..., Any], *args: Any) -> Any:
+        looked.append(site.clock.now())
+        site.clock.sleep(60)
+        (site.place.docs / "late.md").write_text("too late for this look")
+        want(site, "with what came late", fresh_within=0)
+        return real(*args)
+
+    site.run(ledger=replaced(site.ledger, {"jobs.begin": slow}))
+    checkpoint = site.ledger.checkpoints.get(REF)
+    assert checkpoint is not None
+    assert checkpoint.watermark <= looked[0]
+    assert state(site, "with what came late") is WantState.IDLE
+    site.run()
+    assert state(site, "with what came late") is WantState.SUCCESSFUL
     intact(site)
 
 

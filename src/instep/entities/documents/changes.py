@@ -190,6 +190,8 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         return going_on
     ledger, options, checkpoint = request.ledger, request.options, request.checkpoint
     kind, why = request.kind, list(request.why)
+    # Before anything is looked at: what changes in between may be missed, and is not said to be there.
+    asked = ledger.present()
     topic = follow_topic(setup, request)
     base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
     known = known_of(request, setup, failed)
@@ -203,7 +205,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     if kind is Kind.REFRESH and look.moved is not None:
         why = [*why, look.moved]
     elif kind is Kind.REFRESH and not changes.changes:
-        why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=ledger.present())
+        why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=asked)
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
@@ -233,7 +235,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         warnings=[*seen.warnings, *look.warnings, *found.warnings, *_orphans(found)],
         blocked=blocked,
         held_back=held_back,
-        target=_reached(checkpoint, found, rest=look.partial or bool(topic and topic.read.behind)),
+        target=_reached(checkpoint, found, asked, rest=look.partial or bool(topic and topic.read.behind)),
         lost=Loss(units=lost),
         compared=None if look.partial else seen.way.told,
         partial=look.partial,
@@ -244,13 +246,14 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     )
 
 
-def _reached(checkpoint: Checkpoint | None, found: Listing, *, rest: bool) -> int | None:
-    """The moment (ms) up to which it is complete then; None: now. Of a `rest`, such as documents that were not looked
-    at, nothing is known, and of what is newer than the listing: it stays complete up to where it was.
+def _reached(checkpoint: Checkpoint | None, found: Listing, asked: int, *, rest: bool) -> int:
+    """The moment (ms) up to which it is complete then: when it was `asked`. Of a `rest`, such as documents that were
+    not looked at, nothing is known, and of what is newer than the listing: it stays complete up to where it was.
     """
+    before = checkpoint.watermark if checkpoint else 0
     if found.as_of is not None:
-        return max(found.as_of, checkpoint.watermark if checkpoint else 0)
-    return checkpoint.watermark if checkpoint and rest else None
+        return max(found.as_of, before)
+    return before if rest else asked
 
 
 def _orphans(found: Listing) -> list[str]:

@@ -170,6 +170,19 @@ def test_failed_documents_are_retried_on_request(client: httpx.Client, instep: I
     assert len(client.get("/api/jobs").json()["items"]) == 4
 
 
+def test_a_failure_that_nobody_mends_is_dismissed(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 2)
+    for name in ("broken", "broken too"):
+        (folder / "docs" / f"{name}.pdf").write_bytes(b"%PDF-1.4 this is none")
+    instep.run()
+    first, second = client.get("/api/failures").json()["items"]
+    assert client.post("/api/failures/dismiss", json={"uris": ["other"]}).json() == []
+    assert client.post("/api/failures/dismiss", json={"uris": []}).status_code == 422
+    dismissed = client.post("/api/failures/dismiss", json={"uris": [first["uri"]], "entities": ["Document"]}).json()
+    assert [each["uri"] for each in dismissed] == [first["uri"]]
+    assert client.get("/api/failures").json()["items"] == [second]
+
+
 def test_nothing_is_asked_again_where_nothing_failed(client: httpx.Client, instep: Instep, folder: Path) -> None:
     write(folder, 1)
     instep.run()

@@ -92,6 +92,27 @@ def test_run_exits_with_3_when_documents_failed_and_failures_gives_the_reason(
     assert failure["reason"]
 
 
+def test_failures_are_dismissed_and_listed_again_when_they_fail_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "docs" / "bad.md").write_bytes(b"\xff\xfa")
+    (folder / "docs" / "worse.md").write_bytes(b"\xff\xfa")
+    answer(capsys, "run", code=3)
+    (worse,) = [each["uri"] for each in json.loads(answer(capsys, "failures", "--json")) if "worse" in each["uri"]]
+    said = answer(capsys, "failures", "Document", "--dismiss", "bad.md", code=1)
+    assert "no failure is of bad.md" in said
+    assert f"{worse} is dismissed." in answer(capsys, "failures", "Document", "--dismiss", worse)
+    assert "worse.md" not in answer(capsys, "failures")
+    (folder / "docs" / "worse.md").unlink()
+    answer(capsys, "run")
+    (dismissed,) = json.loads(answer(capsys, "failures", "--dismiss", f"{worse.removesuffix('worse.md')}*", "--json"))
+    assert dismissed["uri"].endswith("bad.md")
+    assert "No failures." in answer(capsys, "failures")
+    (folder / "docs" / "good.md").write_text("A good one.")
+    answer(capsys, "run", code=3)
+    assert "bad.md" in answer(capsys, "failures")
+
+
 def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "run")
     said = answer(capsys, "search", "Section 1 of 3", "--limit", "2")

@@ -31,6 +31,13 @@ class RetryFailures(Body):
     entities: list[str] = Field(default=[], max_length=1_000)
 
 
+class DismissFailures(Body):
+    """Documents by their URIs, of which `*` at the end stands for whatever follows; in these entities, or all."""
+
+    uris: list[str] = Field(min_length=1, max_length=1_000)
+    entities: list[str] = Field(default=[], max_length=1_000)
+
+
 @router.get("", responses=responses(404, 409))
 def list_failures(
     instep: ProjectInstep,
@@ -69,6 +76,12 @@ def retry_failures(instep: ProjectInstep, worker: ServerWorker, request: RetryFa
     """Ask for entities with all that has failed in them, changed or not."""
     found = instep.ask(request.entities, settings=JobSettings(retry_failures=True), by=BY)
     return asked(instep, found, worker)
+
+
+@router.post("/dismiss", responses=responses(404, 409))
+def dismiss_failures(instep: ProjectInstep, request: DismissFailures) -> list[Failure]:
+    """Forget failures that nobody is going to mend, and return them. What fails again is listed again."""
+    return list(instep.dismiss_failures(request.uris, request.entities or None))
 
 
 def _place(last: Failure) -> FailurePlace:

@@ -155,6 +155,17 @@ class Jobs:
             only = self._failures_of(ledger, entities, job)._replace(stage=stage, reason=reason)
             return list(map(Failure.model_validate, ledger.failures.page(only=only, after=after, limit=limit)))
 
+    def dismiss_failures(self, uris: Iterable[str], entities: Iterable[str] | None = None) -> Answers[Failure]:
+        """Forget failures that nobody is going to mend, such as messages of no document: by the URIs of their
+        documents, of which `*` at the end stands for whatever follows. What fails again is listed again.
+        """
+        from instep.answers.overview import Failure
+
+        named = list(dict.fromkeys(names_in(uris)))
+        with closing(Container(self.project).ledger()) as ledger:
+            found = ledger.failures.dismiss(named, only=self._failures_of(ledger, entities, None))
+            return Answers(map(Failure.model_validate, found))
+
     def failure_groups(
         self, entities: Iterable[str] | None = None, *, job: str | None = None, offset: int = 0, limit: int = 100
     ) -> list[FailureGroup]:

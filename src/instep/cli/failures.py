@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,27 +11,46 @@ from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.status import time_text
 from instep.domain.refs import generation_text
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.answers.overview import Failure
 
 
 def failures(
     entities: EntitiesArgument = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most failures to list.")] = 100,
+    dismiss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dismiss",
+            metavar="DOCUMENT",
+            help="Forget the failure of this document, or of all that begin so (PREFIX*). May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List documents that could not be indexed, newest first, with stage and reason.
 
-    They are tried again when they change, or by `instep run --retry-failures`.
+    They are tried again when they change, or by `instep run --retry-failures`. What nobody is going to mend, such as a
+    message of no document, is forgotten by --dismiss; if it fails again, it is listed again.
 
     \b
     Examples:
       instep failures
       instep failures Document --limit 10 --json
+      instep failures Ticket --dismiss kafka:/tickets/0/4711
+      instep failures Ticket --dismiss 'kafka:/tickets/*'
     """
     from instep.app import load
 
-    found = load(project).failures(entities, limit=limit)
-    out = Output(as_json=as_json)
+    opened, out = load(project), Output(as_json=as_json)
+    if dismiss:
+        _dismissed(out, opened.dismiss_failures(dismiss, entities), dismiss)
+        return
+    found = opened.failures(entities, limit=limit)
 
     def show() -> None:
         if not found:
@@ -48,5 +68,19 @@ def failures(
             for each in found
         ]
         out.table(None, ["entity", "document", "stage", "reason", "tries", "last"], rows)
+
+    out.result(found, show)
+
+
+def _dismissed(out: Output, found: Sequence[Failure], asked: Sequence[str]) -> None:
+    if not found:
+        raise UserError(
+            f"no failure is of {', '.join(asked)}",
+            hint="Name documents as `instep failures` does; * at the end stands for whatever follows.",
+        )
+
+    def show() -> None:
+        for each in found:
+            out.line(f"{generation_text(each.ref, each.generation)}: {each.uri} is dismissed.")
 
     out.result(found, show)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
@@ -74,6 +74,18 @@ class PlanRequest:
     def allows_empty(self) -> bool:
         """Whether a user has allowed an empty source, by an option or by a want."""
         return self.options.allow_empty or self.settings().allow_empty
+
+
+class Since(NamedTuple):
+    """Slices of what has changed since an instance was brought up to date, and what is known of its source then, if
+    that is to be known from now on.
+    """
+
+    slices: Sequence[SlicePlan]
+    seen: Seen | None = None
+
+
+UNCHANGED: Final = Since(())
 
 
 class Planned(NamedTuple):

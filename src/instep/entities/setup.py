@@ -19,7 +19,7 @@ from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
 from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.entities.plan_request import Found, PlanRequest, Refusal
+from instep.entities.plan_request import UNCHANGED, Found, PlanRequest, Refusal, Since
 from instep.entities.provenance import Provenance
 from instep.errors import InstepError
 from instep.ledger.checkpoints import Checkpoint
@@ -276,11 +276,11 @@ class EntitySetup(ABC):
     def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         """A claimed slice with its work decoded: `changes` reads those of documents by the payload."""
 
-    def changed_since(self, ledger: Ledger, part: JobPart) -> Sequence[SlicePlan]:
+    def changed_since(self, ledger: Ledger, part: JobPart) -> Since:
         """The changes that bring the part's index up to date with the source, according to the instance's record.
         Writes nothing. Empty where the next job does that.
         """
-        return ()
+        return UNCHANGED
 
     @abstractmethod
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:

@@ -79,13 +79,13 @@ class LiveRefresh:
         self._last_looks += 1
         if self.setup.target.exists(served.physical):
             self.setup.target.fence(served.physical, served.epoch)
-        slices = self.setup.changed_since(self.context.ledger, part)
+        slices, seen = self.setup.changed_since(self.context.ledger, part)
         if slices:
-            self.context.ledger.parts.extend(part, slices, job_id=self.job_id)
+            self.context.ledger.parts.extend(part, slices, job_id=self.job_id, seen=seen)
         return sum(each.units for each in slices)
 
     def _refresh(self, served: JobPart) -> None:
-        slices = self.setup.changed_since(self.context.ledger, served)
+        slices, _ = self.setup.changed_since(self.context.ledger, served)
         most = self.setup.most_claims
         for start in range(0, len(slices), most):
             self._write(served, [self._slice(served, each) for each in slices[start : start + most]])

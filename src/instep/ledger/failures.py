@@ -14,7 +14,7 @@ from instep.domain.state import Key
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.ledger.paging import beyond, on
 from instep.ledger.tables import failures
-from instep.ledger.transaction import Store, Transaction, batches, reads
+from instep.ledger.transaction import Store, Transaction, batches, reads, writes
 
 #: Up to so many known failures of a partition are simply read; of more, only those that are asked for.
 _FEW: Final = 1_000
@@ -128,6 +128,21 @@ class Failures(Store):
         counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED
         number = select(func.count()).select_from(failures).where(*_failed(str(ref), generation), counted)
         return int(tx.connection.scalar(number) or 0)
+
+    @writes
+    def dismiss(
+        self, tx: Transaction, uris: Collection[str], *, only: FailureFilter = ALL_FAILURES
+    ) -> list[FailureRecord]:
+        """Forget failures of documents with these URIs, in all generations; `*` at the end of one stands for whatever
+        follows. Returns them.
+        """
+        rows = tx.connection.execute(_only(select(*_FAILURE), only)).all()
+        begins = tuple(each[:-1] for each in uris if each.endswith("*"))
+        found = [row for row in rows if row.uri in uris or row.uri.startswith(begins)]
+        for key in sorted({(row.ref, row.generation) for row in found}):
+            for some in batches(row.document_id for row in found if (row.ref, row.generation) == key):
+                tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))
+        return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in found]
 
 
 def _only(found: Select[Any], only: FailureFilter) -> Select[Any]:

@@ -93,16 +93,18 @@ class Parts(Store):
         missed = [each for new in parts for each in new.missed]
         instance_rows.begin(tx, job_id, [new.part for new in parts], missed, _created_at(tx, job_id))
 
-    def extend(self, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
+    def extend(self, part: JobPart, more: Sequence[SlicePlan], *, job_id: str, seen: Seen | None = None) -> None:
         """More slices, behind those that it has, which have to be done: of what came after the part was planned. They
-        are claimable at once, and the part has no elected finisher any more. Raises `Fenced` if the part's
-        epoch is not the lease's any more, `Conflict` if the part has open slices or has ended, or if the job is not
-        RUNNING.
+        are claimable at once, and the part has no elected finisher any more. `seen`: what is then to be known in place
+        of what was planned; None: the same. Raises `Fenced` if the part's epoch is not the lease's any more, `Conflict`
+        if the part has open slices or has ended, or if the job is not RUNNING.
         """
-        self._extend(part, self._plans.written(job_id, more), job_id=job_id)
+        self._extend(part, self._plans.written(job_id, more), job_id=job_id, seen=seen)
 
     @writes
-    def _extend(self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
+    def _extend(
+        self, tx: Transaction, part: JobPart, more: Sequence[SlicePlan], *, job_id: str, seen: Seen | None
+    ) -> None:
         state = job_transitions.demand(tx, job_id)
         stored = _stored(tx, job_id, part)
         lease_rows.demand_epoch(tx, job_id, part)
@@ -115,6 +117,9 @@ class Parts(Store):
         named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
         _insert_slices(tx, job_id, named, 0)
         _update(tx, job_id, part.ref, finisher=None)
+        if seen is not None:
+            seen_rows.forget(tx, job_id, part)
+            seen_rows.plan(tx, job_id, part, seen)
         job_transitions.touch(tx, job_id)
 
     @writes

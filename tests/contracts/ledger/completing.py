@@ -10,6 +10,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
+from instep.ledger.failures import FailureFilter
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
@@ -26,6 +27,7 @@ from tests.contracts.ledger.building import (
     joined,
     lease_of,
     outcome,
+    plan,
     plans,
     running,
     running_two,
@@ -36,6 +38,22 @@ from tests.contracts.ledger.fixtures import Fixtures
 
 
 class Completing(Fixtures):
+    def test_failures_are_dismissed_by_the_names_of_their_documents(self, ledger: Ledger) -> None:
+        part, others = running_two(ledger, [plan(0, range(12))], plans(1))
+        for each, documents in ((part, range(12)), (others, [1])):
+            (claim,) = ledger.slices.claim("job", each.ref, "ann", work=1, limit=1)
+            ledger.slices.complete(each, "ann", [outcome(claim, fail=documents)], job_id="job")
+        of_one = FailureFilter([REF])
+        assert ledger.failures.dismiss([change(99).uri, "other*"]) == []
+        assert [each.uri for each in ledger.failures.dismiss([change(2).uri], only=of_one)] == [change(2).uri]
+        begin_so = change(1).uri.removesuffix(".md")
+        found = ledger.failures.dismiss([f"{begin_so}*", change(3).uri], only=of_one)
+        assert {each.uri for each in found} == {change(each).uri for each in (1, 3, 10, 11)}
+        assert set(ledger.failures.versions(REF)) == {change(each).uri for each in (0, 4, 5, 6, 7, 8, 9)}
+        assert set(ledger.failures.versions(OTHER)) == {change(1).uri}
+        ledger.failures.dismiss(["*"])
+        assert ledger.failures.newest() == []
+
     def test_completing_records_counts_documents_and_failures_at_once(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:

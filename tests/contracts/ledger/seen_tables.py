@@ -64,6 +64,20 @@ class SeenTables(Fixtures):
         fail(ledger, part, "second")
         assert (_known(ledger), ledger.seen.of_instance(part)) == (FIRST, None)
 
+    def test_of_a_part_that_is_extended_what_was_seen_since_is_known(self, ledger: Ledger) -> None:
+        _job(ledger, "first", FIRST, fresh=True)
+        part = new_part(ledger, lease_of(ledger, "ann", job_id="second"), fresh=True)
+        ledger.parts.plan("second", [NewPart(part, plans(1), seen=SECOND)])
+        ledger.jobs.start("second")
+        third = Seen(reconciled=8)
+        for seen in (third, None):
+            complete_all(ledger, part, job_id="second")
+            ledger.parts.extend(part, plans(1), job_id="second", seen=seen)
+            assert (_known(ledger), ledger.seen.of_instance(part)) == (FIRST, third)
+        complete_all(ledger, part, job_id="second")
+        end(ledger, part, "second")
+        assert _known(ledger) == third
+
     def test_a_job_that_fails_has_seen_nothing(self, ledger: Ledger) -> None:
         _job(ledger, "first", FIRST, fresh=True)
         _job(ledger, "second", SECOND, ends=False)

@@ -157,6 +157,20 @@ def test_the_failure_of_a_message_without_a_key_ends_when_it_leaves_the_topic(pl
     assert place.idle()
 
 
+def test_the_failure_of_a_message_without_a_key_is_dismissed_and_stays_so(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.send({"value": b"{"}, {"value": b"}"}, {"key": "b", "value": b"{"})
+    place.run()
+    (dismissed,) = place.open().dismiss_failures([f"kafka:/{place.topic}/0/1"])
+    assert dismissed.uri == f"kafka:/{place.topic}/0/1"
+    assert len(place.open().dismiss_failures([f"kafka:/{place.topic}/*"], ["Ticket"])) == 1
+    place.put(c="two")
+    place.run()
+    assert [each.uri for each in place.open().failures()] == ["feed://Ticket/b"]
+    assert place.texts() == ["one", "two"]
+
+
 def test_a_document_whose_key_moves_to_another_partition_keeps_its_newest_message(
     place: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,41 @@ def test_why_says_at_which_version_the_index_is(lake: Lake) -> None:
     lake.run()
     found = instep.load(lake.root).why("Ticket", "table://Ticket/3")
     assert found.version == lake.version
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["rebuilt", "rebuild fails"])
+def test_a_snapshot_that_comes_back_after_a_rebuild_has_followed_on_is_read(
+    tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = IcebergLake(tmp_path / "desk")  # A Delta table that is restored has a new version.
+    monkeypatch.setattr(setups, "MOST_CLAIMS", 1)
+    monkeypatch.setattr(live_refresh, "LOOK_SECONDS", 0.0)
+    lake.fill(20)
+    lake.run()
+    before, commit, promote = lake.version, LanceTarget.commit, LanceTarget.promote
+
+    def change_first(*args: Any, **named: Any) -> Any:
+        if lake.version == before:
+            lake.merge(rows({3: "For a while.", 50: "As well."}))
+        return commit(*args, **named)
+
+    def promoted(*args: Any, **named: Any) -> Any:
+        if fails:
+            raise UserError("not today")
+        return promote(*args, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LanceTarget, "commit", change_first)
+        patched.setattr(LanceTarget, "promote", promoted)
+        with suppress(UserError):
+            lake.run(full_refresh=True)
+    assert "too many" in lake.wrong()
+    assert lake.checkpoint() == (before if fails else lake.version)
+    lake.table.manage_snapshots().rollback_to_snapshot(before).commit()
+    for _ in range(3):  # One gives up the job that is left.
+        lake.run(allow_deletes=True)
+    assert (lake.wrong(), lake.checkpoint()) == ("", before)
+    assert lake.run().plan.kind is Kind.NOTHING
 
 
 def test_what_changes_during_a_rebuild_is_served_before_it_and_after(

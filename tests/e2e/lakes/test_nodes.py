@@ -115,6 +115,22 @@ def test_a_row_without_a_key_that_goes_fails_nothing(lake: Nodes) -> None:
     assert (found.state, found.counts.failed, lake.wrong()) == (JobState.COMPLETED, 0, "")
 
 
+def test_the_failure_of_a_row_without_a_key_ends_when_that_is_mended(lake: Nodes) -> None:
+    lake.fill(20)
+    keyless = rows({30: "nobody's", 31: "nor this"})
+    lake.append(keyless.set_column(0, keyless.field(0), pa.array([None, 31], pa.int64())))
+    lake.tickets[31] = "nor this"
+    lake.run()
+    assert list(lake.failures()) == ["Ticket(null)"]
+    lake.change(t3="Another text.")
+    lake.run()
+    assert list(lake.failures()) == ["Ticket(null)"], "it is there as before"
+    lake.overwrite(rows(lake.tickets))
+    found = lake.run()
+    assert (lake.failures(), lake.wrong(), found.promoted) == ({}, "", True)
+    assert lake.run().plan.kind is Kind.NOTHING
+
+
 def test_columns_that_no_node_has_are_no_change(lake: Nodes) -> None:
     lake.entity = ["node: {label: Ticket, properties: [body]}"]
     lake.declare()
@@ -164,6 +180,26 @@ def test_rows_that_are_marked_as_deleted_are_gone_and_come_back(lake: Nodes) -> 
     lake.merge(flagged({4: "Back."}, gone=False))
     assert lake.run().counts.written == 1
     assert lake.wrong() == ""
+
+
+def test_a_purge_of_rows_that_were_marked_as_deleted_is_no_delete(
+    lake: Nodes, never_read_whole: Callable[[], None]
+) -> None:
+    def flagged(tickets: dict[int, str], *, gone: bool) -> pa.Table:
+        return rows(tickets).append_column("gone", pa.array([gone] * len(tickets)))
+
+    lake.entity = ["deleted: gone"]
+    lake.declare()
+    lake.tickets = {number: f"Ticket {number}" for number in range(60)}
+    old = {number: f"Long gone {number}" for number in range(100, 160)}
+    lake.create(pa.concat_tables([flagged(lake.tickets, gone=False), flagged(old, gone=True)]))
+    lake.run()
+    never_read_whole()
+    lake.remove(*old)
+    found = lake.run()
+    assert (found.counts.deleted, found.state, lake.wrong()) == (0, JobState.COMPLETED, "")
+    lake.delete(*range(15))
+    assert lake.run().counts.deleted == 15
 
 
 def test_more_deletes_than_are_usual_are_asked_for(lake: Nodes) -> None:

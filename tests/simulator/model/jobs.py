@@ -9,6 +9,7 @@ from typing import Any
 from instep.domain.jobs import JOB_TRANSITIONS, Claim, Job, JobPart, JobState, OpenPart, SlicePlan, by_people
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
+from instep.domain.seen import Seen
 from instep.errors import Conflict
 from instep.ledger.job_transitions import NOTHING_PLANNED
 from instep.ledger.jobs import JobMark
@@ -44,7 +45,7 @@ def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: 
     moves.move(tables, job, JobState.READY)
 
 
-def extend(tables: Tables, job_id: str, part: JobPart, more: Sequence[SlicePlan]) -> None:
+def extend(tables: Tables, job_id: str, part: JobPart, more: Sequence[SlicePlan], seen: Seen | None) -> None:
     job = tables.job(job_id)
     leases.demand_epoch(tables, part, job_id)
     row = job.parts[part.ref]
@@ -58,6 +59,7 @@ def extend(tables: Tables, job_id: str, part: JobPart, more: Sequence[SlicePlan]
         id = f"{job_id}.{position}.{each.index}"
         slices.insert(tables, SliceRow(id, job_id, part.ref, each, rank, tables.now()))
     row.finisher = None
+    row.seen = row.seen if seen is None else seen
 
 
 def discard(tables: Tables, job_id: str) -> None:

@@ -222,9 +222,9 @@ class _Parts(_Kept, Parts):
         with self._lock:
             jobs.plan(self._tables, job_id, parts, stagger=stagger)
 
-    def extend(self, part: JobPart, more: Sequence[SlicePlan], *, job_id: str) -> None:
+    def extend(self, part: JobPart, more: Sequence[SlicePlan], *, job_id: str, seen: Seen | None = None) -> None:
         with self._lock:
-            jobs.extend(self._tables, job_id, part, more)
+            jobs.extend(self._tables, job_id, part, more, seen)
 
     def adopt(self, lease: Lease) -> JobPart:
         with self._lock:
@@ -551,6 +551,10 @@ class _Failures(_Kept, Failures):
     def groups(self, *, only: FailureFilter = ALL_FAILURES, offset: int = 0, limit: int = 100) -> list[FailureGroup]:
         with self._lock:
             return pages.failure_groups(self._tables, only)[offset : offset + limit]
+
+    def dismiss(self, uris: Collection[str], *, only: FailureFilter = ALL_FAILURES) -> list[FailureRecord]:
+        with self._lock:
+            return pages.dismiss_failures(self._tables, uris, only)
 
     def count(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
         with self._lock:

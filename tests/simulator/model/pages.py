@@ -65,6 +65,15 @@ def failures_after(tables: Tables, only: FailureFilter, after: FailurePlace | No
     return [each for at, each in ordered if place is None or at > place][:limit]
 
 
+def dismiss_failures(tables: Tables, uris: Collection[str], only: FailureFilter) -> list[FailureRecord]:
+    """Those of documents that are named, or begin as a name that ends in `*`."""
+    begins = tuple(each[:-1] for each in uris if each.endswith("*"))
+    found = [each for each in _failed(tables, only) if each.uri in uris or each.uri.startswith(begins)]
+    for each in found:
+        del tables.failures[each.ref, each.generation][each.document_id]
+    return found
+
+
 def failure_groups(tables: Tables, only: FailureFilter) -> list[FailureGroup]:
     found: dict[tuple[PartitionRef, str, str, str], list[int]] = {}
     for each in _failed(tables, only):

@@ -16,6 +16,7 @@ from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange
 from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
+from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.comparing import compared, in_columns, left_out, record_of
@@ -24,7 +25,7 @@ from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
 from instep.entities.documents.versions import changed_since_seen
 from instep.entities.generations import wanted_as_of_now
-from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
+from instep.entities.plan_request import UNCHANGED, Found, Kind, Planned, PlanRequest, Refusal, Since
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
@@ -345,23 +346,24 @@ def _left_out(
     return _blocked(setup, changes, found, request), changes.lost
 
 
-def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Since:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission; and
     so are changes of a table of which its versions do not tell, and all messages of a topic, which are read once, from
     the offsets where this job ends.
     """
+    known: Seen | None = None
     if isinstance(setup.source, TopicSource):
-        return []
-    failed = ledger.failures.versions(part.ref, part.generation)
-    changes: Difference | None
+        return UNCHANGED
     if isinstance(setup.source, RowDocuments) and setup.source.lake:
-        changes = changed_since_seen(setup, ledger, part)
+        followed = changed_since_seen(setup, ledger, part)
+        if followed is None:
+            return UNCHANGED
+        changes, known = followed[0], Seen(version=followed[1])
     else:
+        failed = ledger.failures.versions(part.ref, part.generation)
         seen = _Seen(setup, ledger, Known(part.instance, failed))
         _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
-    if changes is None:
-        return []
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
-        return []
-    return cut(changes.changes, setup.sizing, priority=setup.priority)
+        return UNCHANGED
+    return Since(cut(changes.changes, setup.sizing, priority=setup.priority), known)

@@ -16,7 +16,7 @@ from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.documents import changes, costs, inspection, promotion_checks, provenance, repairs
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
-from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
+from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal, Since
 from instep.entities.setup import Inspection, Size
 from instep.errors import Transient, UserError
 from instep.ledger.checkpoints import Checkpoint
@@ -97,7 +97,7 @@ class DocumentSetup(DocumentAdapters):
     def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, changes(claim.payload))
 
-    def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+    def changed_since(self, ledger: Ledger, part: JobPart) -> Since:
         return changes.changed_since(self, ledger, part)
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:

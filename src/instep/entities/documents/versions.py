@@ -11,7 +11,8 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import UNREAD, Difference, unchanged
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.plan_request import PlanRequest
+from instep.entities.overtaken import overtaken
+from instep.entities.plan_request import Kind, PlanRequest
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
 from instep.sources.tables.row_documents import ChangedRows, RowDocuments, is_flaw
@@ -47,7 +48,7 @@ class FollowedTable:
     def why(self) -> str:
         """The reason of a refresh."""
         if self.before is None:
-            return f"it is not known yet at which {self.unit} its table was read: all rows were compared"
+            return f"it is not known at which {self.unit} its table was read: all rows were compared"
         if self.listing is None:
             return f"all rows were compared: {self.why_all}"
         return f"its table went from {self.unit} {self.before.number} to {self.now.number}"
@@ -70,6 +71,8 @@ def follow(
     now, checkpoint = lake.version(), request.checkpoint
     seen = request.ledger.seen.get(checkpoint) if checkpoint and checkpoint.instance == base else None
     before = seen.version if seen else None
+    if before and checkpoint and request.kind is Kind.REFRESH and overtaken(setup.target, request.ledger, checkpoint):
+        before = None  # The index may have what the table had in between, and has no more.
     found = FollowedTable(now, before, unit=lake.unit)
     if before is None:
         return replace(found, note=lake.note())
@@ -87,9 +90,11 @@ def follow(
         return replace(found, why_all=str(why))
 
 
-def changed_since_seen(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Difference | None:
-    """The changes that bring an instance to the version that its table has now; None where nothing was changed, or only
-    all rows would tell.
+def changed_since_seen(
+    setup: DocumentAdapters, ledger: Ledger, part: JobPart
+) -> tuple[Difference, TableVersion] | None:
+    """The changes that bring an instance to the version that its table has now, and that; None where nothing was
+    changed, or only all rows would tell.
     """
     source, seen = setup.source, ledger.seen.of_instance(part)
     if not isinstance(source, RowDocuments) or source.lake is None or seen is None or seen.version is None:
@@ -104,7 +109,7 @@ def changed_since_seen(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -
     except Unfollowable:
         return None
     followed = FollowedTable(now, seen.version, changed.listing, record)
-    return compared_since(ledger, part.instance, followed, failed, buckets=part.buckets)
+    return compared_since(ledger, part.instance, followed, failed, buckets=part.buckets), now
 
 
 def _changed(

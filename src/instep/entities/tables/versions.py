@@ -9,11 +9,13 @@ from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.rows import Selection
 from instep.domain.seen import Seen
 from instep.domain.table_versions import TableVersion, Unfollowable, VersionWindow
+from instep.entities.overtaken import overtaken
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.cutting import cut_window, window_slices
 from instep.entities.tables.guarding import refused
 from instep.ledger.checkpoints import Checkpoint
+from instep.pipeline.tables.values import is_keyless
 from instep.pipeline.tables.writing import needed_columns
 from instep.sources.tables.lake_table import LakeTable
 
@@ -42,6 +44,8 @@ def find_followed(
     _demand_same(setup, request, checkpoint, before, now)
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
     net = lake.net(setup.rows, selection)
+    if net.keyless_gone and any(map(is_keyless, request.ledger.failures.versions(setup.ref, request.generation))):
+        raise Unfollowable("rows without a key are gone, and some that failed may be among them")
     left, met = lake.left(setup.rows, selection, net.gone_keys) if len(net.gone) else (0, False)
     if met:
         raise Unfollowable("rows are gone whose keys other rows have")
@@ -71,10 +75,7 @@ def _demand_same(
     """Raises `Unfollowable` where the index may not have what the table had in the version before."""
     if before.table != now.table:
         raise Unfollowable("it is another table than the one that was read, though at the same place")
-    job, latest = request.ledger.jobs.get(checkpoint.job_id), request.ledger.jobs.latest(setup.ref)
-    if job is None or latest is None or latest.id == job.id:
-        return  # One that was killed before it was stored has fenced the index, and written nothing.
-    if setup.target.epoch(checkpoint.physical) > job.part(setup.ref).part.epoch:
+    if overtaken(setup.target, request.ledger, checkpoint):
         raise Unfollowable("a later run began to write into its index, and has not ended")
 
 

@@ -109,6 +109,11 @@ def id_of(entity: str, uri: str) -> str:
     return uri.removeprefix(f"{entity}(").removesuffix(")")
 
 
+def is_keyless(uri: str) -> bool:
+    """Whether this may be the name of a row in whose key something is null."""
+    return _NULL in uri.partition("(")[2].removesuffix(")").split(",")
+
+
 def _odd(ids: Any) -> Any:
     length: Any = pc.utf8_length(ids)
     long: Any = pc.greater(length, pa.scalar(_LONGEST))

@@ -22,7 +22,7 @@ from instep.domain.table_versions import Between, TableVersion, Unfollowable, Ve
 from instep.errors import UserError
 from instep.sources.tables.lake import OTHER_COLUMN
 from instep.sources.tables.lakes import SignedRows
-from instep.sources.tables.net_changes import Flags, NetChanges, Numbers, key_numbers
+from instep.sources.tables.net_changes import Flags, NetChanges, Numbers, key_numbers, marks
 from instep.sources.tables.parquet import kind_of
 from instep.sources.tables.predicates import within
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -195,20 +195,22 @@ class LakeTable:
         """
         asked = (rows.key, selection.scope, selection.versions, self.wanted)
         if asked not in self._known:
-            found = NetChanges.of(self._signed(rows, selection), rows.key)
+            found = NetChanges.of(self._signed(rows, selection), rows.key, rows.deleted)
             self._known.clear()
             self._known[asked] = found
         return self._known[asked]
 
     def left(self, rows: RowColumns, selection: Selection, numbers: Numbers) -> tuple[int, bool]:
-        """The number of selected rows at the end of a window, and whether some have keys of these numbers. Raises
-        `Unfollowable`.
+        """The number of selected rows at the end of a window that are not deleted, and whether some have keys of these
+        numbers. Raises `Unfollowable`.
         """
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
         there = replace(selection, versions=VersionWindow(None, versions.until))
         count, met = 0, False
-        for batch in self._selected(rows, there, self._typed(rows.key)):
+        kept = [each for each in self.columns() if each.name in (*rows.key, rows.deleted)]
+        for some in self._selected(rows, there, kept):
+            batch = some.filter(pa.array(~marks(some, rows.deleted)))
             count += batch.num_rows
             met = met or bool(np.isin(key_numbers(batch, rows.key), numbers).any())
         return count, met

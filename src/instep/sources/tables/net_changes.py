@@ -26,25 +26,29 @@ Changes: TypeAlias = "Callable[[], Iterable[SignedRows]]"
 @dataclass(frozen=True)
 class NetChanges:
     """The rows, by their numbers in order, that are there in the end and were not (`come`); and those that were, and
-    whose key is gone (`gone`), with the numbers of these keys. `read`: rows that were read to know it.
+    whose key is gone (`gone`), with the numbers of these keys. `read`: rows that were read to know it. `keyless_gone`:
+    rows without a key are gone.
     """
 
     come: Numbers
     gone: Numbers
     gone_keys: Numbers
     read: int
+    keyless_gone: bool
 
     @property
     def rows(self) -> int:
         return len(self.come) + len(self.gone)
 
     @classmethod
-    def of(cls, changes: Iterable[SignedRows], key: Sequence[str]) -> NetChanges:
+    def of(cls, changes: Iterable[SignedRows], key: Sequence[str], deleted: str | None = None) -> NetChanges:
+        """`deleted`: the column that marks rows as deleted. They are in no index, as rows without a key are."""
         keys, rows, signs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
-        keyless = [np.zeros(0, np.uint64)]
+        keyless, marked = [np.zeros(0, np.uint64)], [np.zeros(0, bool)]
         for batch, each in changes:
             keys.append(key_numbers(batch, key))
             keyless.append(keys[-1][_without_key(batch, key)])
+            marked.append(marks(batch, deleted))
             rows.append(_row_numbers(batch, keys[-1]))
             signs.append(each.astype(np.int8))
         named, sums = np.concatenate(rows), np.concatenate(signs).astype(np.int64)
@@ -52,11 +56,13 @@ class NetChanges:
         total = np.zeros(len(found), np.int64)
         np.add.at(total, places, sums)
         of_key = np.concatenate(keys)[first]
-        # A row without a key has no row in the index.
-        went = (total < 0) & ~np.isin(of_key, of_key[total > 0]) & ~np.isin(of_key, np.concatenate(keyless))
+        went = (total < 0) & ~np.isin(of_key, of_key[total > 0]) & ~np.concatenate(marked)[first]
+        without = np.isin(of_key, np.concatenate(keyless))
+        keyless_gone = bool(np.any((total < 0) & without))
+        went &= ~without
         # Of rows that shared their key one is enough to delete it.
         gone_keys, once = np.unique(of_key[went], return_index=True)
-        return cls(found[total > 0], np.sort(found[went][once]), gone_keys, len(named))
+        return cls(found[total > 0], np.sort(found[went][once]), gone_keys, len(named), keyless_gone)
 
     def select(self, changes: Iterable[SignedRows], key: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Flags]]:
         """Rows of the same changes, read once more: each of `come` and `gone` once, with a flag for those gone."""
@@ -91,6 +97,14 @@ class _Once:
 def key_numbers(batch: pa.RecordBatch, key: Sequence[str]) -> Numbers:
     """A number of 64 bits for the key of each row."""
     return row_numbers([batch.column(name) for name in key])
+
+
+def marks(batch: pa.RecordBatch, deleted: str | None) -> Flags:
+    """Flags of the rows that this column marks as deleted."""
+    if deleted is None:
+        return np.zeros(batch.num_rows, bool)
+    found: Flags = batch.column(deleted).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _without_key(batch: pa.RecordBatch, key: Sequence[str]) -> Flags:

@@ -22,6 +22,7 @@ from instep.jobs.source_poller import SourcePoller
 from instep.planning.plan import EntityPlan, plan_entity
 from instep.planning.planner import Planner
 from instep.project import Project
+from instep.targets.lance import LanceTarget
 from instep.telemetry.progress import Silent
 from tests.servers.s3 import S3Server, running_s3
 from tests.servers.sqs import running_sqs
@@ -228,6 +229,40 @@ def test_a_rebuild_has_what_was_written_after_the_inventory(site: Site) -> None:
     site.run(paths={"later"})
     site.run(full_refresh=True)
     assert set(site.indexed()) == {"keep", "later"}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("built", [True, False], ids=["rebuild", "first build"])
+def test_a_build_that_is_interrupted_loses_nothing_and_deletes_nothing_that_is_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch, when: str, built: bool
+) -> None:
+    for name in ("changes", "goes"):
+        site.put(name)
+    site.deliver(site.lines())
+    if built:
+        site.run()
+        site.put("came")
+        site.run(paths={"came"})
+    commit = LanceTarget.commit
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if when == "after":
+            commit(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LanceTarget, "commit", interrupted)
+        site.run(full_refresh=built)
+    site.put("changes", "another text")
+    site.put("later")
+    site.delete("goes")
+    assert site.plan().kind is Kind.RESUME
+    site.run()
+    there = site.there()
+    assert set(site.indexed()) >= {"keep", "changes", *(["came"] if built else [])}
+    site.deliver(site.lines())
+    site.run()
+    assert (site.indexed(), site.failures()) == (there, 0)
 
 
 def test_deletes_by_an_inventory_stop_at_the_guard(site: Site) -> None:

@@ -23,7 +23,7 @@ from instep.project.sources import DEFAULT_EXCLUDE, DEFAULT_INCLUDE
 from instep.sources.files import FilesSource
 from instep.sources.s3_inventory import S3Inventory
 
-OBJECTS, LINES, FILES = 3_000, 1_000_000, 8
+OBJECTS, LINES, FILES = 1_000, 500_000, 8
 _BUCKET = "bench-inventories"
 _CREATED = datetime(2026, 11, 27, 1, 0, tzinfo=UTC)
 

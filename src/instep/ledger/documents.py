@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import String, bindparam, delete, func, insert, or_, select, update
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.identity import IdentityError, canonical_uri, document_id
@@ -251,11 +251,12 @@ class Documents(Store):
 
         from instep.document_state.entries import entry_schema
 
-        every = select(*(documents.c[name] for name in names)).where(documents.c.instance == instance)
-        portions = (every.where(documents.c.document_id.in_(some)) for some in batches(ids))
+        # Ids are kept as they are: they need no look at each, and one statement does for all portions.
+        wanted = documents.c.document_id.in_(bindparam("b_ids", expanding=True, type_=String))
+        every = select(*(documents.c[name] for name in names)).where(documents.c.instance == instance, wanted)
         schema = entry_schema(names)
         with uncollected():
-            found = [_batch(tx.connection.execute(each).fetchall(), schema) for each in portions]
+            found = [_batch(tx.connection.execute(every, {"b_ids": some}).fetchall(), schema) for some in batches(ids)]
         return pa.Table.from_batches(found, schema)
 
     @reads

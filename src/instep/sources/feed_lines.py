@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from instep.domain.storable import is_storable, storable_version
 
 SCHEME: Final = "feed://"
 _SAFE: Final = ":"
+#: Most ids are in a URI as they are: this is seen sooner than they are quoted.
+_UNQUOTED: Final = re.compile(r"[\w.~:-]+", re.ASCII).fullmatch
 
 
 class Malformed(ValueError):
@@ -216,7 +219,8 @@ def _uri(name: str | int | None, uri: str | None, entity: str) -> str:
             raise Malformed(str(error)) from None
     if name is None or isinstance(name, bool) or name == "":
         raise Malformed("has neither `id` nor `uri`")
-    return f"{SCHEME}{entity}/{quote(str(name), safe=_SAFE)}"
+    text = str(name)
+    return f"{SCHEME}{entity}/{text if _UNQUOTED(text) else quote(text, safe=_SAFE)}"
 
 
 def _said(error: Exception) -> str:

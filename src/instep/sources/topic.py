@@ -19,7 +19,7 @@ from instep.domain.texts import amount
 from instep.domain.topic_offsets import Gap, Offsets
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable
-from instep.sources.feed_lines import LineFormat, Malformed, Told
+from instep.sources.feed_lines import LineContent, LineFormat, Malformed, Told
 from instep.sources.kafka import KafkaTopic, Message
 from instep.sources.local_files import check_size
 
@@ -118,14 +118,15 @@ class TopicSource:
 
         if self.fields:
             return None
-        found: list[tuple[str | None, str | None]] = []
-        for each in locators.to_pylist():
+        found: list[LineContent | None] = []
+        mark = _TEXT.encode()
+        for each in locators.cast(pa.binary()).to_pylist():
             try:
-                said = self.lines.content(each[1:].encode(), ()) if each.startswith(_TEXT) else None
+                found.append(self.lines.content(each[1:], ()) if each.startswith(mark) else None)
             except ValueError:
-                said = None
-            found.append((None, None) if said is None else (said.text, said.title))
-        texts, titles = zip(*found, strict=True) if found else ((), ())
+                found.append(None)
+        texts = [None if each is None else each.text for each in found]
+        titles = [None if each is None else each.title for each in found]
         columns = [pa.array(texts, pa.string()).cast(pa.binary()), pa.array(titles, pa.string()).cast(pa.binary())]
         return pa.RecordBatch.from_arrays(columns, ["text", "title"])
 
@@ -154,10 +155,6 @@ class _Last(NamedTuple):
     version: str
     size: int
     locator: str
-
-    @property
-    def deletes(self) -> bool:
-        return self.size < 0
 
 
 class _Newest:
@@ -226,10 +223,10 @@ class _Newest:
     def listing(self) -> Listing:
         import pyarrow as pa
 
-        there = {uri: each for uri, each in self._last.items() if not each.deletes}
-        deleted = [uri for uri, each in self._last.items() if each.deletes]
-        columns: list[Sequence[Any]] = [list(there)]
-        columns += [[getattr(each, name) for each in there.values()] for name in ("size", "version", "locator")]
+        there = {uri: each for uri, each in self._last.items() if each.size >= 0}
+        deleted = [uri for uri, each in self._last.items() if each.size < 0]
+        _, _, versions, sizes, locators = zip(*there.values(), strict=True) if there else ((),) * 5
+        columns: list[Sequence[Any]] = [list(there), sizes, versions, locators]
         schema = listed_schema()
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         documents = ListedColumns(pa.Table.from_arrays(arrays, schema=schema))

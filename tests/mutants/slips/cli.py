@@ -104,8 +104,8 @@ MUTANTS = [
     Mutant(
         "failures are listed without the limit",
         "cli/failures.py",
-        "load(project).failures(entities, limit=limit)",
-        "load(project).failures(entities)",
+        "opened.failures(entities, limit=limit)",
+        "opened.failures(entities)",
         _FAILURES,
     ),
     Mutant(

@@ -14,7 +14,7 @@ MUTANTS = [
     Mutant(
         "what is gone before the last look of a rebuild is deleted without a guard",
         "entities/documents/changes.py",
-        "    if setup.guard.refuses(changes.lost, changes.recorded, before.units):\n        return []\n",
+        "    if setup.guard.refuses(changes.lost, changes.recorded, before.units):\n        return UNCHANGED\n",
         "",
         (f"{_SERVICE}/test_live_refresh.py",),
     ),

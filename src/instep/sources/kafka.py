@@ -108,6 +108,20 @@ class KafkaTopic:
         there = {each: found[each] if found[each] >= 0 else last for each, last in end.next.items()}
         return end.up_to(Offsets(end.topic, there), start)
 
+    def tombstones_kept(self) -> int | None:
+        """The milliseconds for which a topic that is compacted keeps its tombstones; None if it is not, or nobody may
+        know.
+        """
+        kafka = _library()
+        admin, _ = _admin(self)
+        asked = kafka.admin.ConfigResource(kafka.admin.ResourceType.TOPIC, self.name)
+        try:
+            settings = admin.describe_configs([asked], request_timeout=_ANSWER)[asked].result(_ANSWER + 1)
+        except (kafka.KafkaException, TimeoutError):
+            return None
+        compacted = "compact" in settings["cleanup.policy"].value
+        return int(settings["delete.retention.ms"].value) if compacted else None
+
     def messages(self, start: Offsets, end: Offsets) -> Iterator[Message]:
         """Those from the start to before the end: of each partition in its order."""
         kafka, said = _library(), _Said()

@@ -37,6 +37,7 @@ FLAWED: Final = "kafka:/"
 class TopicRead(NamedTuple):
     """The documents of some messages, and the offsets behind these. `waiting` messages were there, up to the `end`, of
     which so many are `left`. `first`: the offsets of the first messages that are there. `behind`: there are newer ones.
+    So many offsets are `empty`: their messages were compacted, or are marks of transactions.
     """
 
     listing: Listing
@@ -46,6 +47,7 @@ class TopicRead(NamedTuple):
     waiting: int
     left: int
     behind: bool = False
+    empty: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class TopicSource:
         for message in self.topic.messages(start, end):
             newest.add(message)
         behind = state.end.waiting(end) > 0
-        return TopicRead(newest.listing(), end, last, state.first, last.waiting(start), last.waiting(end), behind)
+        waiting, left, empty = last.waiting(start), last.waiting(end), end.waiting(start) - newest.seen
+        return TopicRead(newest.listing(), end, last, state.first, waiting, left, behind, empty)
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
         hint = "Build it anew from what the topic has now: instep run --full-refresh"
@@ -167,11 +170,11 @@ class _Newest:
         self._last: dict[str, _Last] = {}
         #: When, and in which partition, the table was last emptied.
         self._emptied: _Last | None = None
-        self._seen = 0
+        self.seen = 0
 
     def add(self, message: Message) -> None:
-        self._seen += 1
-        if self._progress and self._seen % _PROGRESS_EVERY == 0:
+        self.seen += 1
+        if self._progress and self.seen % _PROGRESS_EVERY == 0:
             self._progress(len(self._last))
         version = f"{self._source.topic.name}/{message.partition}/{message.offset}"
         try:

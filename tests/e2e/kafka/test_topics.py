@@ -19,6 +19,7 @@ import instep
 from instep.entities.plan_request import Found
 from instep.errors import Away, UserError
 from instep.jobs.run import EntityResult
+from instep.sources.kafka import KafkaTopic
 from tests.e2e.truth import stored
 from tests.servers.kafka import KafkaServer, running_kafka
 from tests.waiting import until
@@ -63,6 +64,13 @@ class Followed:
         admin = self.kafka.admin()
         for each in admin.delete_records([TopicPartition(self.topic, 0, offset)]).values():
             each.result(30)
+
+    def rolled(self) -> list[str]:
+        """The keys of all messages, after one more has closed the segment of those before: these can be compacted."""
+        self.put(d="last")
+        topic = KafkaTopic(self.kafka.address, self.topic)
+        first, end = topic.state()
+        return [(each.key or b"").decode() for each in topic.messages(end.begun(None, first), end)]
 
     def open(self) -> instep.Instep:
         return instep.load(self.root)
@@ -441,3 +449,41 @@ def test_a_wrong_password_is_said_and_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="refuses the login") as told:
         place.run()
     assert "s3cret" not in str(told.value)
+
+
+def _compacted(root: Path, kafka: KafkaServer, *, tombstones_for: str) -> Followed:
+    return Followed(
+        root / "project",
+        kafka,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.01",
+        segment_ms="100",
+        max_compaction_lag_ms="500",
+        delete_retention_ms=tombstones_for,
+    )
+
+
+def test_a_topic_that_is_compacted_is_read_from_where_the_last_run_was(tmp_path: Path, kafka: KafkaServer) -> None:
+    place = _compacted(tmp_path, kafka, tombstones_for="600000")
+    place.put(a="one", b="two")
+    place.run()
+    for number in range(40):
+        place.put(a=f"{number}", c=f"{number}")
+    place.put(b=None)
+    until(lambda: len(place.rolled()) < 20, seconds=_SLOW)
+    (done,) = place.run()
+    assert place.texts() == ["39", "39", "last"]
+    assert not any("tombstones" in each for each in done.notes)
+    assert place.idle()
+
+
+def test_tombstones_that_are_gone_before_they_were_read_are_warned_of(tmp_path: Path, kafka: KafkaServer) -> None:
+    place = _compacted(tmp_path, kafka, tombstones_for="0")
+    place.put(a="one", b="two")
+    place.run()
+    place.put(b=None)
+    until(lambda: "b" not in place.rolled(), seconds=_SLOW)
+    (done,) = place.run()
+    assert any("keeps tombstones for 0" in each for each in done.notes)
+    place.run(full_refresh=True, allow_deletes=True)
+    assert place.texts() == ["last", "one"]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.manifest import Difference
 from instep.domain.seen import Seen
+from instep.domain.texts import duration_text
 from instep.domain.topic_offsets import Offsets
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.versions import record_of_touched
 from instep.entities.plan_request import Found, Kind, PlanRequest
+from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.sources.topic import FLAWED, WINDOW, TopicRead, TopicSource, waiting_text
 
 if TYPE_CHECKING:
     from instep.sources.document_source import Listing
+
+_MINUTE: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class FollowedTopic:
     read: TopicRead
     before: Offsets | None
     why: str
+    warnings: tuple[str, ...] = ()
 
     @property
     def moved(self) -> bool:
@@ -62,7 +67,24 @@ def follow_topic(setup: DocumentAdapters, request: PlanRequest) -> FollowedTopic
     # A build takes all: what is served is not replaced by some of it.
     until = request.options.until
     read = source.read(before, most=WINDOW if before else None, until=until, progress=request.listing)
-    return FollowedTopic(source.topic.name, read, before, waiting_text(read, source.topic))
+    why = waiting_text(read, source.topic)
+    return FollowedTopic(source.topic.name, read, before, why, tuple(_missed(source, read, checkpoint, request)))
+
+
+def _missed(source: TopicSource, read: TopicRead, checkpoint: Checkpoint | None, request: PlanRequest) -> Iterator[str]:
+    """A warning that tombstones may be gone which nobody has read: messages were compacted, and the last look is longer
+    ago than the topic keeps them.
+    """
+    if checkpoint is None or not read.empty:
+        return
+    kept, pause = source.topic.tombstones_kept(), request.ledger.present() - checkpoint.watermark
+    if kept is not None and pause > kept:
+        pause = pause // _MINUTE * _MINUTE
+        yield (
+            f"warning: topic {source.topic.name} was compacted since the last run, {duration_text(pause)} ago, and "
+            f"keeps tombstones for {duration_text(kept)}: what was deleted in between may still be indexed; see instep "
+            "run --full-refresh"
+        )
 
 
 def resumed(setup: DocumentAdapters, request: PlanRequest) -> Found | None:

@@ -93,7 +93,33 @@ def test_a_share_of_nothing_is_no_demand_and_a_value_is_one() -> None:
     assert shortfall(Demand.parse("mrr", "0.25"), measured(0, 1), None) is None
 
 
-@pytest.mark.parametrize("text", ["much", "0.98 of it", "0", "1.2 of served", "nan", -1])
+@pytest.mark.parametrize(
+    ("text", "value", "of_served"),
+    [
+        (0.3, 0.3, False),
+        (1, 1.0, False),
+        ("30%", 0.3, False),
+        (".98 of served", 0.98, True),
+        ("98% of served", 0.98, True),
+        (" 98 %  of  served ", 0.98, True),
+        ("100% of served", 1.0, True),
+    ],
+)
+def test_a_demand_is_a_number_or_a_share_in_either_way_to_write_it(
+    text: str | float, value: float, of_served: bool
+) -> None:
+    demand = Demand.parse("mrr", text)
+    assert demand.value == pytest.approx(value)
+    assert demand.of_served is of_served
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("much", "0.98 of it", "0", "1.2 of served", "nan", "inf", -1, "", "30", "0%", "101% of served", "of served"),
+        *("0.9%% of served", "0.9of served", True),
+    ],
+)
 def test_a_demand_that_means_nothing_is_refused(text: str | float) -> None:
     with pytest.raises(ValueError, match="must be"):
         Demand.parse("mrr", text)

@@ -13,6 +13,7 @@ from instep.cli import main
 from instep.domain.jobs import JobState
 from instep.errors import UserError
 from instep.project import Project
+from tests.jobs.test_reranking import serving
 
 TOPICS = {
     "reset": "How to reset the password of your account: choose a new one on the page of settings.",
@@ -27,7 +28,7 @@ QUERIES = [
 ]
 
 
-def project(root: Path, embed: dict[str, Any], least: dict[str, Any] | None = None) -> instep.Instep:
+def project(root: Path, embed: dict[str, Any], least: dict[str, Any] | None = None, **more: Any) -> instep.Instep:
     docs = root / "docs"
     if not docs.exists():
         docs.mkdir()
@@ -35,6 +36,7 @@ def project(root: Path, embed: dict[str, Any], least: dict[str, Any] | None = No
             (docs / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
         (root / "judged.jsonl").write_text("\n".join(map(json.dumps, QUERIES)))
     entity: dict[str, Any] = {"source": {"type": "files", "path": "docs"}, "embed": embed, "chunk": {"size": 200}}
+    entity |= more
     if least:
         entity["promotion"] = {"queries": "judged.jsonl", "at_least": least}
     declared = {"name": "p", "root": root, "engine": "inline", "entities": {"Page": entity}}
@@ -163,6 +165,89 @@ def test_what_is_served_already_is_measured_in_the_first_run_that_knows_of_the_d
     (result,) = project(tmp_path, HASHING, least).run()
     assert (result.state, result.promoted) == (JobState.FAILED, False)
     assert "it finds worse: mrr is 0.000" in result.notes[0]
+
+
+def asked(root: Path, **relevant: str) -> None:
+    """Judged queries of a word each, in place of those that are there."""
+    told = [{"id": word, "query": word, "relevant": [page]} for word, page in relevant.items()]
+    (root / "judged.jsonl").write_text("\n".join(map(json.dumps, told)))
+
+
+def test_builds_in_two_languages_are_each_asked_in_their_own(tmp_path: Path) -> None:
+    least = {"recall@10": "0.98 of served"}
+    english = project(tmp_path, HASHING, least)
+    asked(tmp_path, kneaded="bread.md", tide="tides.md")  # "Knead" to English stems, and another word to German ones.
+    assert english.run()[0].promoted
+    german = project(tmp_path, HASHING, least, search={"language": "german"})
+    (result,) = german.run()
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert "answered worse: kneaded (1.00 → 0.00)" in result.notes[0]
+    assert german.evaluate(tmp_path / "judged.jsonl", mode="text")[0].scores["mrr"] == 1, "what is served is English"
+
+    german.run(generation="v2")
+    found = german.evaluate(tmp_path / "judged.jsonl", generation="v2", mode="text")
+    assert [(each.generation, each.scores["mrr"]) for each in found] == [("", 1), ("v2", 0.5)]
+    with pytest.raises(UserError, match=r"answered worse: kneaded \(1.00 → 0.00\)"):
+        german.promote("Page", "v2")
+
+
+RERANKER = """
+def last_first(query, texts):
+    return [float("bake" in each) for each in texts]
+
+
+def by_words(query, texts):
+    return [float(any(word in each for word in query.split())) for each in texts]
+"""
+
+
+@pytest.fixture
+def rerankers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The module of two rerankers: one that puts the page about bread first, and one that reads the query."""
+    name = f"rerankers_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(RERANKER)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def reranked(module: str, function: str) -> dict[str, Any]:
+    return {"mode": "hybrid", "rerank": {"type": "python", "function": f"{module}:{function}"}}
+
+
+def test_a_demand_is_asked_of_what_the_reranker_makes_of_a_build(tmp_path: Path, rerankers: str) -> None:
+    worse = project(tmp_path, STATIC, {"mrr": 0.9}, search=reranked(rerankers, "last_first"))
+    asked(tmp_path, tide="tides.md")
+    (result,) = worse.run()
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert result.notes[0].startswith("it finds worse: mrr is 0.500"), "found first, and then put behind bread"
+    better = project(tmp_path, STATIC, {"mrr": 0.9}, search=reranked(rerankers, "by_words"))
+    assert better.run()[0].promoted
+
+
+def test_what_is_served_is_measured_anew_when_another_reranker_is_declared(tmp_path: Path, rerankers: str) -> None:
+    """A build with another embedder is compared with what searches find before it, not with what they found once."""
+    least = {"mrr": "0.9 of served"}
+    project(tmp_path, HASHING)
+    asked(tmp_path, tide="tides.md")
+    first = project(tmp_path, STATIC, least, search=reranked(rerankers, "last_first"))
+    assert first.run()[0].promoted, "nothing was served"
+    assert project(tmp_path, STATIC, least, search=reranked(rerankers, "by_words")).run()[0].state is None
+    worse = project(tmp_path, HASHING, least, search=reranked(rerankers, "last_first"))
+    (result,) = worse.run()
+    assert (result.state, result.promoted) == (JobState.FAILED, False)
+    assert "mrr is 0.500, and at least 0.900 is asked for, 0.9 of the 1.000 that is served" in result.notes[0]
+
+
+def test_a_build_waits_for_its_reranker_to_be_measured(tmp_path: Path) -> None:
+    """A search does without a reranker that is away; a demand would then be asked of something else."""
+    last = json.dumps({"results": [{"index": at, "relevance_score": at} for at in range(len(TOPICS))]})
+    with serving(script=[503, 503], answer=last.encode()) as (url, requests):
+        search = {"mode": "vector", "rerank": {"type": "http", "url": url}}
+        opened = project(tmp_path, HASHING, {"mrr": 0.9}, search=search)
+        asked(tmp_path, sea="reset.md")  # Nothing of it is in that page, so it is the last one.
+        (result,) = opened.run()
+    assert result.promoted, "as the reranker has it"
+    assert len(requests) == 3
 
 
 def test_a_value_is_asked_of_the_first_build_too(tmp_path: Path) -> None:

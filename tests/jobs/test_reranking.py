@@ -49,6 +49,7 @@ class Endpoint(BaseHTTPRequestHandler):
 
     protocol: ClassVar[str] = "cohere"
     status: ClassVar[int] = 200
+    script: ClassVar[list[int]] = []  # States of the first answers.
     answer: ClassVar[bytes | None] = None
     pause: ClassVar[float] = 0.0
     asked: ClassVar[list[dict[str, Any]]] = []
@@ -57,15 +58,17 @@ class Endpoint(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append({**body, "key": self.headers.get("Authorization")})
         time.sleep(self.pause)
-        texts = body["texts" if self.protocol == "tei" else "documents"]
-        name = "score" if self.protocol == "tei" else "relevance_score"
-        found = [{"index": at, name: float(each.rsplit(" ", 1)[-1].rstrip("."))} for at, each in enumerate(texts)]
-        made: Any = found[::-1] if self.protocol == "tei" else {"results": found[::-1]}
-        sent = json.dumps(made).encode() if self.answer is None else self.answer
-        self.send_response(self.status)
+        sent = self.scored(body) if self.answer is None else self.answer
+        self.send_response(self.script.pop(0) if self.script else self.status)
         self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent)
+
+    def scored(self, body: dict[str, Any]) -> bytes:
+        texts = body["texts" if self.protocol == "tei" else "documents"]
+        name = "score" if self.protocol == "tei" else "relevance_score"
+        found = [{"index": at, name: float(each.rsplit(" ", 1)[-1].rstrip("."))} for at, each in enumerate(texts)]
+        return json.dumps(found[::-1] if self.protocol == "tei" else {"results": found[::-1]}).encode()
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -73,7 +76,7 @@ class Endpoint(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(**how: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    handler = type("Handler", (Endpoint,), {"asked": [], **how})
+    handler = type("Handler", (Endpoint,), {"asked": [], "script": [], **how})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

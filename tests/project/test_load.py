@@ -364,3 +364,20 @@ def test_secrets_written_into_the_file_are_not_shown_either(reject: Reject) -> N
     ]
     assert "hunter2" not in str(error)
     assert "1234567" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("demand", "said"),
+    [
+        ("recall@10: 98 of served", "recall@10: must be above 0, and at most 1 or 100%; found '98 of served'"),
+        ("recall@10: 98% of it", "or a share such as 0.98 of served or 98% of served; found '98% of it'"),
+        ("recall@10: yes", "must be a number such as 0.3 or 30%"),
+        ("mrr: [0.3]", "mrr: must be a number such as 0.3 or 30%"),
+        ("precision@10: 0.3", "precision@10: must be ndcg@k, recall@k (k from 1 to 100) or mrr; found 0.3"),
+    ],
+)
+def test_what_a_promotion_cannot_demand_is_told_once_with_its_line(reject: Reject, demand: str, said: str) -> None:
+    promotion = f"    promotion:\n      queries: judged.jsonl\n      at_least:\n        {demand}\n"
+    (problem,) = reject(BASE + promotion).problems
+    assert said in problem.message or said in str(problem)
+    assert problem.line == len((BASE + promotion).splitlines())

@@ -73,10 +73,11 @@ def _of_entity(
         if physical is None or (asked is not None and asked == served):
             continue
         built = ledger.checkpoints.get(setup.ref, name)
-        alike = built is None or built.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]
+        made_of = setup.fingerprint if built is None else built.fingerprint
+        alike = made_of.get(EMBEDDER) == setup.fingerprint[EMBEDDER]
         for mode in modes:
             if mode == "text" or alike:
-                yield _answer(setup, name, asked is None, mode, measure(setup, physical, queries, mode))
+                yield _answer(setup, name, asked is None, mode, measure(setup, physical, made_of, queries, mode))
 
 
 def _answer(setup: DocumentSetup, generation: str, served: bool, mode: SearchMode, found: Measured) -> Quality:

@@ -21,7 +21,7 @@ DEPTH: Final = 100
 METRICS: Final = ("ndcg@10", "recall@10", "recall@100", "mrr")
 
 _METRIC: Final = re.compile(r"(?P<name>ndcg|recall)@(?P<depth>[1-9]\d?|100)|mrr")
-_SHARE: Final = re.compile(r"\s*(\d*\.?\d+)\s+of\s+served\s*")
+_AMOUNT: Final = re.compile(r"(?P<number>\d*\.?\d+(e-?\d+)?)(?P<percent>\s*%)?(?P<share>\s+of\s+served)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +118,14 @@ class Demand:
 
     @classmethod
     def parse(cls, metric: str, text: str | float) -> Demand:
-        """`0.3`, or `0.98 of served`. Raises `ValueError`."""
-        share = _SHARE.fullmatch(text) if isinstance(text, str) else None
-        try:
-            value = float(share[1] if share else text)
-        except ValueError:
-            raise ValueError("must be a number such as 0.3, or a share such as 0.98 of served") from None
+        """`0.3` or `30%`, or a share: `0.98 of served`, `98% of served`. Raises `ValueError`."""
+        amount = _AMOUNT.fullmatch(str(text).strip())
+        if amount is None:
+            raise ValueError("must be a number such as 0.3 or 30%, or a share such as 0.98 of served or 98% of served")
+        value = float(amount["number"]) / (100 if amount["percent"] else 1)
         if not 0 < value <= 1:
-            raise ValueError("must be above 0 and at most 1")
-        return cls(metric, value, share is not None)
+            raise ValueError("must be above 0, and at most 1 or 100%")
+        return cls(metric, value, amount["share"] is not None)
 
 
 #: So many queries are named that are answered worse.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from instep.domain.relevance import Demand, is_metric
 from instep.project.columns import DeclaredColumns, check_columns
@@ -17,7 +17,6 @@ from instep.project.fields import (
     Duration,
     FunctionName,
     Model,
-    Real,
     Text,
     Variant,
     Whole,
@@ -42,6 +41,19 @@ from instep.project.sources import (
 MAX_BUCKETS = 1024
 
 
+def _demanded(value: Any) -> Any:
+    try:
+        Demand.parse("mrr", value)
+    except ValueError as error:
+        raise problem("demand", str(error)) from error
+    return value
+
+
+DemandedValue: TypeAlias = Annotated[
+    float | str, BeforeValidator(_demanded), WithJsonSchema({"type": ["number", "string"]})
+]
+
+
 class Promotion(Model):
     """The demand on a new build before it is served in place of another; see [quality.md](quality.md)."""
 
@@ -49,20 +61,16 @@ class Promotion(Model):
     """File of judged queries, relative to the project: lines of JSON, or an id, a tab and a query each."""
     judgements: Text | None = None
     """File of judgements in the form of TREC or BEIR, if `queries` has none."""
-    at_least: dict[str, Real | str] = Field(min_length=1)
-    """By metric (`ndcg@10`, `recall@10`, `mrr`; the number is from 1 to 100) a value such as `0.3`, or a share of what
-    the served build reaches, such as `0.98 of served`."""
+    at_least: dict[str, DemandedValue] = Field(min_length=1)
+    """By metric (`ndcg@10`, `recall@10`, `mrr`; the number is from 1 to 100) a value such as `0.3` or `30%`, or a share
+    of what the served build reaches, such as `0.98 of served` or `98% of served`."""
 
     @field_validator("at_least")
     @classmethod
     def _means_something(cls, value: dict[str, float | str]) -> dict[str, float | str]:
-        for metric, text in value.items():
+        for metric in value:
             if not is_metric(metric):
                 raise problem("metric", "must be ndcg@k, recall@k (k from 1 to 100) or mrr", path=(metric,))
-            try:
-                Demand.parse(metric, text)
-            except ValueError as error:
-                raise problem("demand", str(error), path=(metric,)) from error
         return value
 
 

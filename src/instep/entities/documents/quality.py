@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from instep.domain.fingerprint import WORDS
+from instep.domain.fingerprint import WORDS, digest
 from instep.domain.judgements import JudgementError, judged_queries
 from instep.domain.relevance import DEPTH, Demand, Found, JudgedQuery, Measured, gains, shortfall
 from instep.domain.words import SEARCHED_BY_DEFAULT, language_of, text_query
@@ -83,12 +83,20 @@ def read_queries(queries: Path, judgements: Path | None = None) -> list[JudgedQu
         raise UserError(f"cannot be read: {error.strerror}", where=str(error.filename or queries)) from None
 
 
-def measure(setup: Searched, physical: str, queries: Sequence[JudgedQuery], mode: SearchMode | None = None) -> Measured:
-    """Search an index for all queries, also for what only some may read. `mode`: that of the entity by default."""
+def measure(
+    setup: Searched,
+    physical: str,
+    made_of: Mapping[str, str],
+    queries: Sequence[JudgedQuery],
+    mode: SearchMode | None = None,
+) -> Measured:
+    """Search an index, by the words that it was `made_of`, for all queries, also for what only some may read, as a
+    search of the entity would: in its mode unless another is asked for, with its weights and its reranker.
+    """
     way = mode or setup.search_mode
     vectors = None if way == "text" else setup.query_embedder().embed([each.text for each in queries])
     reranking = setup.reranking()
-    language = language_of(setup.fingerprint.get(WORDS, SEARCHED_BY_DEFAULT.fingerprint))
+    language = language_of(made_of.get(WORDS, SEARCHED_BY_DEFAULT.fingerprint))
     found = {}
     for number, query in enumerate(queries):
         hits = setup.target.search(
@@ -137,39 +145,49 @@ class PromotionDemand:
         short = [told for each in self.demands if (told := shortfall(each, built, before))]
         if short:
             return f"it finds worse: {'; '.join(short)}; what was served stays (see `instep evaluate`)"
-        self._keep(new.instance, built)
+        self._keep(setup, new.instance, built)
         return None
 
     def remember(self, setup: Searched, served: Build) -> None:
-        """Keep what a build that is served reaches, if that is not known yet: once another embedder is declared, nobody
-        can ask it any more. What cannot be measured now is measured another time.
+        """Keep what a build that is served reaches, if that is not known yet, or was measured before another reranker,
+        mode or weight was declared: once another embedder is, nobody can ask it any more. What cannot be measured now
+        is measured another time.
         """
         with suppress(InstepError):
             queries = self.read()
             declared = served.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]
-            if declared and not self._file(served.instance, queries).exists():
-                self._keep(served.instance, measure(setup, served.physical, queries))
+            if declared and self._kept(served.instance, queries).get("way") != _way(setup):
+                self._keep(setup, served.instance, measure(setup, served.physical, served.fingerprint, queries))
 
     def _measured(self, setup: Searched, build: Build, queries: Sequence[JudgedQuery]) -> Measured:
         """As it finds now. A build with another embedder than is declared: as it found when it was promoted, or else by
         its text.
         """
         if build.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]:
-            return measure(setup, build.physical, queries)
-        return self._recalled(build.instance, queries) or measure(setup, build.physical, queries, "text")
+            return measure(setup, build.physical, build.fingerprint, queries)
+        kept = self._recalled(build.instance, queries)
+        return kept or measure(setup, build.physical, build.fingerprint, queries, "text")
 
     def _recalled(self, instance: str, queries: Sequence[JudgedQuery]) -> Measured | None:
         try:
-            told = json.loads(self._file(instance, queries).read_text(encoding="utf-8"))
+            told = self._kept(instance, queries)["gains"]
             return Measured(queries, {each.id: [float(gain) for gain in told[each.id]] for each in queries})
-        except (OSError, ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError):
             return None
 
-    def _keep(self, instance: str, built: Measured) -> None:
+    def _kept(self, instance: str, queries: Sequence[JudgedQuery]) -> dict[str, Any]:
+        """The gains of a build, and the way in which it was searched; nothing, if they are not known."""
+        try:
+            told = json.loads(self._file(instance, queries).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def _keep(self, setup: Searched, instance: str, built: Measured) -> None:
         with suppress(OSError):  # It is only measured again, by its text then.
             file = self._file(instance, built.queries)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(dict(built.gains)), encoding="utf-8")
+            file.write_text(json.dumps({"way": _way(setup), "gains": dict(built.gains)}), encoding="utf-8")
             kept = sorted(file.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)
             for old in kept[:-_KEPT]:
                 old.unlink()
@@ -178,3 +196,8 @@ class PromotionDemand:
         asked = [[each.id, each.text, sorted(each.relevant.items())] for each in queries]
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         return self.kept / f"{instance}-{digest}.json"
+
+
+def _way(setup: Searched) -> str:
+    """The way in which the entity is searched, as far as its declaration says: no build depends on that."""
+    return digest([setup.search_mode, *setup.weights, repr(setup.reranking())])

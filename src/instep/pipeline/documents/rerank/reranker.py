@@ -26,13 +26,15 @@ class Reranking:
     top: int
 
     def ordered(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The first hits in the order of their new scores, and the others behind them as they were."""
+        """The first hits in the order of their new scores, those with the same in the one that they had, and the others
+        behind them as they were.
+        """
         first = hits[: self.top]
         if len(first) < 2:
             return list(hits)
         scores = self.reranker.scores(query, [_text(hit) for hit in first])
         scored = [replace(hit, score=score, score_kind="rerank") for hit, score in zip(first, scores, strict=True)]
-        return [*sorted(scored, key=lambda hit: (-hit.score, hit.chunk_id)), *hits[self.top :]]
+        return [*sorted(scored, key=lambda hit: -hit.score), *hits[self.top :]]
 
 
 def _text(hit: Hit) -> str:

@@ -7,6 +7,7 @@ import json
 import struct
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from typing import Any
@@ -21,7 +22,8 @@ LOOKS = 3
 @dataclass
 class BatchEndpoint(PaidEndpoint):
     """`hang` names a request (`POST /batches`, …) in which the server goes silent, before or after its effect. `ends`:
-    how batches end. Texts with `refused` in them get a 400.
+    how batches end. Texts with `refused` in them get a 400. `garbles`: the first answer to a request is this instead,
+    after its effect, or what it makes of the answer.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class BatchEndpoint(PaidEndpoint):
     looks: dict[str, int] = field(default_factory=dict)
     batched: int = 0
     hang: tuple[str, str] | None = None
+    garbles: dict[str, bytes | Callable[[Any], Any]] = field(default_factory=dict)
     ends: str = "completed"
     page: int = 2
     #: More texts than these may not wait.
@@ -46,6 +49,12 @@ class BatchEndpoint(PaidEndpoint):
         self.hanging.set()
         self.answers.wait()
         return True
+
+    def garbled(self, what: str, answer: Any) -> Any:
+        made = self.garbles.pop(what, None)
+        if callable(made):
+            return made(json.loads(json.dumps(answer)) if not isinstance(answer, bytes) else answer)
+        return answer if made is None else made
 
     def file(self, content: bytes, name: str, purpose: str) -> dict[str, Any]:
         identity = f"file-{uuid.uuid4().hex}"
@@ -101,12 +110,16 @@ class BatchEndpoint(PaidEndpoint):
             made["errors"] = {"object": "list", "data": [told]}
             return
         lines = [json.loads(line) for line in self.files[made["input_file_id"]].splitlines()]
+        late: list[dict[str, Any]] = []
         if self.ends == "expired":
-            lines = lines[: -(-len(lines) // 2)]
+            half = -(-len(lines) // 2)
+            lines, late = lines[:half], lines[half:]
         done = [self._done(each) for each in reversed(lines)]
         good = [each for each in done if each["response"]["status_code"] == 200]
         bad = [each for each in done if each["response"]["status_code"] != 200]
-        for name, some in (("output_file_id", good), ("error_file_id", bad)):
+        expired = {"code": "batch_expired", "message": "This request could not be executed before it expired."}
+        unasked = [{"id": "x", "custom_id": each["custom_id"], "response": None, "error": expired} for each in late]
+        for name, some in (("output_file_id", good), ("error_file_id", [*bad, *unasked])):
             if some:
                 text = b"".join(json.dumps(each).encode() + b"\n" for each in some)
                 made[name] = self.file(text, name, "batch_output")["id"]
@@ -168,7 +181,7 @@ class BatchHandler(PaidHandler):
             return
         made = make()
         if not self.server.hangs(what, "after"):
-            self.send(200, made)
+            self.send(200, self.server.garbled(what, made))
 
     def _upload(self, body: bytes) -> dict[str, Any]:
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
@@ -188,13 +201,14 @@ class BatchHandler(PaidHandler):
             if self.server.hangs("GET /batches", "before"):
                 return
             found = self.server.look(path[1])
-            self.send(200, found) if found else self.send(404, {"error": {"message": "no such batch"}})
+            made = self.server.garbled("GET /batch", found) if found else None
+            self.send(200, made) if found else self.send(404, {"error": {"message": "no such batch"}})
         elif path == ["files"]:
             some = [{"id": each, "filename": self.server.names[each]} for each in self.server.files]
-            self.send(200, {"object": "list", "data": some, "has_more": False})
+            self.send(200, self.server.garbled("GET /files", {"object": "list", "data": some, "has_more": False}))
         elif path[0] == "files" and path[2:] == ["content"] and path[1] in self.server.files:
             if not self.server.hangs("GET /content", "before"):
-                self.send(200, self.server.files[path[1]])
+                self.send(200, self.server.garbled("GET /content", self.server.files[path[1]]))
         else:
             self.send(404, {"error": {"message": f"no {path}"}})
 
@@ -203,7 +217,8 @@ class BatchHandler(PaidHandler):
         ids = [each["id"] for each in every]
         start = ids.index(asked["after"]) + 1 if "after" in asked else 0
         some = every[start : start + min(int(asked["limit"]), self.server.page)]
-        self.send(200, {"object": "list", "data": some, "has_more": start + len(some) < len(every)})
+        page = {"object": "list", "data": some, "has_more": start + len(some) < len(every)}
+        self.send(200, self.server.garbled("GET /batches", page))
 
     def do_DELETE(self) -> None:  # noqa: N802 - a name that http.server asks for
         identity = self.path.rpartition("/")[2]

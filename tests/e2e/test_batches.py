@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -295,3 +296,57 @@ def test_vectors_that_cannot_be_kept_are_not_bought_again(place: Location, endpo
     with pytest.raises(UserError, match=r"vectors of a batch could not be kept"):
         place.run()
     assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+
+
+def _without(name: str) -> Callable[[Any], Any]:
+    return lambda answer: {key: value for key, value in answer.items() if key != name}
+
+
+def _with(**values: object) -> Callable[[Any], Any]:
+    return lambda answer: answer | values
+
+
+_HTML = b"<html>The service is busy.</html>"
+#: Answers that an API should not give: to which request, the answer, and which of its batches are made in the end.
+_GARBLED: list[tuple[str, bytes | Callable[[Any], Any]]] = [
+    ("POST /files", _HTML),
+    ("POST /files", b""),
+    ("POST /files", b"{}"),
+    ("POST /files", b"[]"),
+    ("POST /files", _with(id=5)),
+    ("POST /batches", _HTML),
+    ("POST /batches", b""),
+    ("POST /batches", b'"batch"'),
+    ("POST /batches", _without("id")),
+    ("POST /batches", _without("status")),
+    ("POST /batches", _without("input_file_id")),
+    ("POST /batches", _with(errors=["no"])),
+    ("GET /batch", _HTML),
+    ("GET /batch", _without("id")),
+    ("GET /batch", _with(status="perplexed")),
+    ("GET /batch", _with(status="completed", request_counts={"total": 5, "completed": 5, "failed": 0})),
+    ("GET /batch", _with(request_counts={"total": [], "completed": "many"})),
+    ("GET /content", _HTML),
+    ("GET /content", b""),
+    ("GET /content", lambda content: content[: len(content) // 2]),
+    ("GET /content", lambda content: b"".join(content.splitlines(keepends=True)[1:])),
+    ("GET /content", lambda content: b"[1]\n" + content),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [pytest.param(*each, marks=() if at in {0, 8, 12, 19} else pytest.mark.proof) for at, each in enumerate(_GARBLED)],
+)
+def test_an_answer_that_makes_no_sense_is_looked_up_and_nothing_submitted_twice(
+    place: Location, endpoint: BatchEndpoint, request_: str, answer: bytes | Callable[[Any], Any]
+) -> None:
+    declare(place, endpoint)
+    endpoint.garbles = {request_: answer}
+    result = place.run()
+    assert endpoint.garbles == {}
+    assert result.state is JobState.COMPLETED
+    assert (len(endpoint.batches), twice(endpoint)) == (1, [])
+    assert endpoint.billed == tokens([PROBE]), "all else came by the batch"
+    assert sum(each.tokens for each in spent(place).values()) == endpoint.batched
+    assert place.wrong() == ""

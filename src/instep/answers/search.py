@@ -396,5 +396,7 @@ def _possible(setup: DocumentSetup, served: Look, mode: SearchMode, progress: Pr
 
 
 def _embed(setup: DocumentSetup, query: str) -> list[float]:
-    vector: list[float] = setup.query_embedder().embed([query])[0].tolist()
+    from instep.pipeline.documents.embed.embedder import query_vectors
+
+    vector: list[float] = query_vectors(setup.query_embedder(), [query])[0].tolist()
     return vector

@@ -244,6 +244,8 @@ class Batching:
             for each in results:
                 told &= each.tokens is not None
                 bill = bill.plus(Bill(each.vector is not None, each.tokens or 0))
+                if not each.hash:
+                    continue
                 if each.vector is None or check_vectors(each.vector[None]):
                     self._refused.add(each.hash)
                     continue

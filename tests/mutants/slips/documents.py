@@ -252,8 +252,8 @@ MUTANTS = [
     Mutant(
         "vectors are taken in the order of the answer",
         "pipeline/documents/embed/http.py",
-        "            vectors[index] = self._vector",
-        "            vectors[position] = self._vector",
+        "            vectors[index] = vector_of",
+        "            vectors[position] = vector_of",
         ("tests/documents/test_http.py",),
     ),
     Mutant(

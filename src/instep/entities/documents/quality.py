@@ -15,6 +15,7 @@ from instep.domain.judgements import JudgementError, judged_queries
 from instep.domain.relevance import DEPTH, Demand, Found, JudgedQuery, Measured, gains, shortfall
 from instep.domain.words import SEARCHED_BY_DEFAULT, language_of, text_query
 from instep.errors import InstepError, UserError
+from instep.pipeline.documents.embed.embedder import query_vectors
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.embed.embedder import Embedder
@@ -94,7 +95,7 @@ def measure(
     search of the entity would: in its mode unless another is asked for, with its weights and its reranker.
     """
     way = mode or setup.search_mode
-    vectors = None if way == "text" else setup.query_embedder().embed([each.text for each in queries])
+    vectors = None if way == "text" else query_vectors(setup.query_embedder(), [each.text for each in queries])
     reranking = setup.reranking()
     language = language_of(made_of.get(WORDS, SEARCHED_BY_DEFAULT.fingerprint))
     found = {}

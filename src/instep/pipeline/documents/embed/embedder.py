@@ -78,6 +78,21 @@ def probe(embedder: Embedder) -> None:
         raise UserError(f"the embedder is no use: {flaws[0]}, whatever the text", hint=CHECK_EMBED)
 
 
+def query_vectors(embedder: Embedder, queries: Sequence[str]) -> Vectors:
+    """The vectors of queries. Raises `UserError` when one of them has none."""
+    import numpy as np
+
+    hint = "Search by words: --mode text"
+    try:
+        made = embedder.embed(queries)
+    except EmbedRejected as error:
+        raise UserError(f"the query cannot be embedded: {error}", hint=hint) from None
+    for row in np.flatnonzero(~np.isfinite(made).all(axis=1)).tolist():
+        flaw = "NaN" if np.isnan(made[row]).any() else "infinity"
+        raise UserError(f"the embedder has no vector of the query {queries[row]!r}: it has {flaw} in it", hint=hint)
+    return made
+
+
 def demand_length(vectors: Vectors, count: int, dimensions: int) -> None:
     """Check the number and length of vectors. Raises `UserError` if they are wrong."""
     if vectors.ndim != 2 or len(vectors) != count:

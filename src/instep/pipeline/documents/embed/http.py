@@ -9,21 +9,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
-from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
+from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list
 from instep.pipeline.documents.embed.meter import Meter, Paid
 from instep.pipeline.documents.embed.protocols import EmbeddingProtocol, OpenAIProtocol, Request, requests
+from instep.pipeline.documents.embed.read_vectors import most_bytes, vector_of
 from instep.pipeline.documents.embed.slots import slot
-from instep.servers.calls import tries, within
+from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
+from instep.servers.calls import tries
 
 if TYPE_CHECKING:
     import httpx
-    import numpy as np
 
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
 
@@ -121,9 +121,12 @@ class HttpEmbedder:
         turns.wait()
         try:
             with slot(self.url, self.requests_at_once):
-                response = within(self.timeout, partial(client.post, place, json=body))
+                most = most_bytes(texts, self.dimensions)
+                response = ask(client, "POST", place, seconds=self.timeout, most=most, json=body)
         except (TimeoutError, httpx.TimeoutException):
             raise _NoAnswer from None
+        except TooLarge as error:
+            raise _Unavailable(str(error)) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             paid.nothing()
             raise _no_request() from None
@@ -133,7 +136,7 @@ class HttpEmbedder:
             raise _Unavailable(type(error).__name__) from None
         if not response.is_success:
             paid.nothing()
-        status = response.status_code
+        status = response.status
         if status in _TRY_AGAIN or status >= 500:
             raise _Unavailable(f"it answered {status}", _retry_after(response))
         if status in _MISCONFIGURED or 300 <= status < 400:
@@ -157,38 +160,30 @@ class HttpEmbedder:
         items = self.protocol.items(answer)
         if not isinstance(items, list) or len(items) != count:
             found = len(items) if isinstance(items, list) else 0
-            raise _Unavailable(f"it gave {found} vectors for {count} texts")
+            said = self._hidden(self._said(answer))
+            raise _Unavailable(f"it gave {found} vectors for {count} texts{f': {said}' if said else ''}")
         vectors = np.zeros((count, self.dimensions), np.float32)
         seen: set[int] = set()
         for position, item in enumerate(items):
             index = item.get("index", position) if isinstance(item, dict) else -1
-            if not isinstance(index, int) or not 0 <= index < count or index in seen:
+            if type(index) is not int or not 0 <= index < count or index in seen:
                 raise _Unavailable("its answer does not say which vector is of which text")
             seen.add(index)
-            vectors[index] = self._vector(item.get("embedding"))
+            vectors[index] = vector_of(item.get("embedding"), self.dimensions)
         return vectors
 
-    def _vector(self, values: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-        import numpy as np
-
-        if not isinstance(values, list):
-            raise EmbedRejected("the embedder gave no vector for it")
-        if len(values) != self.dimensions:
-            raise wrong_length(len(values), self.dimensions)
+    def _complaint(self, response: Answer) -> str:
         try:
-            with np.errstate(over="ignore"):
-                vector = np.array([np.nan if value is None else value for value in values], np.float32)
-        except (TypeError, ValueError, OverflowError):
-            vector = None
-        if vector is None or vector.ndim != 1:
-            raise EmbedRejected("the embedder's vector has something in it that is not a number")
-        return vector
+            answer = response.json()
+        except (ValueError, RecursionError):
+            return self._hidden(response.text)
+        return self._hidden(self._said(answer) or response.text)
 
-    def _complaint(self, response: httpx.Response) -> str:
-        try:
-            text = self.protocol.complaint(response.json())
-        except (ValueError, AttributeError, RecursionError):
-            text = response.text
+    def _said(self, answer: Any) -> str:
+        """The reason that an answer names, in the words of its protocol; none if it names none."""
+        return self.protocol.complaint(answer) if isinstance(answer, dict) else ""
+
+    def _hidden(self, text: str) -> str:
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
 
 
@@ -238,9 +233,9 @@ def _client(embedder: HttpEmbedder) -> httpx.Client:
         import httpx
     except ImportError:
         raise UserError("an HTTP embedder needs httpx", hint="Run: pip install 'instep[openai]'") from None
-    headers = {"Authorization": f"Bearer {embedder.api_key}"} if embedder.api_key else {}
+    key = {"Authorization": f"Bearer {embedder.api_key}"} if embedder.api_key else {}
     try:
-        return httpx.Client(headers=headers, timeout=embedder.timeout)
+        return httpx.Client(headers=HEADERS | key, timeout=embedder.timeout)
     except UnicodeError:
         raise _no_request() from None
 
@@ -260,7 +255,7 @@ def _retry_hook(error: Exception) -> bool | float:
     return True if error.after is None else error.after
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _retry_after(response: Answer) -> float | None:
     """Seconds from `Retry-After`, a number or a date; None if it is missing or makes no sense."""
     text = response.headers.get("retry-after")
     if text is None:

@@ -6,16 +6,19 @@ answer. Each text is a request of its own, named by its hash: what comes back sa
 
 from __future__ import annotations
 
-import base64
 import json
+import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from instep.domain.texts import cleaned
+from instep.domain.texts import amount, cleaned
 from instep.errors import InstepError, Transient, UserError
+from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder
+from instep.pipeline.documents.embed.read_vectors import most_bytes, vector_of
+from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
 
 if TYPE_CHECKING:
     import httpx
@@ -27,8 +30,20 @@ MOST_BYTES: Final = 100_000_000
 #: The name of our key in a batch's metadata.
 _KEY: Final = "instep"
 _PAGE: Final = 100
+#: Seconds without a byte of an answer; until all of one is there; and of a file.
 _SECONDS: Final = 60.0
+_ANSWER: Final = 600.0
+_FILE: Final = 3_600.0
+#: Bytes of an answer, and of a line in a file beside its vector.
+_LARGEST: Final = 20_000_000
+_LINE: Final = "." * 1_000
 _CHECK: Final = "Check `url`, `model` and `api_key` under `embed`; does this endpoint have OpenAI's batch API?"
+#: The name of a text: its hash.
+_NAME: Final = re.compile(r"[0-9a-f]{64}")
+_ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+_STATUSES: Final = _ENDED | {"validating", "in_progress", "finalizing", "cancelling"}
+
+T = TypeVar("T")
 
 
 class Batch(NamedTuple):
@@ -52,12 +67,12 @@ class Batch(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        return self.status in ("completed", "failed", "expired", "cancelled")
+        return self.status in _ENDED
 
 
 class Result(NamedTuple):
-    """The answer to a request: the text's hash, its vector, if it has one, and the tokens that were billed, if that is
-    said.
+    """The answer to a request: the text's hash (none, if it says none), its vector, if it has one, and the tokens that
+    were billed, if that is said.
     """
 
     hash: str
@@ -82,57 +97,73 @@ class BatchApi:
                 file.write(json.dumps(self._request(name, text), ensure_ascii=False).encode() + b"\n")
             file.seek(0)
             named = {"file": (_file_name(key), file, "application/jsonl")}
-            uploaded = self._call("POST", "/files", data={"purpose": "batch"}, files=named)
+            uploaded = self._call("POST", "/files", _identity, data={"purpose": "batch"}, files=named)
         body = {
-            "input_file_id": uploaded["id"],
+            "input_file_id": uploaded,
             "endpoint": "/v1/embeddings",
             "completion_window": "24h",
             "metadata": {_KEY: key},
         }
-        return _batch(self._call("POST", "/batches", json=body))
+        return self._call("POST", "/batches", _batch, json=body)
 
     def get(self, batch_id: str) -> Batch | None:
         """None if the API does not know it any more."""
-        found = self._call("GET", f"/batches/{batch_id}", missing=True)
-        return None if found is None else _batch(found)
+        return self._call_known("GET", f"/batches/{batch_id}", _batch)
 
     def find(self, key: str, since: float) -> Batch | None:
         """The batch that carries the key, among those made since then (seconds); None if there is none."""
-        after: dict[str, str] = {}
-        while True:
-            page = self._call("GET", "/batches", params={"limit": str(_PAGE)} | after)
-            for each in page["data"]:
+        for page in self._pages("/batches"):
+            for each in page:
                 if (each.get("metadata") or {}).get(_KEY) == key:
-                    return _batch(each)
-            if not page.get("has_more") or not page["data"] or page["data"][-1]["created_at"] < since:
+                    return self._read("GET", "/batches", _batch, each)
+            if page and self._read("GET", "/batches", _made_at, page[-1]) < since:
                 return None
-            after = {"after": page["data"][-1]["id"]}
+        return None
 
     def results(self, batch: Batch) -> Iterator[Result]:
-        """The answers of a batch: vectors of texts, and texts that were refused. Raises `FilesGone`."""
+        """The answers of a batch: vectors of texts, and texts that were refused. Raises `FilesGone`, and `Transient` if
+        they are fewer than it says.
+        """
+        found = 0
         for file in filter(None, (batch.output, batch.errors)):
             with tempfile.TemporaryFile() as kept:
-                self._download(file, kept)
+                self._download(file, batch, kept)
                 kept.seek(0)
-                yield from (self._result(json.loads(line)) for line in kept if line.strip())
+                for line in kept:
+                    if line.strip():
+                        found += 1
+                        yield self._read("GET", f"/files/{file}/content", self._result, line)
+        if found < batch.done:
+            what = f"{batch.id} has {amount(batch.done, 'answer')}, and its files have {found:,}"
+            raise Transient(f"the batch API gives less than it says: {what}")
 
     def forget(self, batch: Batch) -> None:
         """Remove its files: they hold the texts."""
         for file in filter(None, (batch.input, batch.output, batch.errors)):
-            self._call("DELETE", f"/files/{file}", missing=True)
+            self._remove(file)
 
     def drop_upload(self, key: str) -> None:
         """Remove the file of a batch that was never made: it holds the texts."""
-        after: dict[str, str] = {}
-        while True:
-            page = self._call("GET", "/files", params={"purpose": "batch", "limit": str(_PAGE)} | after)
-            for each in page["data"]:
-                if each["filename"] == _file_name(key):
-                    self._call("DELETE", f"/files/{each['id']}", missing=True)
+        for page in self._pages("/files", purpose="batch"):
+            for each in page:
+                if each.get("filename") == _file_name(key):
+                    self._remove(self._read("GET", "/files", _identity, each))
                     return
-            if not page.get("has_more") or not page["data"]:
-                return
-            after = {"after": page["data"][-1]["id"]}
+
+    def _remove(self, file: str) -> None:
+        self._call_known("DELETE", f"/files/{file}", bool)
+
+    def _pages(self, path: str, **params: str) -> Iterator[list[dict[str, Any]]]:
+        """What the API lists, page by page."""
+        after: dict[str, str] = {}
+        more = True
+        while more:
+            page, more = self._call("GET", path, _page, params={"limit": str(_PAGE)} | params | after)
+            yield page
+            if more:
+                before, after = after, {"after": self._read("GET", path, _identity, page[-1])}
+                if before == after:
+                    raise _no_use("GET", path, "the same page again")
 
     def _request(self, name: str, text: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.embedder.model, "input": self.embedder.prompt + text}
@@ -141,75 +172,79 @@ class BatchApi:
             body["dimensions"] = self.embedder.dimensions
         return {"custom_id": name, "method": "POST", "url": "/v1/embeddings", "body": body}
 
-    def _result(self, line: Any) -> Result:
-        response = line.get("response") or {}
-        answer = response.get("body") or {}
+    def _result(self, line: bytes) -> Result:
+        said = json.loads(line)
+        name, response = said.get("custom_id"), said.get("response")
+        if response is None or not (isinstance(name, str) and _NAME.fullmatch(name)):
+            return Result("", None, 0)  # Not asked any more when the batch expired, say: it says nothing of the text.
+        answer = response.get("body")
         if response.get("status_code") != 200:
-            return Result(str(line["custom_id"]), None, 0)
-        return Result(str(line["custom_id"]), self._vector(answer), self.embedder.protocol.billed_tokens(answer))
+            return Result(name, None, 0)
+        return Result(name, self._vector(answer), self.embedder.protocol.billed_tokens(answer))
 
     def _vector(self, answer: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        import numpy as np
-
-        from instep.pipeline.documents.embed.embedder import wrong_length
-
         try:
-            found = answer["data"][0]["embedding"]
-            plain = np.frombuffer(base64.b64decode(found), "<f4") if isinstance(found, str) else np.array(found, "f4")
-        except (KeyError, IndexError, TypeError, ValueError):
+            return vector_of(answer["data"][0]["embedding"], self.embedder.dimensions)
+        except (KeyError, IndexError, TypeError, EmbedRejected):
             return None
-        if plain.shape != (self.embedder.dimensions,):
-            raise wrong_length(plain.size, self.embedder.dimensions)
-        return plain.astype(np.float32)
 
-    def _download(self, file: str, into: Any) -> None:
+    def _download(self, file: str, batch: Batch, into: IO[bytes]) -> None:
+        most = _LARGEST + most_bytes([_LINE], self.embedder.dimensions) * (batch.total or MOST_TEXTS)
+        path = f"/files/{file}/content"
+        answer = self._asked("GET", path, seconds=_FILE, most=most, into=into)
+        if answer.status == 404:
+            raise FilesGone(f"the file {file} is gone")
+        self._demand(answer)
+
+    def _call(self, method: str, path: str, read: Callable[[Any], T], **options: Any) -> T:
+        """What `read` finds in the answer to a request."""
+        answer = self._asked(method, path, **options)
+        self._demand(answer)
+        return self._read(method, path, lambda answer: read(answer.json()), answer)
+
+    def _call_known(self, method: str, path: str, read: Callable[[Any], T]) -> T | None:
+        """The same; None if what it is about is not there."""
+        answer = self._asked(method, path)
+        if answer.status == 404:
+            return None
+        self._demand(answer)
+        return self._read(method, path, lambda answer: read(answer.json()), answer)
+
+    def _read(self, method: str, path: str, read: Callable[[Any], T], said: Any) -> T:
+        """Raises `Transient` if something else is there than the API says: what it did is looked up later."""
+        try:
+            return read(said)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+            missing = f"no {error}" if isinstance(error, KeyError) else "something else than its reference says"
+            raise _no_use(method, path, missing) from None
+
+    def _asked(
+        self, method: str, path: str, *, seconds: float = _ANSWER, most: int = _LARGEST, **options: Any
+    ) -> Answer:
         import httpx
 
         with self._client() as client:
             try:
-                with client.stream("GET", f"/files/{file}/content") as response:
-                    if response.status_code == 404:
-                        raise FilesGone(f"the file {file} is gone")
-                    if not response.is_success:
-                        response.read()
-                    self._demand(response)
-                    for some in response.iter_bytes():
-                        into.write(some)
-            except httpx.RequestError as error:
+                return ask(client, method, path, seconds=seconds, most=most, **options)
+            except (httpx.RequestError, TimeoutError) as error:
                 raise _away(type(error).__name__) from None
-
-    def _call(self, method: str, path: str, *, missing: bool = False, **options: Any) -> Any:
-        import httpx
-
-        with self._client() as client:
-            try:
-                response = client.request(method, path, **options)
-            except httpx.RequestError as error:
-                raise _away(type(error).__name__) from None
-        if missing and response.status_code == 404:
-            return None
-        self._demand(response)
-        try:
-            return response.json()
-        except ValueError:
-            raise _away("its answer is not JSON") from None
+            except TooLarge as error:
+                raise _away(str(error)) from None
 
     def _client(self) -> httpx.Client:
         import httpx
 
-        key = self.embedder.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.embedder.url, headers=headers, timeout=_SECONDS)
+        key = {"Authorization": f"Bearer {self.embedder.api_key}"} if self.embedder.api_key else {}
+        return httpx.Client(base_url=self.embedder.url, headers=HEADERS | key, timeout=_SECONDS)
 
-    def _demand(self, response: httpx.Response) -> None:
-        status = response.status_code
-        if response.is_success:
+    def _demand(self, answer: Answer) -> None:
+        if answer.is_success:
             return
-        if status in (408, 409, 425, 429) or status >= 500:
-            raise _away(f"it answered {status}")
-        text = response.text
+        if answer.status in (408, 409, 425, 429) or answer.status >= 500:
+            raise _away(f"it answered {answer.status}")
+        text = answer.text
         said = cleaned(text.replace(self.embedder.api_key, "***") if self.embedder.api_key else text)
-        raise UserError(f"the batch API refuses to work ({status}): {said}", hint=_CHECK)
+        raise UserError(f"the batch API refuses to work ({answer.status}): {said}", hint=_CHECK)
 
 
 def _file_name(key: str) -> str:
@@ -220,17 +255,47 @@ def _away(reason: str) -> Transient:
     return Transient(f"the batch API is out of reach: {reason}")
 
 
+def _no_use(method: str, path: str, found: str) -> Transient:
+    return Transient(f"the batch API's answer to {method} {path} has {found}")
+
+
+def _identity(said: Any) -> str:
+    return _text(said, "id")
+
+
+def _text(said: Any, name: str) -> str:
+    if not isinstance(said[name], str) or not said[name]:
+        raise KeyError(name)
+    found: str = said[name]
+    return found
+
+
+def _made_at(said: Any) -> float:
+    return float(said["created_at"])
+
+
+def _page(said: Any) -> tuple[list[dict[str, Any]], bool]:
+    """The things of a page, and whether there are more."""
+    found = said["data"]
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise KeyError("data")
+    return found, bool(found and said.get("has_more"))
+
+
 def _batch(said: Any) -> Batch:
     counts = said.get("request_counts") or {}
     problems = (said.get("errors") or {}).get("data") or []
+    status = _text(said, "status")
+    if status not in _STATUSES:
+        raise KeyError("status")
     return Batch(
-        id=said["id"],
-        status=said["status"],
-        input=said["input_file_id"],
-        output=said.get("output_file_id"),
-        errors=said.get("error_file_id"),
-        done=counts.get("completed", 0) + counts.get("failed", 0),
-        total=counts.get("total", 0),
+        id=_identity(said),
+        status=status,
+        input=_text(said, "input_file_id"),
+        output=_text(said, "output_file_id") if said.get("output_file_id") else None,
+        errors=_text(said, "error_file_id") if said.get("error_file_id") else None,
+        done=int(counts.get("completed") or 0) + int(counts.get("failed") or 0),
+        total=int(counts.get("total") or 0),
         too_large=any(each.get("code") == "token_limit_exceeded" for each in problems),
         problem=cleaned("; ".join(str(each.get("message", each.get("code"))) for each in problems)),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,17 @@ class EmbeddingProtocol(Protocol):
     def complaint(self, answer: dict[str, Any]) -> str: ...
 
 
+#: More tokens than any request has.
+_TOKENS: Final = 10**12
+
+
 def _number_in(answer: Any, *path: str) -> int | None:
-    """The whole number at this place of an answer; None if there is none."""
+    """The amount at this place of an answer, also one such as 7.0, rounded up; None if there is none."""
     for name in path:
         answer = answer.get(name) if isinstance(answer, dict) else None
-    return answer if isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0 else None
+    if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 <= answer <= _TOKENS:
+        return None
+    return math.ceil(answer)
 
 
 @dataclass(frozen=True)

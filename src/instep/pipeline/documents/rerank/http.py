@@ -6,13 +6,12 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.rerank.reranker import checked_scores
-from instep.servers.calls import within
+from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
 
 if TYPE_CHECKING:
     import httpx
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 _CHECK = "Check `url`, `model`, `protocol` and `api_key` under `search.rerank`."
 #: Characters of a text that are sent: no reranker reads more.
 _LONGEST = 20_000
+#: Bytes of an answer: some send the texts back.
+_LARGEST = 200 * 8 * _LONGEST
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,22 @@ class HttpReranker:
             body["model"] = self.model
         client = _client(self.url, self.api_key, self.timeout)
         try:
-            response = within(self.timeout, partial(client.post, self.url, json=body))
+            response = ask(client, "POST", self.url, seconds=self.timeout, most=_LARGEST, json=body)
         except (TimeoutError, httpx.TimeoutException):
             raise Transient(f"the reranker gave no answer within {self.timeout:g} s") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             raise UserError("no request can be made of the reranker's `url` and `api_key`", hint=_CHECK) from None
+        except TooLarge as error:
+            raise Transient(f"the reranker is no use now: {error}") from None
         except httpx.RequestError as error:
             raise Transient(f"the reranker is out of reach: {type(error).__name__}") from None
-        if response.status_code in (408, 425, 429) or response.status_code >= 500:
-            raise Transient(f"the reranker answered {response.status_code}")
+        if response.status in (408, 425, 429) or response.status >= 500:
+            raise Transient(f"the reranker answered {response.status}")
         if not response.is_success:
-            raise UserError(
-                f"the reranker refuses it ({response.status_code}): {self._complaint(response)}", hint=_CHECK
-            )
+            raise UserError(f"the reranker refuses it ({response.status}): {self._complaint(response)}", hint=_CHECK)
         return self._read(response, len(sent))
 
-    def _read(self, response: httpx.Response, count: int) -> list[float]:
+    def _read(self, response: Answer, count: int) -> list[float]:
         """The scores in the order of the texts."""
         try:
             answer = response.json()
@@ -74,7 +75,7 @@ class HttpReranker:
             raise UserError("the reranker's answer has no score for each text", hint=_CHECK) from None
         return checked_scores(scores, count, "the reranker")
 
-    def _complaint(self, response: httpx.Response) -> str:
+    def _complaint(self, response: Answer) -> str:
         text = response.text[:1_000]
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
 
@@ -84,9 +85,9 @@ def _client(url: str, api_key: str | None, timeout: float) -> httpx.Client:
     """One client for each endpoint of a process: connections are kept open."""
     import httpx
 
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        return httpx.Client(headers=headers, timeout=timeout)
+        return httpx.Client(headers=HEADERS | key, timeout=timeout)
     except UnicodeError:
         raise UserError("no request can be made with the reranker's `api_key`", hint=_CHECK) from None
 

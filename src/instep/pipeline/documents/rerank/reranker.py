@@ -44,9 +44,16 @@ def _text(hit: Hit) -> str:
 def checked_scores(scores: Any, count: int, who: str) -> list[float]:
     """Scores as numbers, one for each text. Raises `UserError` saying what `who` gave instead."""
     try:
-        found = [float(each) for each in scores]
+        found = [_number(each) for each in scores]
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"{who} gave something else than a number for each text") from None
     if len(found) != count or not all(map(math.isfinite, found)):
         raise UserError(f"{who} gave {len(found)} scores for {count} texts, or some that are no numbers")
     return found
+
+
+def _number(score: Any) -> float:
+    """A number in quotes is none: whoever sends it means something else."""
+    if isinstance(score, str | bytes):
+        raise TypeError
+    return float(score)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
+from instep.domain.texts import without
 from instep.errors import Away, Fenced, InstepError, Transient, UserError
 
 if TYPE_CHECKING:
@@ -171,10 +172,7 @@ class ServerAddress:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
 
     def without_secrets(self, text: str) -> str:
-        for secret in {self.password, quote(self.password, safe="")}:
-            if len(secret) > 3:
-                text = text.replace(secret, "***")
-        return text
+        return without(text, self.password)
 
 
 _MODES = ("read", "result", "timeout", "group_by", "sort", "distinct", "join", "set", "transfer")

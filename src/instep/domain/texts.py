@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
+from urllib.parse import quote, unquote
 
 
 def amount(number: int, thing: str) -> str:
@@ -68,20 +70,44 @@ _SECRETS = (
 
 #: Secrets that are known by their values, the longest first.
 _KNOWN: list[str] = []
-#: A shorter one may be part of any word.
+#: A shorter one may be part of any word; a word of no more letters than the other may be one of any text.
 _LEAST: Final = 6
+_WORD: Final = 12
 
 
-def hide(secrets: Iterable[str]) -> None:
+def hide(secrets: Iterable[str | None]) -> None:
     """Have these values starred out of every text for people in this process from now on."""
-    _KNOWN[:] = sorted({*_KNOWN, *(each for each in secrets if len(each) >= _LEAST)}, key=len, reverse=True)
+    _KNOWN[:] = sorted({*_KNOWN, *_forms(secrets)}, key=len, reverse=True)
 
 
 def hidden(text: str) -> str:
     """A text with all starred out that is known as a secret."""
-    for secret in _KNOWN:
+    return _starred(text, _KNOWN)
+
+
+def without(text: str, *secrets: str | None) -> str:
+    """A text with these values starred out, in each of their forms."""
+    return _starred(text, sorted(_forms(secrets), key=len, reverse=True))
+
+
+def _starred(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
         text = text.replace(secret, "***")
     return text
+
+
+def _forms(secrets: Iterable[str | None]) -> set[str]:
+    """The ways in which messages write secrets: as they are, percent-encoded or decoded, as in JSON."""
+    every: set[str] = set()
+    for each in filter(None, secrets):
+        every |= {each, quote(each, safe=""), unquote(each), json.dumps(each)[1:-1]}
+    return {each for each in every if _tells(each)}
+
+
+def _tells(secret: str) -> bool:
+    """Whether it is found in messages by its value. `test` and `postgres` are not: messages say that, too."""
+    word = secret.isalpha() and (secret.isupper() or secret[1:].islower())
+    return len(secret) >= (_WORD + 1 if word else _LEAST)
 
 
 def redacted(text: str) -> str:

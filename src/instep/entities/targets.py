@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from instep.domain.texts import without
 from instep.errors import InstepError, UserError
 from instep.pipeline.loading import full_name, load_class
 from instep.project import Project
@@ -114,9 +115,7 @@ def _own(project: Project, declared: PythonTarget, name: str, port: type, what: 
     except InstepError:
         raise
     except (Exception, SystemExit) as error:
-        told = str(error)
-        for secret in sorted(filter(None, (declared.uri, *options.values())), key=len, reverse=True):
-            told = told.replace(secret, "…")
+        told = without(str(error), declared.uri, *options.values())
         raise UserError(f"{declared.class_} cannot be made: {type(error).__name__}: {told}", where=where) from None
     if lacking := sorted(each for each in dir(port) if not each.startswith("_") and not _has(made, each)):
         said = f"{declared.class_} is no target of {what}: it has no {', '.join(lacking)}"

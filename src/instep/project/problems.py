@@ -18,7 +18,10 @@ from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
 _SECRET_KEYS = frozenset(
-    {"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on", "state", "openlineage"}
+    {
+        *("api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on", "state", "openlineage"),
+        *("password", "catalog", "config"),
+    }
 )
 
 #: What pydantic puts into the location of an error, and no file has.

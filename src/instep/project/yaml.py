@@ -35,7 +35,8 @@ class YamlProblem(Exception):
 @dataclass(frozen=True, slots=True)
 class Document:
     """`data` is plain; `lines` has the line of each key and list item by its path; `written` has the
-    text as it stands in the file for values that came from the environment, and `filled` these values.
+    text as it stands in the file for values that came from the environment, and `filled` these values, with each
+    `${…}` in them.
     """
 
     data: Any
@@ -195,7 +196,7 @@ class _Walk:
             except ValueError as error:
                 raise YamlProblem(str(error), _line(node), path) from None
             self.written[path] = text
-            self.filled.add(filled)
+            self.filled |= {filled, *variables(text, self.environment).values()}
             return filled
         try:
             return _CONSTRUCT[kind](text)

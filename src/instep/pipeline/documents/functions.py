@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from instep.domain.fingerprint import digest
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, without
 from instep.errors import InstepError, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list, demand_length
@@ -176,10 +176,7 @@ class OwnMethod(OwnFunction):
 
     def _said(self, kind: str, error: BaseException) -> str:
         """Without the values of options, which may be secrets."""
-        said = super()._said(kind, error)
-        for value in sorted((value for _, value in self.options if value), key=len, reverse=True):
-            said = said.replace(value, "…")
-        return said
+        return cleaned(without(f"{kind}: {error}", *(value for _, value in self.options)))
 
 
 @functools.cache

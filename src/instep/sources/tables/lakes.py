@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from instep.domain.texts import without
 from instep.sources.tables.spark_reading import without_secrets
 
 if TYPE_CHECKING:
@@ -37,14 +38,8 @@ class Reasons:
 
     def of(self, error: BaseException) -> str:
         text = " ".join(_COLOURS.sub("", str(error)).replace("↳", "").split())
-        for value in sorted(filter(None, self.options.values()), key=len, reverse=True):
-            if len(value) > _SHORT:
-                text = text.replace(value, "***")
+        text = without(text, *self.options.values())
         return without_secrets(_LAYERS.sub("", text), {})[:_LIMIT] or type(error).__name__
-
-
-#: Values of options that are no secrets, such as `true`.
-_SHORT: Final = 5
 
 
 def last_changes(uris: Any, orders: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from instep.domain.texts import without
 from instep.error_transport import explained
 from instep.errors import InstepError, UserError
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 _LIMIT = 500
 _SECRET = re.compile(r"pass|pwd|secret|token|key|credential|url|auth|sas", re.IGNORECASE)
-_SHORTEST_SECRET = 3
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _PARAMETERS = re.compile(r"(?<=[^\s'\"])([?;&](?:[\w.-]+)=)[^\s'\"&;]*")
 _NOT_FOUND = re.compile(r"data source:? '?([\w.$-]+)|ClassNotFoundException: ([\w.$]+)", re.IGNORECASE)
@@ -98,9 +98,7 @@ def _first_line(text: str) -> str:
 
 
 def without_secrets(text: str, options: Mapping[str, str]) -> str:
-    for key, value in options.items():
-        if _SECRET.search(key) and len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, "***")
+    text = without(text, *(value for key, value in options.items() if _SECRET.search(key)))
     return _PARAMETERS.sub(r"\1***", _USERINFO.sub("", text))
 
 

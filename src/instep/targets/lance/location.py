@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from instep.domain.texts import without
 from instep.errors import Fenced, InstepError, Transient, UserError
 from instep.targets.ownership import checked_name
 
@@ -252,9 +253,7 @@ class Location:
         return UserError(f"lance refused: {text}", where=self.shown)
 
     def without_secrets(self, text: str) -> str:
-        for value in self.storage_options.values():
-            if len(value) > 3:
-                text = text.replace(value, "***")
+        text = without(text, *self.storage_options.values())
         return _RUST_SOURCE.sub("", text.replace(self.uri, self.shown))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from instep.domain.texts import without
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.targets.ownership import checked_name
 
@@ -44,8 +45,6 @@ _CANNOT_CONNECT = 2
 _PASSING = {_CANNOT_CONNECT, 3, 4, 8, 11}
 _TOO_LARGE = ("larger than max", "the limit size", "message size")
 
-#: A token of so few characters would be found in any text.
-_SHORT = 3
 
 #: Milvus Lite takes one writer at a time.
 _TURNS: dict[str, threading.RLock] = {}
@@ -233,8 +232,8 @@ def _serves_lite(place: Location) -> bool:
 
 def _without(token: str | None, said: str) -> str:
     """A message in one line, and without the token."""
-    said = " ".join(said.split())
-    return said.replace(token, "***") if token and len(token) > _SHORT else said
+    # A token may be a user and a password.
+    return without(" ".join(said.split()), token, *(token or "").partition(":")[2:])
 
 
 #: Holds what Instep knows of its indexes. No index has a name that begins like this, and all others of Instep do.

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from instep.domain.texts import without
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
 from instep.targets.opensearch import layout
@@ -140,10 +141,7 @@ class Connection:
         return (Taken if taken else UserError)(f"the server refused: {reason}", where=self.shown)
 
     def _hushed(self, said: object) -> str:
-        text = str(said).strip()
-        for secret in (self.password, self.api_key):
-            text = text.replace(secret, "***") if secret else text
-        return text
+        return without(str(said).strip(), self.password, self.api_key)
 
 
 def path(*parts: str) -> str:

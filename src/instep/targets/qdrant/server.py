@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from instep.domain.filters import Condition
+from instep.domain.texts import without
 from instep.domain.words import TextQuery
 from instep.errors import Away, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
@@ -120,7 +121,7 @@ class Connection:
 
     def _hushed(self, said: object) -> str:
         text = str(said).strip() or type(said).__name__
-        return text.replace(self.api_key, "***") if self.api_key else text
+        return without(text, self.api_key)
 
 
 @cache

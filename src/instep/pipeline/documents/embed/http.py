@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.fingerprint import digest
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, without
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list
 from instep.pipeline.documents.embed.meter import Meter, Paid
@@ -184,7 +184,7 @@ class HttpEmbedder:
         return self.protocol.complaint(answer) if isinstance(answer, dict) else ""
 
     def _hidden(self, text: str) -> str:
-        return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
+        return cleaned(without(text, self.api_key))
 
 
 class _Turns:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from instep.domain.texts import amount, cleaned
+from instep.domain.texts import amount, cleaned, without
 from instep.errors import InstepError, Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder
@@ -242,8 +242,7 @@ class BatchApi:
             return
         if answer.status in (408, 409, 425, 429) or answer.status >= 500:
             raise _away(f"it answered {answer.status}")
-        text = answer.text
-        said = cleaned(text.replace(self.embedder.api_key, "***") if self.embedder.api_key else text)
+        said = cleaned(without(answer.text, self.embedder.api_key))
         raise UserError(f"the batch API refuses to work ({answer.status}): {said}", hint=_CHECK)
 
 

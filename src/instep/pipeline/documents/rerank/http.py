@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.domain.texts import cleaned
+from instep.domain.texts import cleaned, without
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.rerank.reranker import checked_scores
 from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
@@ -77,7 +77,7 @@ class HttpReranker:
 
     def _complaint(self, response: Answer) -> str:
         text = response.text[:1_000]
-        return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
+        return cleaned(without(text, self.api_key))
 
 
 @functools.lru_cache(maxsize=8)

@@ -161,6 +161,9 @@ def parse(data, uri):
 
 def embed(texts):
     return [[float(len(each)), 1.0, 0.5] for each in texts]
+
+def never(data, uri):
+    raise LookupError("nothing is read, and least of all " + uri)
 """
 
 
@@ -168,7 +171,8 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
     place: Location, tmp_path: Path
 ) -> None:
     """The code is in no folder that a task has on its path: it goes there with the session."""
-    own, static = place, Location(tmp_path / "static", place.docs)
+    own, static, broken = place, Location(tmp_path / "static", place.docs), Location(tmp_path / "broken", place.docs)
+    broken.declare(entity="parse: {type: python, function: 'functions_of_a_project:never'}")
     embed = "embed: {type: hashing, dimensions: 32}"
     for each, declared in (
         (own, "embed: {type: python, function: 'functions_of_a_project:embed', dimensions: 3}"),
@@ -182,7 +186,7 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
     code.parent.mkdir()
     code.write_text(FUNCTIONS)
     (place.docs / "bad.md").write_text("# Bad\n")
-    first, second = in_a_notebook(
+    first, second, third = in_a_notebook(
         place.root,
         f"""
         sys.path.append({str(code.parent)!r})
@@ -190,8 +194,19 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
         (failure,) = instep.load({str(own.root)!r}).failures()
         answers[0]["reason"] = failure.reason
         answers.append(run({str(static.root)!r}))
+        try:
+            run({str(broken.root)!r})
+        except UserError as error:
+            failures = instep.load({str(broken.root)!r}).failures()
+            answers.append({{"stopped": str(error), "failures": len(failures)}})
         """,
     )
+    assert "functions_of_a_project:never: it failed for 10 documents in a row; the last one with LookupError (" in str(
+        third["stopped"]
+    )
+    assert "functions_of_a_project.py:11 in never)" in str(third["stopped"])
+    assert "least of all" not in str(third["stopped"])
+    assert third["failures"] == 0
     assert (first["engine"], second["engine"]) == ("spark", "spark")
     assert first["counts"]["failed"] == 1  # type: ignore[index]  # JSON
     assert str(first["reason"]).startswith("ValueError: not this one (")

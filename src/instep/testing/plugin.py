@@ -8,7 +8,14 @@ pytest.register_assert_rewrite(
         for name in (
             *("ownership", "table_merging", "table_rows", "table_scopes", "table_serving", "table_target"),
             *("table_writers", "target", "target_columns", "target_filters", "target_rows", "target_searching"),
-            *("target_serving", "target_writers"),
+            *("target_serving", "target_writers", "source", "embedder"),
         )
     )
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark of long tests known, which nobody else declares."""
+    config.addinivalue_line(
+        "markers", "proof: a test of a contract suite that takes long (-m 'not proof' leaves it out)"
+    )

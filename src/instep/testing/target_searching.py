@@ -73,6 +73,30 @@ class SearchingContract(OnOneIndex):
         assert self.found(target, library, "数据") == ["数据 索引 同步"]
         assert self.found(target, library, "absentword") == []
 
+    def test_each_build_is_searched_and_read_by_itself(self, target: DocumentTarget, index: str) -> None:
+        """Two builds of an entity hold the same documents, and chunks of the same id."""
+        other = f"{index}2"
+        target.create(other, DIMENSIONS, BUCKETS)
+        builds = {index: {"a": ["the old tide"], "b": ["a cat"]}, other: {"a": ["the new tide"], "c": ["a dog"]}}
+        for build, documents in builds.items():
+            put(target, build, documents, epoch=1, attempt=f"of {build}")
+        for full in (False, True):
+            for build, documents in builds.items():
+                texts = {text for each in documents.values() for text in each}
+                assert self.found(target, build, "tide") == documents["a"]
+                assert self.found(target, build, '"tide"') == documents["a"]
+                assert {*self.found(target, build, "tide", "vector")} == texts
+                assert {*self.found(target, build, "tide", "hybrid")} == texts
+                assert target.rows(build) == 2
+                assert (target.row(build, "b") is None, target.row(build, "c") is None) == (
+                    build == other,
+                    build == index,
+                )
+                assert {*target.written(build, ["a", "b", "c"])["text"].to_pylist()} == texts
+                target.maintain(build, full=full)
+        target.drop(other)
+        assert self.found(target, index, "tide") == ["the old tide"]
+
     def test_the_parts_of_names_and_paths_are_words(self, target: DocumentTarget, index: str) -> None:
         texts = {
             "call": "It calls _ctypes.LoadLibrary in time.",

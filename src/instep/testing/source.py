@@ -11,7 +11,7 @@ IDS = ("one", "folder/two.md", "it's 3", "vier-ä")
 
 
 class SourceContract:
-    """What keeps it is listed once, read as it is, and has another version whenever it has changed, and only then."""
+    """A document is listed once, read as it is, and has another version whenever it has changed, and only then."""
 
     def make(self) -> Any:
         """A source with the methods `list` and `read`, made as a process makes it: each call makes another one, of the

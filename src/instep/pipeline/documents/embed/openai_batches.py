@@ -154,7 +154,7 @@ class BatchApi:
         self._call_known("DELETE", f"/files/{file}", bool)
 
     def _pages(self, path: str, **params: str) -> Iterator[list[dict[str, Any]]]:
-        """What the API lists, page by page."""
+        """All that the API lists, page by page."""
         after: dict[str, str] = {}
         more = True
         while more:
@@ -197,7 +197,7 @@ class BatchApi:
         self._demand(answer)
 
     def _call(self, method: str, path: str, read: Callable[[Any], T], **options: Any) -> T:
-        """What `read` finds in the answer to a request."""
+        """The answer to a request, as `read` finds it."""
         answer = self._asked(method, path, **options)
         self._demand(answer)
         return self._read(method, path, lambda answer: read(answer.json()), answer)

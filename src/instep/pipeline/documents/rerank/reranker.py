@@ -53,7 +53,7 @@ def checked_scores(scores: Any, count: int, who: str) -> list[float]:
 
 
 def _number(score: Any) -> float:
-    """A number in quotes is none: whoever sends it means something else."""
+    """The score, if it is a number: one in quotes is none."""
     if isinstance(score, str | bytes):
         raise TypeError
     return float(score)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.domain import texts
-from instep.domain.texts import clause, cleaned, hide, redacted
+from instep.domain.texts import clause, cleaned, hidden, hide, redacted
 from instep.errors import UserError
 
 
@@ -28,6 +28,13 @@ def test_known_secrets_are_starred_out_the_longest_first_but_for_short_ones(monk
     hide(["hunter2", "hunter2-again", "sea", ""])
     hide(["line\n break"])
     assert cleaned("hunter2-again, hunter2 and line\n break at sea") == "***, *** and *** at sea"
+
+
+def test_the_beginning_of_a_secret_where_a_text_was_cut_is_starred_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_KNOWN", [])
+    hide(["hunter2-of-the-hill"])
+    assert hidden("401 for hunter2-of-th… (mine.py:3)") == "401 for ***… (mine.py:3)"
+    assert hidden("401 for hunte… and for ever…") == "401 for hunte… and for ever…"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from instep.testing.target import TargetContract
+from tests.targets.wrong_table_targets import TABLE_TARGETS
 from tests.targets.wrong_targets import TARGETS
 
 #: What a third party writes, of the right target and of those that are wrong.
@@ -18,8 +19,11 @@ from collections import Counter
 import pytest
 
 from instep.testing.ownership import DocumentOwnership
+from instep.testing.table_target import TableTargetContract
 from instep.testing.target import TargetContract
+from instep.targets.lance import LanceTableTarget
 from tests.doubles.memory_target import MemoryTarget
+from tests.targets.wrong_table_targets import TABLE_TARGETS
 from tests.targets.wrong_targets import TARGETS
 
 
@@ -35,7 +39,18 @@ class Given:
 for made in (MemoryTarget, *(wrong for wrong, _ in TARGETS.values())):
     for suite in (TargetContract, DocumentOwnership):
         name = f"Test{made.__name__}{suite.__name__}"
-        globals()[name] = type(name, (Given, suite), {"made": made, "__test__": True})
+        globals()[name] = type(name, (Given, suite), {"made": made})
+
+
+class GivenTables:
+    @pytest.fixture
+    def target(self, tmp_path):
+        return self.made(str(tmp_path / "index"))
+
+
+for made in (LanceTableTarget, *(wrong for wrong, _ in TABLE_TARGETS.values())):
+    name = f"Test{made.__name__}TableTargetContract"
+    globals()[name] = type(name, (GivenTables, TableTargetContract), {"made": made})
 """
 ROOT = Path(__file__).parents[2]
 
@@ -46,10 +61,16 @@ def at(name: str, test: str) -> str:
     return f"test_suite.py::Test{name}{suite}::{test}"
 
 
+def at_table(name: str, test: str) -> str:
+    return f"test_suite.py::Test{name}TableTargetContract::{test}"
+
+
 def test_what_is_wrong_with_a_target_is_found_by_the_test_of_it(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     wrong = [at(name, test) for name, (_, test) in TARGETS.items()]
+    wrong += [at_table(name, test) for name, (_, test) in TABLE_TARGETS.items()]
     right = [at("MemoryTarget", test) for _, test in TARGETS.values()]
+    right += [at_table("LanceTableTarget", test) for _, test in TABLE_TARGETS.values()]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(

@@ -93,6 +93,9 @@ def without(text: str, *secrets: str | None) -> str:
 def _starred(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
+        if "…" in text:  # A task, which knows no secrets, may have cut it in the middle of one.
+            for end in range(len(secret) - 1, _LEAST - 1, -1):
+                text = text.replace(f"{secret[:end]}…", "***…")
     return text
 
 

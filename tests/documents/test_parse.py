@@ -167,6 +167,37 @@ def test_html_in_a_declared_encoding_is_read_in_it() -> None:
     assert reason(b"<p>caf\xe9</p>", "a.html").startswith("not UTF-8 at byte 6; ")
 
 
+@pytest.mark.parametrize("name", ["a.xml", "a.html", "a.xhtml", "a.txt"])
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("ISO-8859-1", "café"), ("windows-1251", "да"), ("ISO-2022-JP", "潮汐")]
+)
+def test_the_character_set_that_xml_declares_is_that_of_its_text(name: str, encoding: str, text: str) -> None:
+    page = f"<?xml version='1.0'\n encoding = \"{encoding}\" ?><p>{text}</p>".encode(encoding)
+    assert text in parsed(page, name).text
+    assert text in parsed(page, name, encoding="ascii").text, "it is not in that"
+
+
+def test_a_declared_encoding_of_the_project_is_before_what_a_page_says_and_a_mark_before_both() -> None:
+    for page in (b'<?xml version="1.0" encoding="ISO-8859-1"?><p>%s</p>', b'<meta charset="ISO-8859-1"><p>%s</p>'):
+        for name in ("a.html", "a.xml"):
+            assert "да" in parsed(page % "да".encode("cp1251"), name, encoding="cp1251").text
+        marked = codecs.BOM_UTF8 + page % "é".encode()
+        assert "é" in parsed(marked, "a.html", encoding="cp1251").text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_xml_in_utf16_needs_no_mark(encoding: str) -> None:
+    page = "<?xml version='1.0' encoding='UTF-16'?><p>潮汐 tide</p>"
+    assert parsed(page.encode(encoding), "a.xml").text == page
+    assert parsed(page.encode(encoding), "a.html").text == "潮汐 tide"
+    assert "潮汐" in parsed(page.encode(), "a.xml").text, "it is not what it says"
+
+
+def test_source_code_is_in_the_character_set_that_it_declares() -> None:
+    for head in ("# -*- coding: koi8-r -*-\n", "#!/usr/bin/python\n# vim: set fileencoding=koi8-r :\n"):
+        assert parsed((head + "x = 'да'").encode("koi8-r"), "a.py").text == head + "x = 'да'"
+
+
 def test_pdf_gives_text_and_title() -> None:
     assert parsed(pdf("Hello PDF", "The title"), "a.pdf")[:3] == ("pdf", "The title", "Hello PDF")
 

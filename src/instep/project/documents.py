@@ -84,8 +84,8 @@ class PythonParse(Variant):
 
 
 class KreuzbergParse(Variant):
-    """Office documents (docx, pptx, xlsx, odt, rtf), e-books, mails, notebooks and PDF as Markdown; needs
-    `instep[formats]`. Other files are parsed as without it."""
+    """Office documents (docx, pptx, xlsx, odt, rtf), e-books, notebooks and PDF as Markdown, and mails (eml, msg);
+    needs `instep[formats]`. Other files are parsed as without it."""
 
     type: Literal["kreuzberg"] = "kreuzberg"
     """`kreuzberg`."""
@@ -232,7 +232,8 @@ class DocumentEntity(EntityBase):
     parse: DeclaredParse | None = None
     """The parser; files are parsed by what their names end with when left out."""
     encoding: str | None = None
-    """The character set of files that are not UTF-8, such as `cp1252`. Found out where it is clear, when left out."""
+    """The character set of files that are not UTF-8, such as `cp1252`, whatever they say themselves. When left out:
+    what they say, or what is found out where it is clear."""
     chunk: Chunk = Chunk()
     """The way in which they are cut."""
     embed: DeclaredEmbed = HashingEmbed()

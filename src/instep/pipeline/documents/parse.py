@@ -19,7 +19,7 @@ from instep.pipeline.documents.character_sets import NotText, decoded
 from instep.pipeline.documents.places import Heading, heading_text, joined_pages, markdown_headings
 
 #: Raised whenever any document would be parsed differently.
-PARSER_VERSION = "parser-3"
+PARSER_VERSION = "parser-4"
 #: Titles are cut to this many characters.
 TITLE = 300
 
@@ -43,9 +43,14 @@ _RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
 #: Formats that need a library, by suffix, and what their files begin with: what begins otherwise is text.
 FORMATS = {
     **dict.fromkeys((".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub"), re.compile(rb"PK\x03\x04")),
-    **dict.fromkeys((".doc", ".ppt", ".xls"), re.compile(rb"\xd0\xcf\x11\xe0")),
+    **dict.fromkeys((".doc", ".ppt", ".xls", ".msg"), re.compile(rb"\xd0\xcf\x11\xe0")),
 }
-_CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+#: Where texts name their character set: XML, HTML, and source code of Python and Ruby.
+_XML_SAYS = re.compile(rb"\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
+_HTML_SAYS = re.compile(rb"<meta[^>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+_CODE_SAYS = re.compile(rb"(?:[^\n]*\n)?[ \t\f]*#[^\n]*?coding[:=][ \t]*([\w.-]+)")
+#: So many bytes at the beginning may.
+_SAYS: Final = 2048
 _OBJECT = re.compile(rb"[0-9] +[0-9]+ +obj\b")
 #: How far into a text its title is looked for.
 _HEAD = 20_000
@@ -124,13 +129,13 @@ class FileParser:
         if kind == "pdf":
             title, text, pages = _pdf(data)
             return Parsed(kind, titled(title) or name[:TITLE], text, pages=pages)
+        said = said_of(data, kind)
         if kind == "html":
-            html = _decoded(data, said=_CHARSET.search(data, 0, 2048), encoding=self.encoding)
-            title, text, headings = _html(html)
+            title, text, headings = html_text(text_of(data, said=said, encoding=self.encoding))
             check_lines(text, max_line_bytes)
             return Parsed(kind, titled(title) or name[:TITLE], text, headings=headings)
         check_lines(data, max_line_bytes)
-        text = _decoded(data, encoding=self.encoding)
+        text = text_of(data, said=said, encoding=self.encoding)
         title = ""
         if kind == "markdown":
             title, text, front = _markdown(text)
@@ -173,7 +178,7 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
     """
     name = name_of(uri)
     check_lines(data, max_line_bytes)
-    text = _decoded(data, guess=False)
+    text = text_of(data, guess=False)
     markdown = _KINDS.get(suffix_of(name)) == "markdown"
     title = heading(text) if markdown else ""
     return Parsed("markdown" if markdown else "text", titled(title) or name[:TITLE], text)
@@ -220,11 +225,20 @@ def check_lines(data: bytes | str, most: int) -> None:
         start = end + 1
 
 
-def _decoded(
-    data: bytes, *, said: re.Match[bytes] | None = None, encoding: str | None = None, guess: bool = True
-) -> str:
+def said_of(data: bytes, kind: str) -> str | None:
+    """The character set that a text names itself."""
+    found = _XML_SAYS.match(data, 0, _SAYS)
+    if found is None and kind == "html":
+        found = _HTML_SAYS.search(data, 0, _SAYS)
+    elif found is None and kind == "code":
+        found = _CODE_SAYS.match(data, 0, _SAYS)
+    return None if found is None else found[1].decode("ascii", "replace")
+
+
+def text_of(data: bytes, *, said: str | None = None, encoding: str | None = None, guess: bool = True) -> str:
+    """Raises `ParseFailure` for bytes that are no text; `said` and `encoding` as in `character_sets`."""
     try:
-        return decoded(data, said=None if said is None else said[1].decode(), declared=encoding, guess=guess)
+        return decoded(data, said=said, declared=encoding, guess=guess)
     except NotText as error:
         raise ParseFailure("parse", str(error)) from None
 
@@ -300,7 +314,8 @@ _HEADINGS = "\ufdd3\ufdd4\ufdd5\ufdd6\ufdd7\ufdd8"
 _KEEP, _GIVE_BACK = str.maketrans(_KEPT), str.maketrans({mark: each for each, mark in _KEPT.items()})
 
 
-def _html(text: str) -> tuple[str, str, list[Heading]]:
+def html_text(text: str) -> tuple[str, str, list[Heading]]:
+    """Title, text and headings of a page."""
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)

@@ -18,11 +18,10 @@ import psutil
 import pytest
 
 from instep.errors import Transient, UserError
-from instep.pipeline.documents import parse_cache, parser_process
+from instep.pipeline.documents import parser_process
 from instep.pipeline.documents.formats import FormatParser
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure
-from instep.pipeline.documents.parse_cache import ParseCache
-from instep.pipeline.documents.parser_process import IsolatedParser, _Said
+from instep.pipeline.documents.parser_process import IsolatedParser
 
 SAMPLES = Path(__file__).parent / "samples"
 GOOD = (SAMPLES / "a.pdf").read_bytes()
@@ -114,6 +113,20 @@ def test_a_pdf_that_takes_too_long_fails_and_the_next_one_is_parsed() -> None:
     assert parse(isolated(), GOOD).text
 
 
+def test_a_parser_that_hangs_without_working_is_ended_and_the_next_file_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pypdf").mkdir()
+    (tmp_path / "pypdf" / "__init__.py").write_text("import time\n\n\ndef PdfReader(file):\n    time.sleep(3_600)\n")
+    (tmp_path / "pypdf" / "errors.py").write_text("class DependencyError(Exception):\n    pass\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    parser, before = isolated(time_limit=200), len(children())
+    assert failure(parser, GOOD).reason == "takes longer than 200ms to parse (parse_time)"
+    assert len(children()) <= before, "nothing is left of it"
+    monkeypatch.undo()
+    assert parse(parser, GOOD).text
+
+
 def test_a_pdf_that_needs_too_much_memory_fails_and_the_next_one_is_parsed() -> None:
     parser = isolated(memory=30_000_000)
     assert failure(parser, slow(2_000_000)).reason == "needs more than 30,000,000 bytes to parse (parse_memory)"
@@ -166,65 +179,3 @@ def test_the_other_process_ends_when_this_one_is_killed(tmp_path: Path) -> None:
         process.wait()
     psutil.wait_procs([child], timeout=30)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-
-
-def kept(folder: Path) -> IsolatedParser:
-    return IsolatedParser(FILE_PARSER, MINUTES, MUCH, ParseCache(str(folder / "parsed")))
-
-
-def files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "parsed").rglob("*") if path.is_file())
-
-
-def never(*_: object) -> _Said:
-    raise AssertionError("it was parsed again")
-
-
-def test_what_was_parsed_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parser = kept(tmp_path)
-    first = parse(parser, GOOD)
-    assert [path.stat().st_mode & 0o777 for path in files_in(tmp_path)] == [0o600]
-    monkeypatch.setattr(parser_process._Process, "ask", never)
-    assert parse(kept(tmp_path), GOOD) == first
-
-
-@pytest.mark.parametrize("change", ["content", "name", "damage", "empty"])
-def test_another_file_or_a_damaged_text_is_parsed(tmp_path: Path, change: str) -> None:
-    parser = kept(tmp_path)
-    parse(parser, GOOD)
-    (there,) = files_in(tmp_path)
-    if change in ("damage", "empty"):
-        there.write_bytes(zlib.compress(b"\xc1") if change == "damage" else b"")
-    data = a_pdf(b"BT /F 12 Tf (other) Tj ET") if change == "content" else GOOD
-    found = parse(parser, data, "b.pdf" if change == "name" else "a.pdf")
-    assert found.text == parse(isolated(), data).text
-    assert len(files_in(tmp_path)) == (1 if change in ("damage", "empty") else 2)
-
-
-def test_a_failure_is_not_kept(tmp_path: Path) -> None:
-    failure(kept(tmp_path), b"%PDF-1.4 nothing")
-    assert files_in(tmp_path) == []
-
-
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "parsed").write_text("a file")
-    assert parse(kept(tmp_path), GOOD).text
-
-
-def test_nothing_is_made_on_a_host_without_the_state_of_the_project(tmp_path: Path) -> None:
-    assert parse(kept(tmp_path / "elsewhere"), GOOD).text
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_texts_that_were_not_asked_for_in_a_month_are_removed(tmp_path: Path) -> None:
-    parse(kept(tmp_path), GOOD)
-    (old,) = files_in(tmp_path)
-    os.utime(old, (0, time.time() - parse_cache.KEEP - 60))
-    parse_cache._tidied.cache_clear()
-    parse(kept(tmp_path), GOOD, "b.pdf")
-    assert old not in files_in(tmp_path)
-    (new,) = files_in(tmp_path)
-    two_days_ago = time.time() - 2 * 86_400
-    os.utime(new, (0, two_days_ago))
-    parse(kept(tmp_path), GOOD, "b.pdf")
-    assert new.stat().st_mtime > two_days_ago + 86_400, "it was asked for"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 _log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ KEEP: Final = 30 * 24 * 3600
 #: What was asked for in the last day is not marked again.
 _DAY: Final = 24 * 3600
 _ENDING: Final = ".z"
+_PARTIAL: Final = ".part"
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,29 @@ class ParseCache:
         if not Path(self.folder).parent.is_dir():
             return  # An executor on a host without the project's state.
         path = self._path(fingerprint, key)
-        partial = path.with_suffix(f".{os.getpid()}")
+        partial = None
         try:
             _tidied(self.folder)
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            # Another thread may write the same. Only its user may read it.
+            with NamedTemporaryFile(dir=path.parent, prefix=key, suffix=_PARTIAL, delete=False) as file:
+                partial = Path(file.name)
                 file.write(zlib.compress(text, 1))
             partial.replace(path)
         except OSError as error:
-            _log.warning("a parsed text was not kept: %s", type(error).__name__)
+            _warned(self.folder, error.strerror)
             with suppress(OSError):
-                partial.unlink(missing_ok=True)
+                if partial is not None:
+                    partial.unlink(missing_ok=True)
 
     def _path(self, fingerprint: str, key: str) -> Path:
         return Path(self.folder, fingerprint, key[:2], key + _ENDING)
+
+
+@cache
+def _warned(folder: str, reason: str | None) -> None:
+    """Say it once in each process."""
+    _log.warning("parsed texts are not kept in %s, and are parsed again when they are needed: %s", folder, reason)
 
 
 @cache

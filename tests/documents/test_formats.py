@@ -1,10 +1,11 @@
-"""Files of offices, e-books, mails and notebooks become Markdown, or failures that say why."""
+"""Files of offices, e-books and notebooks become Markdown, or failures that say why."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import pickle
+import re
 import zipfile
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -14,8 +15,9 @@ import pytest
 
 from instep.errors import UserError
 from instep.pipeline.documents import formats
-from instep.pipeline.documents.formats import MEDIA_TYPES, FormatParser
+from instep.pipeline.documents.formats import SUFFIXES, FormatParser
 from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure
+from instep.pipeline.documents.places import markdown_headings
 
 SAMPLES = Path(__file__).parent / "samples"
 MOST = 1_000_000
@@ -43,9 +45,8 @@ def failure(made: Callable[[], object]) -> str:
         ("a.xls", "Levels", ["| Brest |"]),
         ("a.odt", "Tides", ["# Tides", "Ebb and flood."]),
         ("a.ods", "Levels", ["| Brest | 7.1 |"]),
-        ("a.rtf", "a.rtf", ["Tides", "flōod"]),
+        ("a.rtf", "Tides of RTF", ["# Tides", "flōod"]),
         ("a.epub", "Sea book", ["# One", "Ebb and flood."]),
-        ("a.eml", "Tides tomorrow", ["High water at nine."]),
         ("a.ipynb", "Notebook", ["# Notebook", "print(1)"]),
     ],
 )
@@ -55,8 +56,13 @@ def test_a_file_becomes_markdown_with_its_title(name: str, title: str, said: lis
     assert [each for each in said if each not in found.text] == []
 
 
+def test_only_a_pdf_has_pages() -> None:
+    paged = {each.suffix for each in SAMPLES.iterdir() if parsed(each.read_bytes(), each.name).pages}
+    assert paged == {".pdf"}
+
+
 def test_every_format_has_a_sample() -> None:
-    assert {each.suffix for each in SAMPLES.iterdir()} - {".md"} == MEDIA_TYPES.keys()
+    assert {each.suffix for each in SAMPLES.iterdir()} - {".md"} == SUFFIXES
 
 
 def test_other_files_are_parsed_as_without_it() -> None:
@@ -107,3 +113,52 @@ def test_another_library_parses_otherwise() -> None:
     files = FileParser()
     prints = {FormatParser(files, each).fingerprint for each in ("4.10.4", "4.11.0")} | {files.fingerprint}
     assert len(prints) == 3
+
+
+#: What is in no file of the samples.
+OTHERS = {
+    ".html": b"<h1>Tides</h1><table><tr><td>Brest</td><td>7.1</td></tr></table>",
+    ".md": b"# Tides\n\n| port | level |\n| --- | --- |\n| Brest | 7.1 |\n",
+    ".csv": b"port,level\nBrest,7.1\n",
+    ".xml": b"<h1>Tides</h1><table><tr><td>Brest</td><td>7.1</td></tr></table>",
+}
+ROW = re.compile(r"\| `(\.\w+)`( without)?[^|]*\| ([^|]+) \| ([^|]+) \| ([^|]+) \| [\d,]* *\|")
+
+
+def rows() -> list[tuple[str, bool, set[str]]]:
+    """What the documentation says of each format: whether kreuzberg parses it, and what is kept."""
+    page = (Path(__file__).parents[2] / "docs" / "documents.md").read_text()
+    found = [*ROW.finditer(page)]
+    assert {each[1] for each in found} == SUFFIXES | OTHERS.keys()
+    columns = {"headings": 3, "tables": 4, "pages": 5}
+    return [
+        (each[1], each[2] is None, {name for name, column in columns.items() if each[column].isascii()})
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize(("suffix", "by_kreuzberg", "said"), rows())
+def test_the_documentation_says_what_is_kept_of_each_format(suffix: str, by_kreuzberg: bool, said: set[str]) -> None:
+    kept = set()
+    for sample in [None] if suffix in OTHERS else sorted(SAMPLES.glob(f"*{suffix}")):
+        data = OTHERS[suffix] if sample is None else sample.read_bytes()
+        if suffix == ".eml":
+            data = b"Content-Type: text/html\n\n" + OTHERS[".html"]
+        elif sample is not None and sample.name == "html.msg":
+            data = data.replace(b"<body>HTML", b"<h1>H</h1>")
+        if by_kreuzberg:
+            found = parsed(data, f"a{suffix}")
+        else:
+            found = FileParser().parse(data, f"file:///a{suffix}", max_line_bytes=MOST, max_bytes=MOST)
+        if found.headings or (found.kind == "markdown" and list(markdown_headings(found.text))):
+            kept.add("headings")
+        if found.kind == "markdown" and re.search(r"^\|( -+ \|)+$", found.text, re.MULTILINE):
+            kept.add("tables")
+        if len(found.pages) > 1:
+            kept.add("pages")
+    assert kept == said
+
+
+def test_what_is_not_kept_of_a_presentation_are_its_notes() -> None:
+    assert b"Words for the speaker" in zipfile.ZipFile(SAMPLES / "a.pptx").read("ppt/notesSlides/notesSlide1.xml")
+    assert "Words for the speaker" not in parsed((SAMPLES / "a.pptx").read_bytes(), "a.pptx").text

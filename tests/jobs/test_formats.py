@@ -72,7 +72,7 @@ def test_a_declared_character_set_is_that_of_files_that_are_not_utf8_and_is_trie
     (root / "docs" / "old.txt").write_bytes("Größe".encode("cp1252"))
     found = texts(root)
     assert found["utf8.txt"] == "Größe"
-    assert found["old.txt"] == "not UTF-8 at byte 2; if it is cp1252, say so: `encoding: cp1252`"
+    assert found["old.txt"] == "not UTF-8 at byte 2; it may be cp1252 or gb18030: say which with `encoding`"
     assert texts(root, encoding="cp1252") == {"utf8.txt": "Größe", "old.txt": "Größe"}
 
 

@@ -201,6 +201,27 @@ MUTANTS = [
         _PARSE,
     ),
     Mutant(
+        "what a page says of itself is before what the project declares",
+        "pipeline/documents/character_sets.py",
+        "    for each in filter(None, (declared, said)):\n",
+        "    for each in filter(None, (said, declared)):\n",
+        ("tests/documents/test_character_sets.py", "tests/documents/test_parse.py"),
+    ),
+    Mutant(
+        "a parsed text is written where it is read",
+        "pipeline/documents/parse_cache.py",
+        "            with NamedTemporaryFile(dir=path.parent, prefix=key, suffix=_PARTIAL, delete=False) as file:\n",
+        '            with path.open("wb") as file:\n',
+        ("tests/documents/test_parse_cache.py",),
+    ),
+    Mutant(
+        "the second half of a word in a header is read for itself",
+        "pipeline/documents/mails.py",
+        "            if parts[-1][0] == charset:\n",
+        "            if False:\n",
+        ("tests/documents/test_mails.py",),
+    ),
+    Mutant(
         "an encrypted PDF has no text, and no word of why",
         "pipeline/documents/parse.py",
         '        raise ParseFailure("parse", "the PDF is encrypted")\n',

@@ -1,4 +1,4 @@
-"""Office documents, e-books, mails, notebooks and PDF as Markdown, by kreuzberg; all else by Instep's own parser."""
+"""Office documents, e-books, notebooks and PDF as Markdown, by kreuzberg, and mails; all else as by `FileParser`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ MEDIA_TYPES: Final = {
     ".ods": _OPEN + "spreadsheet",
     ".rtf": "application/rtf",
     ".epub": "application/epub+zip",
-    ".eml": "message/rfc822",
     ".ipynb": "application/x-ipynb+json",
     ".pdf": "application/pdf",
 }
+MAILS: Final = (".eml", ".msg")
+SUFFIXES: Final = frozenset({*MEDIA_TYPES, *MAILS})
 #: Files that are taken beside the usual ones.
-INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in MEDIA_TYPES if suffix != ".pdf")
+INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in (*MEDIA_TYPES, *MAILS) if suffix != ".pdf")
 #: Raised whenever any document would be parsed differently.
-RULES: Final = "whole-pages-1"
+RULES: Final = "mails-1"
 _PACKAGE: Final = "kreuzberg"
+#: What it takes to read mails of Outlook.
+_OF_MAILS: Final = ("olefile", "compressed-rtf")
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,14 @@ class FormatParser:
 
     @classmethod
     def of(cls, encoding: str | None) -> FormatParser:
-        """Raises `UserError` if kreuzberg is not installed."""
-        try:
-            return cls(FileParser(encoding), version(_PACKAGE))
-        except PackageNotFoundError:
-            raise UserError(
-                "`parse: {type: kreuzberg}` needs kreuzberg", hint="pip install 'instep[formats]'"
-            ) from None
+        """Raises `UserError` if a package that it takes is not installed."""
+        for package in (*_OF_MAILS, _PACKAGE):
+            try:
+                library = version(package)
+            except PackageNotFoundError:
+                hint = "pip install 'instep[formats]'"
+                raise UserError(f"`parse: {{type: kreuzberg}}` needs {package}", hint=hint) from None
+        return cls(FileParser(encoding), library)
 
     @property
     def fingerprint(self) -> str:
@@ -73,12 +77,41 @@ class FormatParser:
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
         content, name = unpacked(data, name_of(uri), max_bytes=max_bytes)
-        media_type = MEDIA_TYPES.get(suffix_of(name))
-        if media_type is None or not content:
+        suffix = suffix_of(name)
+        if suffix not in SUFFIXES or not content:
             return self.files.parse(data, uri, max_line_bytes=max_line_bytes, max_bytes=max_bytes)
-        text, title, pages = _extracted(content, media_type, max_bytes)
-        check_lines(text, max_line_bytes)
-        return Parsed("markdown", titled(title or heading(text)) or titled(name), text, pages=pages)
+        if suffix in MAILS:
+            found = _mail(content, suffix, self.files.encoding, max_bytes)
+        else:
+            text, title, pages = _extracted(content, MEDIA_TYPES[suffix], max_bytes)
+            if not text:
+                raise ParseFailure("parse", "there is no text in it (scanned pages, or encrypted?)")
+            found = Parsed("markdown", titled(title or heading(text)), text, pages=pages)
+        if len(found.text) > max_bytes:
+            raise ParseFailure("parse", f"too large: {len(found.text):,} characters of text; see max_document_bytes")
+        check_lines(found.text, max_line_bytes)
+        return found._replace(title=found.title or titled(name))
+
+
+def _mail(data: bytes, suffix: str, encoding: str | None, max_bytes: int) -> Parsed:
+    from instep.pipeline.documents.mails import read_eml
+    from instep.pipeline.documents.outlook import read_msg
+
+    def text_of_rtf(rtf: bytes) -> str:
+        return _extracted(rtf, MEDIA_TYPES[".rtf"], max_bytes)[0]
+
+    try:
+        mail = read_eml(data, encoding) if suffix == ".eml" else read_msg(data, encoding, text_of_rtf)
+    except (ParseFailure, UserError, MemoryError):
+        raise
+    except Exception as error:  # A broken file can raise about anything; it is the document's fault.
+        raise _unreadable(error) from None
+    return mail.parsed()
+
+
+def _unreadable(error: Exception) -> ParseFailure:
+    name = type(error).__name__
+    return ParseFailure("parse", f"cannot be read: {name}: {str(error).removeprefix(f'{name}: ')}", quoting=True)
 
 
 def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str, list[int]]:
@@ -86,19 +119,18 @@ def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str, 
     import kreuzberg
 
     _demand_size(data, max_bytes)
+    paged = media_type == MEDIA_TYPES[".pdf"]  # It counts pages of others in some way of its own.
     try:
-        found = kreuzberg.extract_bytes_sync(data, media_type, _configuration(media_type == MEDIA_TYPES[".pdf"]))
+        found = kreuzberg.extract_bytes_sync(data, media_type, _configuration(paged))
     except kreuzberg.MissingDependencyError as error:
         raise UserError(f"kreuzberg lacks what {media_type} needs: {error}") from error
     except MemoryError:
         raise
     except Exception as error:  # A broken file can raise about anything; it is the document's fault.
-        raise ParseFailure("parse", f"cannot be read: {type(error).__name__}: {error}", quoting=True) from None
+        raise _unreadable(error) from None
     text = found.content.encode("utf-8", "replace").decode().replace("\0", " ").strip()
-    if not text:
-        raise ParseFailure("parse", "there is no text in it (scanned pages, or encrypted?)")
     said: dict[str, Any] = dict(found.metadata or {})
-    pages = pages_in(text, [each["content"] for each in found.pages or ()])
+    pages = pages_in(text, [each["content"] for each in found.pages or ()]) if paged else []
     return text, str(said.get("title") or said.get("subject") or ""), pages
 
 

@@ -20,7 +20,7 @@ import msgspec
 from instep.domain.identity import content_hash
 from instep.domain.texts import cleaned, duration_text
 from instep.errors import Transient, UserError
-from instep.pipeline.documents.formats import MEDIA_TYPES, FormatParser
+from instep.pipeline.documents.formats import SUFFIXES, FormatParser
 from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, is_html, name_of, suffix_of
 from instep.pipeline.documents.parse_cache import ParseCache
 from instep.pipeline.documents.places import Heading
@@ -100,7 +100,7 @@ class IsolatedParser:
         suffix = suffix_of(plain)
         if is_html(suffix):  # What is packed may be anything.
             return plain != name.lower() or data.count(b"<") > _TAGS
-        return suffix == ".pdf" or (isinstance(self.parser, FormatParser) and suffix in MEDIA_TYPES)
+        return suffix == ".pdf" or (isinstance(self.parser, FormatParser) and suffix in SUFFIXES)
 
 
 class _Process:

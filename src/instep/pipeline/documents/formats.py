@@ -23,6 +23,7 @@ from instep.pipeline.documents.parse import (
     unpacked,
 )
 from instep.pipeline.documents.places import pages_in
+from instep.pipeline.documents.rtf import in_unicode
 
 #: Media types by suffix.
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument."
@@ -119,6 +120,11 @@ def _extracted(data: bytes, media_type: str, max_bytes: int) -> tuple[str, str, 
     import kreuzberg
 
     _demand_size(data, max_bytes)
+    if media_type == MEDIA_TYPES[".rtf"]:
+        try:
+            data = in_unicode(data)
+        except UnicodeDecodeError as error:
+            raise ParseFailure("parse", f"a letter that is not in {error.encoding}, as its font has it") from None
     paged = media_type == MEDIA_TYPES[".pdf"]  # It counts pages of others in some way of its own.
     try:
         found = kreuzberg.extract_bytes_sync(data, media_type, _configuration(paged))

@@ -35,6 +35,7 @@ EXTRAS = {
     "tokenizers": "static",
     "safetensors": "static",
     "kreuzberg": "formats",
+    "tree_sitter": "code",
     "s3fs": "s3",
     "aiohttp": "http",
     "psycopg": "postgres",

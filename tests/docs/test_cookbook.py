@@ -48,6 +48,16 @@ def test_all_projects_of_a_recipe_are_valid(recipe: str, tmp_path: Path, monkeyp
         assert {*project.entities, *project.queues}
 
 
+def test_a_search_in_code_says_where_to_look(tmp_path: Path) -> None:
+    code = 'class Caller:\n    def again(self, call):\n        """Delay retries."""\n        return call()\n'
+    (tmp_path / "caller.py").write_text("import time\n\n\n" + code * 40)
+    (tmp_path / "ports.csv").write_text("port,level\n" + "Brest,7.1\n" * 400)
+    *_, said = _cooked("A code repository", tmp_path)
+    found = json.loads(said)[0]["columns"]
+    assert (found["language"], found["inside"][0]) == ("py", "Caller")
+    assert found["line"] > 0
+
+
 def test_a_queue_gives_its_workers_what_is_missing(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         shop.execute("CREATE TABLE orders (order_id INTEGER PRIMARY KEY)")

@@ -47,7 +47,7 @@ SHORT = st.lists(
 @settings(max_examples=400)
 def test_a_text_that_fits_into_a_chunk_is_cut_as_its_splitter_cuts_it(text: str, markdown: bool, overlap: int) -> None:
     chunks = Chunker(40, overlap).chunks([("markdown" if markdown else "text", text)])
-    assert chunks == [chunk._splitter(markdown, 40, overlap).chunks(text)]
+    assert chunks == [chunk._splitter(chunk._Way("markdown" if markdown else "text", 40, overlap)).chunks(text)]
 
 
 def test_overlap_repeats_the_end_of_the_chunk_before() -> None:

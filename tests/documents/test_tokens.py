@@ -15,7 +15,7 @@ import instep
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.embed.static import tokenizer_file
-from instep.pipeline.documents.places import starts_of
+from instep.pipeline.documents.parse import ParseFailure
 from instep.pipeline.documents.tokens import TokenCounter, Tokens
 from instep.project import Project
 from tests.e2e import paid_endpoint
@@ -41,12 +41,14 @@ def test_no_chunk_has_more_tokens_and_nothing_is_lost(
 ) -> None:
     text = " ".join(words)
     chunker = Chunker(size, data.draw(st.integers(0, size - 1)), tokens=STATIC)
-    (chunks,) = chunker.chunks([("markdown" if markdown else "text", text)])
+    (cut,) = chunker.cut([("markdown" if markdown else "text", text)])
+    assert not isinstance(cut, ParseFailure)
+    assert all(at is not None and text[at:].startswith(chunk) for chunk, at in cut)
+    chunks = [each.text for each in cut]
     assert all(count(tokenizer, each) <= size for each in chunks)
     assert set("".join(text.split())) == set("".join("".join(chunks).split()))
     if not chunker.overlap:
         assert "".join(text.split()) == "".join("".join(chunks).split())
-    assert None not in starts_of(text, chunks, list(map(chunker.least_step, chunks)))
 
 
 def test_a_mark_before_a_first_character_without_a_token_counts(tokenizer: Tokenizer) -> None:

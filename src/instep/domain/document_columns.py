@@ -77,8 +77,13 @@ class DeclaredColumn:
         return self.column.name
 
 
-#: What can be said of a chunk, and the type that it has: the page on which it begins, and the headings above it.
-CHUNK_FACTS: Final = {"page": DocumentColumnType.INT, "headings": DocumentColumnType.STRINGS}
+#: What can be said of a chunk, and the type that it has: the page and the line on which it begins, and the headings
+#: above it.
+CHUNK_FACTS: Final = {
+    "page": DocumentColumnType.INT,
+    "line": DocumentColumnType.INT,
+    "headings": DocumentColumnType.STRINGS,
+}
 
 #: What can be said of a file: its size in bytes, when it was modified, and how its name ends, in lower case.
 FACTS: Final = ("size", "modified", "extension")

@@ -52,8 +52,8 @@ class Column(Model):
     from_: Text | None = Field(default=None, alias="from")
     """The origin of its values: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
     whose group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines,
-    `column:name` of a table, `chunk:page` or `chunk:headings`, `transform`. Left out: the field or column of its own
-    name; of files what the transform adds, or front matter."""
+    `column:name` of a table, `chunk:page`, `chunk:line` or `chunk:headings`, `transform`. Left out: the field or column
+    of its own name; of files what the transform adds, or front matter."""
     on_wrong: Literal["fail"] | None = "fail"
     """A document with a value of another type is a failure (`fail`), or the value counts as missing (`null`)."""
 
@@ -196,7 +196,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "file": "file:size|modified|extension",
     "field": "field:name",
     "column": "column:name",
-    "chunk": "chunk:page|headings",
+    "chunk": "chunk:page|line|headings",
     "transform": "transform",
 }
 

@@ -110,6 +110,9 @@ class Chunk(Model):
     """Characters (or tokens) that a chunk repeats of the one before; less than `size`."""
     unit: Literal["characters", "tokens"] = "characters"
     """`characters`, or `tokens` of the model that embeds the chunks, as it counts them: `size` has to be said then."""
+    code: Literal["text", "syntax"] = "text"
+    """`syntax`: source code is cut between classes, functions and statements, by grammars of tree-sitter; needs
+    `instep[code]`."""
     context: Literal["headings"] | None = None
     """`headings`: the title and the headings that a chunk stands under are embedded and searched with it, and not
     shown."""
@@ -118,6 +121,12 @@ class Chunk(Model):
     def _function_of_python(self) -> Self:
         if (self.type == "python") != (self.function is not None):
             raise problem("function", "belongs to `type: python`, and is needed there", path=("function",))
+        return self
+
+    @model_validator(mode="after")
+    def _code_by_structure(self) -> Self:
+        if self.code == "syntax" and self.type == "python":
+            raise problem("code", "is for `type: structure`: a function cuts as it likes", path=("code",))
         return self
 
     @model_validator(mode="after")

@@ -259,9 +259,30 @@ MUTANTS = [
     Mutant(
         "chunks of all pieces but the first are lost",
         "pipeline/documents/chunk.py",
-        "return pieces[0] if len(pieces) == 1 else",
-        "return pieces[0] if pieces else",
+        "for part in some\n",
+        "for part in some[:1]\n",
         ("tests/documents/test_chunk.py",),
+    ),
+    Mutant(
+        "chunks of rows are filled to the brim",
+        "pipeline/documents/table_rows.py",
+        "if first + 1 < stop < last:",
+        "if False:",
+        ("tests/documents/test_table_rows.py",),
+    ),
+    Mutant(
+        "a row ends at a line break between quotes",
+        "pipeline/documents/table_rows.py",
+        '"(?:[^"]++|"")*+"|"',
+        '"(?:[^"\\n]++|"")*+"|"',
+        ("tests/documents/test_table_rows.py",),
+    ),
+    Mutant(
+        "code is cut by whatever grammar is there",
+        "pipeline/documents/syntax.py",
+        "and (here := _version(name)) != planned:",
+        "and (here := _version(name)) is None:",
+        ("tests/documents/test_syntax.py",),
     ),
     Mutant(
         "the dimensions of an embedder are in no fingerprint",

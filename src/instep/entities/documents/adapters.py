@@ -50,7 +50,7 @@ class DocumentAdapters(EntitySetup):
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
     `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
     through, about. `planning_folder` has what waits to be planned, for as long as that takes.
-    `declared_tariff`: what its embedder costs, and may cost.
+    `declared_tariff`: what its embedder costs, and may cost. `cutting` says by which grammars code is cut, if it is.
     """
 
     target: DocumentTarget
@@ -67,6 +67,7 @@ class DocumentAdapters(EntitySetup):
     searched: Searched = SEARCHED_BY_DEFAULT
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
+    cutting: Callable[[], str] | None = None
     search_mode: SearchMode = "hybrid"
     weights: FusionWeights = EQUAL
     embedding_time: float = 1.0

@@ -218,6 +218,8 @@ class DocumentSetup(DocumentAdapters):
         found = {"source": self._check_source, "embedder": self._check_embedder}
         if self.queue is not None:
             found["events"] = self.queue.check
+        if self.cutting is not None:
+            found["chunks"] = self.cutting
         return found if self.rehearsal is None else {**found, "transform": self.rehearsal}
 
     def _check_source(self) -> str:

@@ -29,6 +29,7 @@ from instep.pipeline.documents.joined_program import JoinedProgram
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import LookingProgram, RowProgram, TopicProgram
+from instep.pipeline.documents.syntax import Syntax
 from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
@@ -166,6 +167,7 @@ def document_setup(
         limits=limits,
         requests_at_once=entity.embed.requests_at_once if isinstance(entity.embed, ApiEmbed) else None,
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
+        cutting=(lambda: Syntax.installed().text) if entity.chunk.code == "syntax" else None,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
         in_process=in_process(project.targets[project.target_of(name)]) or getattr(target, "in_process", False),
@@ -184,11 +186,12 @@ def _program_of(source: DocumentSource) -> type[DocumentProgram]:
 
 
 def chunker_of(entity: DocumentEntity) -> Chunker:
-    """The declared chunker."""
+    """The declared chunker. Raises `UserError` if it needs what is not installed."""
     declared = entity.chunk
     context = declared.context is not None
     if declared.function is None:
-        return Chunker(declared.size, declared.overlap, context, _tokens_of(entity))
+        syntax = Syntax.installed() if declared.code == "syntax" else None
+        return Chunker(declared.size, declared.overlap, context, _tokens_of(entity), syntax)
     from instep.pipeline.documents.functions import FunctionChunker, OwnFunction
 
     own = OwnFunction.of(declared.function, "chunk.function")

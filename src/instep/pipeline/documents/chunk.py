@@ -1,16 +1,20 @@
-"""Limits of a document, and cutting text into chunks along its structure: headings, paragraphs, sentences, words."""
+"""Limits of a document, and cutting it into chunks along its structure: headings, paragraphs, rows, definitions."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 from instep.domain.fingerprint import digest
-from instep.pipeline.documents.parse import ParseFailure
+from instep.pipeline.documents.parse import Parsed, ParseFailure
+from instep.pipeline.documents.places import Heading, markdown_headings
+from instep.pipeline.documents.syntax import GRAMMARS, Syntax
+from instep.pipeline.documents.table_rows import Table, csv_table, markdown_tables
 from instep.pipeline.documents.tokens import CHARACTERS, Tokens
 
 #: Where documents over the limit are indexed all the same, none of more than so many times the limit is read: they are
@@ -57,7 +61,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 #: Raised whenever the rules below would cut any text differently.
-RULES = "pieces-1"
+RULES = "rows-1"
 #: Raised whenever a chunk's context would be another one.
 CONTEXT_RULES = "headings-1"
 #: The splitter's time grows with the square of a block's length (100 MB of plain lines would take
@@ -65,9 +69,37 @@ CONTEXT_RULES = "headings-1"
 PIECE = 65_536
 #: Within a line it is slower still: a line longer than this many chunks becomes pieces of its own.
 CHUNKS_IN_LINE = 10
+#: Texts of more than so many characters a token are taken for too long without being looked at.
+LONG_TOKEN = 16
 #: Where to cut into pieces, best first: after the first character of the mark.
 _CUTS = ("\n# ", "\n## ", "\n\n", "\n")
 _LINE_CUTS = (" ",)
+
+
+class Chunk(NamedTuple):
+    """A chunk of a text, and where it begins there, if that is known; of rows below a header that is repeated, where
+    they do.
+    """
+
+    text: str
+    at: int | None
+
+
+class _Way(NamedTuple):
+    """The splitter that cuts a piece: that of a kind (`text`, `markdown`, a language), and its sizes."""
+
+    kind: str
+    size: int
+    overlap: int
+
+
+class _Piece(NamedTuple):
+    """A part of a text that is cut for itself; `header` is put before each of its chunks."""
+
+    way: _Way
+    text: str
+    at: int
+    header: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,13 +108,14 @@ class Chunker:
 
     White space around chunks is trimmed; a text of white space only has none. No overlap reaches
     over the edge of a piece (`PIECE` characters). `context`: title and headings are embedded and searched with them.
-    With `tokens`, size and overlap are in tokens.
+    With `tokens`, size and overlap are in tokens. With `syntax`, code is cut by it.
     """
 
     size: int = 800
     overlap: int = 0
     context: bool = False
     tokens: Tokens | None = None
+    syntax: Syntax | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
@@ -95,51 +128,135 @@ class Chunker:
     @property
     def rules(self) -> str:
         """The fingerprint of how texts are cut."""
+        parts = [each.fingerprint for each in (self.tokens, self.syntax) if each is not None]
         made = _fingerprint(self.size, self.overlap)
-        return digest([made, self.tokens.fingerprint]) if self.tokens else made
+        return digest([made, *parts]) if parts else made
 
     @property
     def characters(self) -> int:
         """The characters of a chunk that are of it alone, about."""
-        return (self.size - self.overlap) * (CHARACTERS if self.tokens else 1)
+        return (self.size - self.overlap) * self._letters
 
-    def least_step(self, chunk: str) -> int:
-        """The least number of characters between the beginnings of a chunk and of the next."""
-        if self.tokens and self.overlap:
-            return 1  # It is not known how many characters the repeated tokens are.
-        return max(1, len(chunk) - self.overlap)
+    @property
+    def _letters(self) -> int:
+        """Characters in what sizes are in, about."""
+        return CHARACTERS if self.tokens else 1
 
-    def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[str] | ParseFailure]:
-        """Chunks of each (kind, text), or why there are none."""
-        return self.chunks(texts)
+    def headings(self, parsed: Parsed) -> Sequence[Heading]:
+        """The headings of a document, each where it begins; of code, by its syntax, names of what is defined."""
+        if parsed.kind == "markdown":
+            return list(markdown_headings(parsed.text))
+        if self.syntax is not None and parsed.kind in GRAMMARS:
+            return list(self.syntax.definitions(parsed.kind, parsed.text))
+        return parsed.headings
 
     def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
-        """Chunks of each (kind, text), in order; all of one kind at once, on all cores."""
-        pieces: dict[bool, list[str]] = {}
-        places: list[tuple[bool, int, int] | str] = []
-        for kind, text in texts:
-            if self._is_one(text):
-                places.append(text)
-                continue
-            group = pieces.setdefault(kind == "markdown", [])
-            before = len(group)
-            group.extend(self._pieces(text))
-            places.append((kind == "markdown", before, len(group)))
-        cut: dict[bool, list[list[str]]] = {
-            markdown: _splitter(markdown, self.size, self.overlap, self.tokens).chunk_all(group)
-            for markdown, group in pieces.items()
-        }
-        return [[place] if isinstance(place, str) else _joined(cut[place[0]][place[1] : place[2]]) for place in places]
+        """The texts of the chunks of each (kind, text)."""
+        return [[] if isinstance(cut, ParseFailure) else [each.text for each in cut] for cut in self.cut(texts)]
+
+    def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[Chunk] | ParseFailure]:
+        """Chunks of each (kind, text), in order, or why there are none; all of one kind are cut at once, on all
+        cores.
+        """
+        parts = [list(self._parts(kind, text)) for kind, text in texts]
+        waiting: dict[_Way, list[str]] = {}
+        for part in chain.from_iterable(parts):
+            if isinstance(part, _Piece):
+                waiting.setdefault(part.way, []).append(part.text)
+        cut = {way: iter(self._splitter(way).chunk_all_indices(pieces)) for way, pieces in waiting.items()}
+        return [
+            [
+                chunk
+                for part in some
+                for chunk in ([part] if isinstance(part, Chunk) else _placed(part, next(cut[part.way])))
+            ]
+            for some in parts
+        ]
+
+    def _parts(self, kind: str, text: str) -> Iterator[Chunk | _Piece]:
+        """The parts of a text in their order: those that are a chunk already, and those to be cut into some."""
+        if self._is_one(text):
+            yield Chunk(text, 0)
+        elif kind in ("csv", "tsv"):
+            table = csv_table(text, tabs=kind == "tsv")
+            yield from self._rows(text, table) if table else self._pieces("text", text, 0, len(text))
+        elif kind == "markdown":
+            done = 0
+            for table in markdown_tables(text, self.size):
+                yield from self._pieces(kind, text, done, table.start)
+                yield from self._rows(text, table)
+                done = table.end
+            yield from self._pieces(kind, text, done, len(text))
+        else:
+            of_code = self.syntax is not None and kind in GRAMMARS
+            yield from self._pieces(kind if of_code else "text", text, 0, len(text))
 
     def _is_one(self, text: str) -> bool:
         """Whether a text is its only chunk as it is: splitters leave it alone then, and take their time to see it."""
-        # No token is of less than a byte, but for the mark that some tokenizers put in front.
-        length = len(text.encode()) + 1 if self.tokens else len(text)
-        return bool(text) and length <= self.size and not (text[0].isspace() or text[-1].isspace())
+        return bool(text) and self._surely_fits(text) and not (text[0].isspace() or text[-1].isspace())
 
-    def _pieces(self, text: str) -> Iterable[str]:
-        size = self.size * (CHARACTERS if self.tokens else 1)
-        return _cut(text, max(PIECE, 16 * size), CHUNKS_IN_LINE * size)
+    def _surely_fits(self, text: str) -> bool:
+        # No token is of less than a byte, but for the mark that some tokenizers put in front.
+        return (len(text.encode()) + 1 if self.tokens else len(text)) <= self.size
+
+    def _pieces(self, kind: str, text: str, start: int, end: int) -> Iterator[_Piece]:
+        size = self.size * self._letters
+        for at, stop in _cut(text, start, end, max(PIECE, 16 * size), CHUNKS_IN_LINE * size):
+            piece = text[at:stop]
+            by_text = kind in GRAMMARS and self.syntax is not None and not self.syntax.reads(kind, piece)
+            yield _Piece(_Way("text" if by_text else kind, self.size, self.overlap), piece, at)
+
+    def _rows(self, text: str, table: Table) -> Iterator[Chunk | _Piece]:
+        """Chunks of whole rows, all but the first with the header repeated before them: if that takes less than half
+        of a chunk, else it is a row like others. A row that is longer is cut as text, with the header.
+        """
+        half = self.size // 2
+        if not self._fit(half - 1, [table.header])[0]:
+            table = table.without_header()
+        most = self.size * self._letters
+        yield from self._runs(text, table, range(len(table.ends)), most - len(table.header), most)
+
+    def _runs(self, text: str, table: Table, rows: range, room: int, most: int) -> Iterator[Chunk | _Piece]:
+        runs = list(table.runs(text, rows, room, most))
+        places = list(map(table.place, runs))
+        made = [
+            (table.header if each.start else "") + text[at:end].strip("\n")
+            for each, (at, end) in zip(runs, places, strict=True)
+        ]
+        for each, (at, end), chunk, fits in zip(runs, places, made, self._fit(self.size, made), strict=True):
+            if not text[at:end].strip():
+                continue
+            if fits:
+                yield Chunk(chunk, at)
+            elif len(each) > 1:
+                yield from self._runs(text, table, each, (end - at) // 2, (end - at) // 2)
+            else:
+                yield from self._long_row(text, table, at, end)
+
+    def _long_row(self, text: str, table: Table, start: int, end: int) -> Iterator[_Piece]:
+        if start == table.start:
+            yield from self._pieces("text", text, start, table.body - len(table.header))
+            start = table.body
+        size = self.size - self.size // 2 if table.header else self.size
+        characters = size * self._letters
+        for at, stop in _cut(text, start, end, max(PIECE, 16 * characters), CHUNKS_IN_LINE * characters):
+            yield _Piece(_Way("text", size, 0), text[at:stop], at, table.header)
+
+    def _fit(self, size: int, texts: Sequence[str]) -> list[bool]:
+        """Whether each of some texts is of no more than so many characters or tokens."""
+        if self.tokens is None or size < 1:
+            return [len(each) <= size for each in texts]
+        # Long texts, which a splitter takes long to look through, have more tokens.
+        tried = [each if len(each) <= LONG_TOKEN * size else "" for each in texts]
+        cut = self._splitter(_Way("text", size, 0)).chunk_all(tried)
+        return [bool(each) and len(pieces) == 1 for each, pieces in zip(tried, cut, strict=True)]
+
+    def _splitter(self, way: _Way) -> Any:
+        return _splitter(way, self.tokens, self.syntax)
+
+
+def _placed(piece: _Piece, cut: Sequence[tuple[int, str]]) -> Iterator[Chunk]:
+    return (Chunk(piece.header + text, piece.at + at) for at, text in cut)
 
 
 @functools.lru_cache(maxsize=8)
@@ -147,15 +264,16 @@ def _fingerprint(size: int, overlap: int) -> str:
     return digest([RULES, version("semantic-text-splitter"), size, overlap])
 
 
-def _cut(text: str, most: int, most_of_line: int) -> Iterator[str]:
-    """Pieces of at most `most` characters, ending at line ends; longer lines are cut at spaces."""
-    start, end = 0, len(text)
+def _cut(text: str, start: int, end: int, most: int, most_of_line: int) -> Iterator[tuple[int, int]]:
+    """Beginnings and ends of pieces of at most `most` characters, which end at line ends; longer lines are cut at
+    spaces.
+    """
     while start < end:
         stop = end if end - start <= most else _last(text, start + most // 2, start + most, _CUTS)
         line = _long_line(text, start, stop, most_of_line)
         if line is not None:
             stop = line if line > start else _last(text, start + most_of_line // 2, start + most_of_line, _LINE_CUTS)
-        yield text[start:stop]
+        yield start, stop
         start = stop
 
 
@@ -178,13 +296,12 @@ def _long_line(text: str, start: int, stop: int, most: int) -> int | None:
     return None
 
 
-def _joined(pieces: Sequence[list[str]]) -> list[str]:
-    return pieces[0] if len(pieces) == 1 else [chunk for piece in pieces for chunk in piece]
-
-
-@functools.lru_cache(maxsize=8)
-def _splitter(markdown: bool, size: int, overlap: int, tokens: Tokens | None = None) -> Any:
+@functools.lru_cache(maxsize=32)
+def _splitter(way: _Way, tokens: Tokens | None = None, syntax: Syntax | None = None) -> Any:
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-    kind = MarkdownSplitter if markdown else TextSplitter
-    return kind(size, overlap) if tokens is None else tokens.splitter(kind, size, overlap)
+    kind, size, overlap = way
+    made = MarkdownSplitter if kind == "markdown" else TextSplitter
+    if syntax is not None and kind in GRAMMARS:
+        made = syntax.splitter_class(kind)
+    return made(size, overlap) if tokens is None else tokens.splitter(made, size, overlap)

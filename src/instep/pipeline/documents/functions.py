@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned, without
 from instep.errors import InstepError, UserError
-from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.chunk import Chunk, Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list, demand_length
 from instep.pipeline.documents.fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.parse import (
@@ -30,6 +30,7 @@ from instep.pipeline.documents.parse import (
     name_of,
     titled,
 )
+from instep.pipeline.documents.places import starts_of
 from instep.pipeline.loading import full_name, load_class, load_function
 
 if TYPE_CHECKING:
@@ -255,20 +256,17 @@ class FunctionChunker(Chunker):
         assert self.own is not None, "made with one"
         return digest(["function", self.own.code])
 
-    def least_step(self, chunk: str) -> int:
-        """Nothing is known of it but that the next chunk begins later."""
-        return 1
-
-    def cut(self, texts: Sequence[tuple[str, str]]) -> list[list[str] | ParseFailure]:
+    def cut(self, texts: Sequence[tuple[str, str]]) -> list[list[Chunk] | ParseFailure]:
         return [self._cut(kind, text) for kind, text in texts]
 
-    def _cut(self, kind: str, text: str) -> list[str] | ParseFailure:
+    def _cut(self, kind: str, text: str) -> list[Chunk] | ParseFailure:
         assert self.own is not None, "made with one"
         try:
             made = self.own.call(text, kind, wrong=_not_cut)
         except FunctionFailed as error:
             return ParseFailure("chunk", str(error))
-        return [stored for each in made if (stored := _storable(each)).strip()]
+        chunks = [stored for each in made if (stored := _storable(each)).strip()]
+        return list(map(Chunk, chunks, starts_of(text, chunks)))
 
 
 def _not_parsed(made: Any) -> str | None:

@@ -29,12 +29,25 @@ _KINDS = {
     **dict.fromkeys((".rst", ".rest"), "rst"),
     **dict.fromkeys((".txt", ".text", ".log", ""), "text"),
     ".pdf": "pdf",
+    ".csv": "csv",
+    **dict.fromkeys((".tsv", ".tab"), "tsv"),
+    **dict.fromkeys((".sh", ".bash"), "bash"),
+    **dict.fromkeys((".c", ".h"), "c"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp"), "cpp"),
+    ".cs": "csharp",
+    ".go": "go",
+    ".java": "java",
+    **dict.fromkeys((".js", ".cjs", ".mjs", ".jsx"), "javascript"),
+    ".php": "php",
+    **dict.fromkeys((".py", ".pyi"), "python"),
+    ".rb": "ruby",
+    ".rs": "rust",
+    **dict.fromkeys((".scala", ".sc"), "scala"),
+    **dict.fromkeys((".ts", ".cts", ".mts"), "typescript"),
+    ".tsx": "tsx",
+    **dict.fromkeys((".kt", ".swift", ".sql", ".r", ".jl", ".lua", ".pl", ".css", ".json", ".yaml", ".yml"), "code"),
+    **dict.fromkeys((".toml", ".ini", ".cfg", ".xml", ".proto", ".tf", ".gradle", ".cmake"), "code"),
 }
-_CODE = frozenset(
-    {".py", ".pyi", ".js", ".mjs", ".jsx", ".ts", ".tsx", ".java", ".scala", ".kt", ".go", ".rs", ".rb", ".php", ".c"}
-    | {".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".sh", ".bash", ".sql", ".r", ".jl", ".lua", ".pl", ".css"}
-    | {".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".xml", ".proto", ".tf", ".gradle", ".cmake"}
-)
 #: What front matter may be, if it turns out to be any: YAML between `---`, TOML between `+++`. `---` above an
 #: empty line is a rule, as in Pandoc.
 _YAML = re.compile(r"\A---[ \t]*\n(?![ \t]*\n)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -121,7 +134,7 @@ class FileParser:
         """
         data, name = unpacked(data, name_of(uri), max_bytes=max_bytes)
         suffix = suffix_of(name)
-        kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
+        kind = _KINDS.get(suffix, "text")
         if not data:
             return Parsed(kind, name[:TITLE], "")
         if suffix in FORMATS and FORMATS[suffix].match(data):

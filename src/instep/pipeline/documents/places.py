@@ -1,4 +1,4 @@
-"""The place of a chunk in its document: the page on which it begins, and the headings that it stands under."""
+"""The place of a chunk in its document: the page and line on which it begins, and the headings it stands under."""
 
 from __future__ import annotations
 
@@ -20,31 +20,43 @@ _KEY: Final = 60
 
 
 class Heading(NamedTuple):
-    """A heading in a text: where it begins, its level from 1 on, and what it says."""
+    """A heading in a text: where it begins, its level from 1 on, and what it says. One that says nothing ends others of
+    its level.
+    """
 
     at: int
     level: int
     text: str
 
 
-def starts_of(text: str, chunks: Sequence[str], steps: Sequence[int]) -> list[int | None]:
-    """Find where chunks begin in their text. `steps`: at least so many characters lie between the beginnings of a chunk
-    and of the next. A chunk that is not in the text has no place, nor have those behind it.
+def starts_of(text: str, chunks: Sequence[str]) -> list[int | None]:
+    """Find where chunks begin in their text, each behind the beginning of the one before. A chunk that is not in the
+    text has no place, nor have those behind it.
     """
     found: list[int | None] = []
     start = 0
-    for chunk, step in zip(chunks, steps, strict=True):
+    for chunk in chunks:
         at = text.find(chunk, start)
         if at < 0:
             break
         found.append(at)
-        start = at + step
+        start = at + 1
     return found + [None] * (len(chunks) - len(found))
 
 
 def page_at(pages: Sequence[int], at: int | None) -> int | None:
     """The number of the page, from 1 on, that a place is on. `pages`: where each begins."""
     return bisect_right(pages, at) or None if pages and at is not None else None
+
+
+def lines_at(text: str, starts: Sequence[int | None]) -> list[int | None]:
+    """The number of the line, from 1 on, that each of some ascending places is on."""
+    found: list[int | None] = []
+    line, done = 1, 0
+    for at in starts:
+        line, done = line + text.count("\n", done, at or done), at or done
+        found.append(None if at is None else line)
+    return found
 
 
 def headings_at(headings: Sequence[Heading], starts: Sequence[int | None]) -> list[list[str] | None]:
@@ -57,7 +69,7 @@ def headings_at(headings: Sequence[Heading], starts: Sequence[int | None]) -> li
             new = headings[following]
             open_ = [*(each for each in open_ if each.level < new.level), new]
             following += 1
-        found.append([each.text for each in open_] or None if at is not None else None)
+        found.append([each.text for each in open_ if each.text] or None if at is not None else None)
     return found
 
 

@@ -17,10 +17,10 @@ from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED
 from instep.errors import InstepError
-from instep.pipeline.documents.chunk import Chunker, Limits, Oversize
+from instep.pipeline.documents.chunk import Chunk, Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
-from instep.pipeline.documents.places import contexts, headings_at, markdown_headings, page_at, starts_of
+from instep.pipeline.documents.places import contexts, headings_at, lines_at, page_at
 from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts, text_hashes
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
@@ -83,6 +83,7 @@ class _Place(NamedTuple):
     """The facts of a chunk (`CHUNK_FACTS`)."""
 
     page: int | None
+    line: int | None
     headings: list[str] | None
     context: str
 
@@ -195,7 +196,7 @@ class Reader:
 
     def _batch(self, group: list[_Document]) -> pa.RecordBatch:
         cut = iter(self.chunker.cut([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
-        chunks: list[list[str]] = []
+        chunks: list[list[Chunk]] = []
         for place, each in enumerate(group):
             found = next(cut) if each.parsed else []
             if isinstance(found, ParseFailure):
@@ -209,18 +210,19 @@ class Reader:
         places = self._places(group, chunks) if self.columns.of_chunks or self.chunker.context else []
         return _assemble(group, chunks, self.chunker, self.columns, places)
 
-    def _places(self, group: list[_Document], chunks: list[list[str]]) -> list[_Place]:
+    def _places(self, group: list[_Document], chunks: list[list[Chunk]]) -> list[_Place]:
         """The place of each chunk in its document."""
         found: list[_Place] = []
         for document, cut in zip(group, chunks, strict=True):
             if not cut or document.parsed is None:
                 continue
             parsed = document.parsed
-            starts = starts_of(parsed.text, cut, list(map(self.chunker.least_step, cut)))
-            headings = list(markdown_headings(parsed.text)) if parsed.kind == "markdown" else parsed.headings
+            starts = [each.at for each in cut]
+            headings = self.chunker.headings(parsed)
             pages = [page_at(parsed.pages, start) for start in starts]
             above = contexts(parsed.title, headings, starts)
-            found += map(_Place, pages, headings_at(headings, starts), above)
+            lines = lines_at(parsed.text, starts)
+            found += map(_Place, pages, lines, headings_at(headings, starts), above)
         return found
 
     def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
@@ -299,14 +301,14 @@ def _failed(document: _Document, stage: str, reason: str) -> _Document:
 
 
 def _assemble(
-    group: list[_Document], chunks: list[list[str]], chunker: Chunker, declared: ColumnReader, places: list[_Place]
+    group: list[_Document], chunks: list[list[Chunk]], chunker: Chunker, declared: ColumnReader, places: list[_Place]
 ) -> pa.RecordBatch:
     """Build one batch of documents and what they were cut into."""
     import numpy as np
 
     counts = np.array([len(each) for each in chunks])
     starts = np.cumsum(counts) - counts
-    texts = [text for each in chunks for text in each]
+    texts = [chunk.text for each in chunks for chunk in each]
     text, flag = pa.string(), pa.bool_()
     documents: dict[str, Any] = {
         "slice_id": pa.array([each.slice_id for each in group], text),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from binascii import hexlify, unhexlify
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_hashes import digests
 from instep.domain.identity import canonical_uri
 
 #: URIs that are Python objects at once.
@@ -19,7 +19,6 @@ _AT_ONCE: Final = 50_000
 
 PREFIX: Final = b"doc_"
 _BYTES: Final = 32
-_DIGEST: Final = type(sha256()).digest
 #: Bits of an id's hash that are compared as a number, and the digits that they are.
 BEGINNING: Final = 48
 _DIGITS: Final = BEGINNING // 4
@@ -35,7 +34,7 @@ _PLAIN: Final = r"^[^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*/[^/?#\x00-\x20\x7
 
 def document_ids(uris: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     """As `domain.identity` has them: `document_id(canonical_uri(uri))`."""
-    return pa.chunked_array([_ids(_digests(_canonical(some))) for some in _portions(uris)], pa.string())
+    return pa.chunked_array([_ids(digests(_canonical(some))) for some in _portions(uris)], pa.string())
 
 
 def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]:
@@ -43,7 +42,7 @@ def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]
     if buckets < 1:
         raise ValueError("a route needs at least one bucket")
     # Copies: a view would keep all of the digests.
-    heads = [np.frombuffer(_digests(some), ">i4")[:: _BYTES // 4].copy() for some in _portions(ids)]
+    heads = [np.frombuffer(digests(some), ">i4")[:: _BYTES // 4].copy() for some in _portions(ids)]
     return (np.concatenate([np.empty(0, ">i4"), *heads]) % np.int32(buckets)).astype(np.int32)
 
 
@@ -70,7 +69,7 @@ def _joined(texts: Any) -> bytes:
 
 def heads_of(uris: pa.ChunkedArray[Any]) -> npt.NDArray[np.uint64]:
     """The first eight bytes of the ids of documents, as numbers: ids are in the order of these."""
-    heads = [np.frombuffer(_digests(_canonical(some)), ">u8")[:: _BYTES // 8] for some in _portions(uris)]
+    heads = [np.frombuffer(digests(_canonical(some)), ">u8")[:: _BYTES // 8] for some in _portions(uris)]
     return np.concatenate([np.empty(0, ">u8"), *heads]).astype(np.uint64)
 
 
@@ -101,16 +100,11 @@ def _beginnings(ids: Any, length: int) -> npt.NDArray[np.uint64] | None:
     return numbers
 
 
-def _digests(texts: Any) -> bytes:
-    """One behind the other. Nothing is called for each but what hashes it."""
-    return b"".join(map(_DIGEST, map(sha256, texts.cast(pa.binary()).to_pylist())))
-
-
-def _ids(digests: bytes) -> Any:
-    count = len(digests) // _BYTES
+def _ids(found: bytes) -> Any:
+    count = len(found) // _BYTES
     texts = np.empty((count, len(PREFIX) + 2 * _BYTES), np.uint8)
     texts[:, : len(PREFIX)] = np.frombuffer(PREFIX, np.uint8)
-    texts[:, len(PREFIX) :] = np.frombuffer(hexlify(digests), np.uint8).reshape(count, -1)
+    texts[:, len(PREFIX) :] = np.frombuffer(hexlify(found), np.uint8).reshape(count, -1)
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(texts.shape[1])
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends.data), pa.py_buffer(texts.data))
 

@@ -88,11 +88,6 @@ def content_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def titled_hash(title: str | None, text: str | None) -> str:
-    """The hash of a chunk with its title: a title may change alone, and is searched too."""
-    return content_hash(titled_content((title or "").encode(), (text or "").encode()))
-
-
 def titled_content(title: bytes, text: bytes) -> bytes:
     """The bytes that are hashed of a text with its title. There is no NUL in a text that is indexed."""
     return title + b"\0" + text
@@ -108,8 +103,10 @@ OF_TEXT: Final = 32
 
 
 def chunk_hash(title: str | None, text: str | None, columns: str = "") -> str:
-    """The hash of all that is indexed of a chunk; the same as without columns where these say nothing."""
-    found = titled_hash(title, text)
+    """The hash of all that is indexed of a chunk, its title too, which may change alone; the same as without columns
+    where these say nothing.
+    """
+    found = content_hash(titled_content((title or "").encode(), (text or "").encode()))
     return found[:OF_TEXT] + content_hash(columns.encode())[:OF_TEXT] if columns else found
 
 

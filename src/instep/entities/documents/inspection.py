@@ -202,7 +202,7 @@ def _otherwise_made(
     entries = {entry.document_id: entry for _, entry in sampled}
     chunks: dict[str, list[dict[str, Any]]] = {id: [] for id in entries}
     for batch in program.read(iter([change_batch(WaveSlice("sample", 1, 0, 1, changes))])):
-        hashed = chunk_hashes(pa.Table.from_batches([batch]), cast("DocumentProgram", program).columns)
+        hashed = chunk_hashes(pa.Table.from_batches([batch]), cast("DocumentProgram", program).columns).to_pylist()
         for row, found, text in zip(batch.to_pylist(), hashed, embedded_texts(batch).to_pylist(), strict=True):
             row |= {"chunk_hash": found, "embedded": text}
             if row["end_of_document"]:

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from instep.arrow_hashes import hashes, hashes_of_parts
 from instep.arrow_values import OtherType, column_type, texts_of, typed
 from instep.domain.column_values import Value, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, Origin
-from instep.domain.identity import chunk_hash, titled_hash
+from instep.domain.identity import OF_TEXT
 from instep.errors import UserError
-from instep.pipeline.documents.rows import CONTEXT
+from instep.pipeline.documents.rows import told_apart
 from instep.sources.document_source import Content, Row
 
 Values: TypeAlias = Mapping[str, Value]
@@ -177,22 +179,16 @@ def typed_rows(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> tuple[pa.T
     return rows, flaws
 
 
-def chunk_hashes(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> list[str]:
-    """The hash of each row: of its title, its text with what stands before it, and its columns."""
-    texts: list[list[Any]] = [rows["title"].to_pylist(), _told_apart(rows)]
+def chunk_hashes(rows: pa.Table, declared: Sequence[DeclaredColumn]) -> Any:
+    """The hash of each row, as `domain.identity.chunk_hash` has it: of its title, its text with what stands before it,
+    and its columns.
+    """
+    found = hashes_of_parts(rows["title"], told_apart(rows), between="\0")
     if not declared:
-        return [titled_hash(title, text) for title, text in zip(*texts, strict=True)]
-    said = texts_of({each.name: rows[each.name] for each in declared}).to_pylist()
-    return [chunk_hash(title, text, columns) for title, text, columns in zip(*texts, said, strict=True)]
-
-
-def _told_apart(rows: pa.Table) -> list[str]:
-    """The texts of rows, each behind what stands before it and a NUL, which no text has."""
-    texts: list[Any] = rows["text"].to_pylist()
-    if CONTEXT not in rows.schema.names:
-        return texts
-    before = rows[CONTEXT].to_pylist()
-    return [f"{context}\0{text}" if context else text for context, text in zip(before, texts, strict=True)]
+        return found
+    said = texts_of({each.name: rows[each.name] for each in declared})
+    halves = (pc.utf8_slice_codeunits(each, 0, OF_TEXT) for each in (found, hashes(said)))
+    return pc.if_else(pc.equal(said, pa.scalar("")), found, pc.binary_join_element_wise(*halves, ""))
 
 
 def spoken(values: Values) -> str:

@@ -52,7 +52,7 @@ def narrow(
     fewer = pa.array([set(now) != set(then) for now, then in zip(after, before, strict=True)], pa.bool_())
     rows = _with(stored, readers, pa.array([each or None for each in after], stored.schema.field(readers).type))
     # Of title and text they say what they said: what stands before a text is not stored.
-    made: Any = pa.array(chunk_hashes(rows, declared), pa.string())
+    made = chunk_hashes(rows, declared)
     told = pc.utf8_slice_codeunits(_flat(stored["chunk_hash"]), 0, OF_TEXT)
     made = pc.binary_join_element_wise(told, pc.utf8_slice_codeunits(made, OF_TEXT), "")
     hashes: Any = pc.if_else(fewer, made, _flat(stored["chunk_hash"]))

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from instep.arrow_hashes import hashes
 from instep.arrow_values import column_type
 from instep.domain.document_columns import CHUNK_FACTS
-from instep.domain.identity import chunk_ids, content_hash, with_facts
+from instep.domain.identity import chunk_ids, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.texts import cleaned, withheld
 from instep.domain.waves import SKIPPED
@@ -21,7 +22,7 @@ from instep.pipeline.documents.chunk import Chunk, Chunker, Limits, Oversize
 from instep.pipeline.documents.columns import ColumnReader, Values, facts_of
 from instep.pipeline.documents.parse import FILE_PARSER, Parsed, ParseFailure, parse_text, titled
 from instep.pipeline.documents.places import contexts, headings_at, lines_at, page_at
-from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts, text_hashes
+from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts, told_apart
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
@@ -335,12 +336,11 @@ def _assemble(
     if chunker.context:
         of_chunks[CONTEXT] = pa.array([each.context for each in places], text)
     cut = pa.RecordBatch.from_pydict(of_chunks)
-    hashes = text_hashes(cut)
-    embedded = [content_hash(each.encode()) for each in embedded_texts(cut).to_pylist()] if chunker.context else hashes
-    of_chunks["chunk_hash"] = pa.array(embedded, text)
-    named = zip(group, starts.tolist(), (starts + counts).tolist(), strict=True)
+    apart = hashes(told_apart(cut))
+    of_chunks["chunk_hash"] = hashes(embedded_texts(cut)) if chunker.context else apart
+    named, found = zip(group, starts.tolist(), (starts + counts).tolist(), strict=True), apart.to_pylist()
     of_chunks["chunk_id"] = pa.array(
-        [id for each, start, end in named for id in chunk_ids(each.document_id, hashes[start:end])], text
+        [id for each, start, end in named for id in chunk_ids(each.document_id, found[start:end])], text
     )
     for name, fact in declared.of_chunks.items():
         kind = column_type(CHUNK_FACTS[fact])

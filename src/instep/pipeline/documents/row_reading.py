@@ -6,7 +6,7 @@ All others are read one by one (`reading.Reader`), with the same outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_hashes import hashes, hashes_of_parts
 from instep.domain.document_columns import Origin
-from instep.domain.identity import chunk_id, content_hash, titled_content, with_facts
 from instep.domain.manifest import Action
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.parse import TITLE, titled
@@ -48,6 +48,11 @@ def _has_byte(texts: Any, sign: str) -> bool:
     """Whether a byte is in one of them, or near it: quick to see, and mostly there is none."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) == ord(sign)).any())
+
+
+def _length(texts: Any) -> int:
+    """The bytes of all of them."""
+    return int(pc.sum(pc.binary_length(texts), min_count=0).as_py() or 0)
 
 
 @dataclass(frozen=True)
@@ -117,10 +122,9 @@ class PlainReader:
         """Chunk rows of plain rows. `sizes`: those of their documents, if they are not those of their texts."""
         reader = self.reader
         stored: Any = said["text"]
-        data = stored.to_pylist()
-        hashes = self._hashes(said, data)
+        of_documents: Any = self._hashes(said)
         recorded: Any = changes["previous_hash"] if reader.as_recorded else pa.scalar("")
-        unchanged: Any = pc.equal(hashes, recorded)
+        unchanged: Any = pc.equal(of_documents, recorded)
         changed: Any = pc.invert(unchanged)
         fresh = np.flatnonzero(changed.to_numpy(zero_copy_only=False))
         counts = np.zeros(changes.num_rows, np.int64)
@@ -133,7 +137,7 @@ class PlainReader:
         documents: dict[str, Any] = {
             "slice_id": changes["slice_id"],
             "document_id": changes["document_id"],
-            "document_hash": hashes,
+            "document_hash": of_documents,
             "source_uri": changes["uri"],
             "source_version": said["version"],
             "source_size": sizes.cast(pa.int64()),
@@ -147,27 +151,26 @@ class PlainReader:
             "modified": pa.nulls(rows, pa.timestamp("us", "UTC")),
             **{each.name: said[each.name] for each in reader.columns.fields},
         }
-        ids = documents["document_id"].take(at).to_pylist()
-        of_texts = list(map(content_hash, texts.cast(pa.binary()).to_pylist()))
+        # As a rule a text is all that a row says, and has no space at its ends: then its hash is known.
+        known = not self.titled and FACTS not in said.schema.names and _length(texts) == _length(stored.take(at))
+        of_texts = of_documents.take(at) if known else hashes(texts)
         chunks = {
             "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
-            "chunk_id": pa.array(list(map(chunk_id, ids, of_texts)), pa.string()),
-            "chunk_hash": pa.array(of_texts, pa.string()),
+            "chunk_id": hashes_of_parts(documents["document_id"].take(at), of_texts, "0", between="|"),
+            "chunk_hash": of_texts,
             "text": texts,
         }
         return interleaved(documents, chunks, counts, reader.schema)
 
-    def _hashes(self, said: pa.RecordBatch, data: Sequence[bytes]) -> pa.Array[Any]:
-        """As `Content.hash` has them, with what the source says beside title and text."""
-        if self.titled:
-            titles: list[Any] = said["title"].fill_null(b"").to_pylist()
-            found = [content_hash(titled_content(title, text)) for title, text in zip(titles, data, strict=True)]
-        else:
-            found = [content_hash(text) for text in data]
-        if FACTS in said.schema.names:
-            facts: list[Any] = said[FACTS].to_pylist()
-            found = [with_facts(each, other) for each, other in zip(found, facts, strict=True)]
-        return pa.array(found, pa.string())
+    def _hashes(self, said: pa.RecordBatch) -> Any:
+        """As `Content.hash` has them, with what the source says beside title and text (`identity.with_facts`)."""
+        texts = said["text"]
+        found = hashes_of_parts(said["title"], texts, between="\0") if self.titled else hashes(texts)
+        if FACTS not in said.schema.names:
+            return found
+        facts: Any = said[FACTS]
+        facts = facts.fill_null("")
+        return pc.if_else(pc.equal(facts, pa.scalar("")), found, hashes_of_parts(found, facts, between="\0"))
 
     def _titles(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.Array[Any]:
         """The titles that the source gives, or else the names of the documents."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
-from instep.domain.identity import content_hash, titled_content
 from instep.domain.waves import WaveSlice
 
 
@@ -77,27 +76,24 @@ def chunk_schema(fields: Sequence[pa.Field[Any]], *, context: bool = False) -> p
 
 def embedded_texts(rows: pa.Table | pa.RecordBatch) -> Any:
     """The texts of chunks as they are embedded: with what stands before them, if they have that."""
+    return _behind(rows, "\n\n")
+
+
+def _behind(rows: pa.Table | pa.RecordBatch, between: str) -> Any:
     texts: Any = rows["text"]
     if CONTEXT not in rows.schema.names:
         return texts
     context: Any = rows[CONTEXT]
-    whole: Any = pc.binary_join_element_wise(context, texts, pa.scalar("\n\n"))
-    filled: Any = pc.fill_null(context, "")
-    return pc.if_else(pc.equal(filled, pa.scalar("")), texts, whole)
+    before = context.fill_null("")
+    whole: Any = pc.binary_join_element_wise(before, texts, between)
+    return pc.if_else(pc.equal(before, pa.scalar("")), texts, whole)
 
 
-def text_hashes(rows: pa.Table | pa.RecordBatch) -> list[str]:
-    """The hash of each chunk's text with what stands before it: another one, too, where the same characters are split
-    otherwise into what is shown and what is not.
+def told_apart(rows: pa.Table | pa.RecordBatch) -> Any:
+    """The texts of chunks, each behind what stands before it and a NUL, which no text has: others, too, where the same
+    characters are split otherwise into what is shown and what is not.
     """
-    texts: list[Any] = rows["text"].to_pylist()
-    if CONTEXT not in rows.schema.names:
-        return [content_hash(each.encode()) for each in texts]
-    before: list[Any] = rows[CONTEXT].to_pylist()
-    return [
-        content_hash(titled_content(context.encode(), text.encode()) if context else text.encode())
-        for context, text in zip(before, texts, strict=True)
-    ]
+    return _behind(rows, "\0")
 
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:

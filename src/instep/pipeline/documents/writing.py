@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_hashes import hashes
 from instep.arrow_values import column_type
 from instep.domain.column_values import WrongValue
 from instep.domain.document_columns import DeclaredColumn, Origin
-from instep.domain.identity import content_hash
 from instep.domain.texts import withheld
 from instep.domain.words import SEARCHED_BY_DEFAULT, Searched
 from instep.errors import InstepError
@@ -306,19 +306,16 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
         for row in _flags(rows[name].is_null()).nonzero()[0].tolist():
             flaws.setdefault(int(owner[row]), ("transform", f"the transform left {name} empty"))
     seen: set[str] = set()
-    hashes = []
-    ids: list[Any] = rows["chunk_id"].to_pylist()
-    for row, (identity, text) in enumerate(zip(ids, embedded_texts(rows).to_pylist(), strict=True)):
+    for row, identity in enumerate(map(str, rows["chunk_id"].to_pylist())):
         if identity in seen:
             flaws.setdefault(int(owner[row]), ("transform", "the transform gave one chunk_id to two rows"))
         seen.add(identity)
-        hashes.append(content_hash((text or "").encode()))
-    return _with_hashes(rows, hashes), flaws
+    return _with_hashes(rows, hashes(embedded_texts(rows))), flaws
 
 
-def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:
+def _with_hashes(rows: pa.Table, found: Any) -> pa.Table:
     place = rows.schema.get_field_index("chunk_hash")
-    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string()))
+    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), found)
 
 
 def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int, str], owner: Array) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.document_state.columns import Rows
+from instep.document_state.columns import Rows, stream_of_table
 from instep.domain.manifest import ManifestEntry, StorableEntries
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION
 
@@ -23,7 +23,17 @@ def entry_schema(names: Sequence[str] = ManifestEntry._fields) -> pa.Schema:
 
 
 class EntryColumns(Rows[ManifestEntry], StorableEntries):
-    """Manifest entries in columns, all of them storable."""
+    """Manifest entries in columns, all of them storable. `stream`: the stream of Arrow that they were read from."""
+
+    def __init__(self, table: pa.Table, stream: bytes | None = None) -> None:
+        super().__init__(table)
+        self._stream = stream
+
+    def stream(self) -> bytes:
+        """The entries as a compressed stream of Arrow, made once."""
+        if self._stream is None:
+            self._stream = stream_of_table(self.table)
+        return self._stream
 
     def _row(self, values: Sequence[Any]) -> ManifestEntry:
         return ManifestEntry(*values)

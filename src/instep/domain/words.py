@@ -147,7 +147,7 @@ def _known(language: str) -> dict[str, str]:
 
 def _normal(run: str, language: str, *, asked: bool = False) -> str:
     if not run.isascii():
-        return " ".join(_other(run, language, asked))
+        return " ".join(" ".join(_other(run, language, asked)).split())
     return _stems([run], language)[0][:LONGEST]
 
 

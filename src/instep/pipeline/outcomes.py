@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from instep.document_state.columns import stream_of_table, table_of_stream
+from instep.document_state.columns import table_of_stream
 from instep.document_state.entries import EntryColumns, joined
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
@@ -50,14 +50,14 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "unseen": outcome.unseen,
     }
     packed = pack(value)
-    return packed if columns is None else _IN_COLUMNS + _framed([packed, stream_of_table(columns.table)])
+    return packed if columns is None else _IN_COLUMNS + _framed([packed, columns.stream()])
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
     entries: Sequence[ManifestEntry] | None = None
     if data.startswith(_IN_COLUMNS):
         data, stream = _frames(data[len(_IN_COLUMNS) :])
-        entries = EntryColumns(table_of_stream(stream))
+        entries = EntryColumns(table_of_stream(stream), stream)
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],

@@ -215,7 +215,10 @@ class RowReader(PlainReader):
         """The same of changes whose rows were found."""
         for found in rows:
             some = changes.slice(found.at.start, found.at.stop - found.at.start)
-            there = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
+            there: Any = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))
+            if there.true_count == len(there):
+                yield from self._of_rows(some, found.rows)
+                continue
             yield from self._of_rows(some.filter(there), found.rows.filter(there.filter(pa.array(found.places >= 0))))
             rest = some.filter(pc.invert(there))
             if rest.num_rows:

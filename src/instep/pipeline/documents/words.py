@@ -39,10 +39,11 @@ def _texts(column: Any) -> Any:
 def _words(texts: Any, language: str) -> Any:
     runs: Any = pc.ascii_split_whitespace(_small(texts))
     coded: Any = runs.values.dictionary_encode()
-    words = [" ".join(each.split()) for each in normal(coded.dictionary.to_pylist(), language)]
+    words: Any = pa.array(normal(coded.dictionary.to_pylist(), language), pa.string())
     # Each with a space behind it, so that those of a text lie side by side as they are. What has no word in it, as a
     # dash between spaces, leaves nothing.
-    taken: Any = pa.array([f"{each} " if each else "" for each in words], pa.string()).take(coded.indices)
+    spaced = pc.if_else(pc.equal(words, pa.scalar("")), words, pc.binary_join_element_wise(words, "", " "))
+    taken: Any = spaced.take(coded.indices)
     _, ends, data = taken.buffers()
     bounds = np.frombuffer(ends, np.int32)[runs.offsets.to_numpy()]
     return pc.ascii_rtrim(pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds), data), " ")

@@ -113,7 +113,7 @@ class Writer:
         ends = Ends(group.filter(pa.array(end)))
         self._require_one_end(ends)
         owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
-        rows = group.filter(pa.array(~end)).filter(pa.array(ends.complete[owner]))
+        rows = _marked(group.filter(pa.array(~end)), ends.complete[owner])
         owner = owner[ends.complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
         if self._transformed and self._declared:
@@ -135,14 +135,14 @@ class Writer:
         replaced = np.flatnonzero(compared)[replaced]
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
-        _add_flaws(flaws, "write", self._writer.unfit(rows.filter(pa.array(write))), owner[write])
+        _add_flaws(flaws, "write", self._writer.unfit(_marked(rows, write)), owner[write])
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
         told_anew = np.zeros(len(write), bool)
         told_anew[retold] = True
         places = np.flatnonzero(write & ~told_anew)
-        fresh = rows.take(places)
-        embedded = self._vectors.of(_flat(embedded_texts(fresh)), of_texts.take(places))
+        fresh, of_fresh = (rows, of_texts) if len(places) == len(write) else (rows.take(places), of_texts.take(places))
+        embedded = self._vectors.of(_flat(embedded_texts(fresh)), of_fresh)
         _add_flaws(flaws, "embed", {row: self._told(said) for row, said in embedded.flaws.items()}, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
@@ -165,7 +165,7 @@ class Writer:
         def refuse(document_id: str, reason: str) -> None:
             flaws.setdefault(ends.place_of(document_id), ("write", self._told(reason)))
 
-        staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
+        staged = self._stamped(_marked(fresh, good), embedded.vectors if good.all() else embedded.vectors[good])
         left = write[retold]
         anew = self._retold(rows.take(retold[left]), existing["locator"].take(replaced[left]))
         stale[replaced] = False
@@ -263,7 +263,8 @@ class GroupSize:
 
 
 def whole_documents(chunks: Iterable[pa.RecordBatch], size: GroupSize | None = None) -> Iterator[pa.Table]:
-    """Batches regrouped into tables of about so many rows that hold whole documents only.
+    """Batches regrouped into tables of about so many rows that hold whole documents only. A batch is not cut for
+    less than half of a group: then all that follow would be copied, to put parts of two together.
 
     Raises `IncompleteDocument` when the rows end, or another document begins, before an end row.
     """
@@ -280,6 +281,9 @@ def whole_documents(chunks: Iterable[pa.RecordBatch], size: GroupSize | None = N
             if not len(enough):
                 waiting.append(rest)
                 held += rest.num_rows
+                if 2 * held >= size.rows and len(ends) and ends[-1] == rest.num_rows:
+                    yield _table(waiting)
+                    waiting, held = [], 0
                 break
             yield _table([*waiting, rest.slice(0, int(enough[0]))])
             waiting, held, rest = [], 0, rest.slice(int(enough[0]))
@@ -351,6 +355,11 @@ def _readers_named(readers: DeclaredColumn, group: pa.Table) -> list[list[str]]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # A transform made something else of it.
         return [[] for _ in range(told.num_rows)]
     return [list(filter(None, some or ())) for some in column.to_pylist()]
+
+
+def _marked(rows: pa.Table, mask: Array) -> pa.Table:
+    """The rows that a mask marks: as a rule all of them."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
 
 
 def _flags(column: Any) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,9 @@ import pyarrow.compute as pc
 
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
 
-#: Rows of a batch as the writer gets them.
+#: Rows of a batch as the writer gets them, unless one as it is read takes no longer than this.
 _ROWS = 250
+_SECONDS = 0.5
 
 
 @contextmanager
@@ -65,10 +67,15 @@ class Counted:
 
 
 def watched(chunks: Batches, tell: Callable[[int], object]) -> Batches:
-    """The same rows, in small batches. The documents that end in one are done once the next is asked for."""
+    """The same rows, in small batches while a larger one takes long. The documents that end in one are done once the
+    next is asked for.
+    """
+    size = _ROWS
     for batch in chunks:
-        for start in range(0, batch.num_rows, _ROWS):
-            rows = batch.slice(start, _ROWS)
+        began = time.monotonic()
+        for start in range(0, batch.num_rows, size):
+            rows = batch.slice(start, size)
             yield rows
             if ends := pc.sum(rows.column("end_of_document")).as_py():
                 tell(ends)
+        size = _ROWS if time.monotonic() - began > _SECONDS else max(_ROWS, batch.num_rows)

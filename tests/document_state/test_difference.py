@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.document_state import cuts
 from instep.document_state.columns import listed_columns
 from instep.document_state.cuts import cut_columns
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
@@ -153,6 +155,25 @@ def test_columns_are_cut_as_rows_are(
     by_rows, by_columns = cut_documents(list(found.changes), sizing), cut_columns(found.changes, sizing)  # type: ignore[arg-type]  # they are columns
     assert by_columns == [replace(each, payload=b"") for each in by_rows]
     assert [list(each.changes) for each in by_columns] == [each.changes for each in by_rows]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1_000])
+def test_slices_have_their_rows_however_many_are_taken_at_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(cuts, "_AT_ONCE", at_once)
+    listed = [SourceDocument(f"x://h/{n}", 800, "1") for n in range(3_000)]
+    found = difference(listed_columns(listed), Record.nothing(), {}, complete=True, buckets=2)
+    sizing = SliceSizing(800, SLICE_ROWS_MIN)
+    by_rows, by_columns = cut_documents(list(found.changes), sizing), cut_columns(found.changes, sizing)  # type: ignore[arg-type]  # they are columns
+    assert len(by_rows) >= 3
+    for each in (*zip(by_rows, by_columns, strict=True), *zip(by_rows[::-1], by_columns[::-1], strict=True)):
+        assert list(each[1].changes) == each[0].changes
+
+
+def test_slices_that_follow_each_other_are_taken_together() -> None:
+    listed = [SourceDocument(f"x://h/{n}", 800, "1") for n in range(3_000)]
+    found = difference(listed_columns(listed), Record.nothing(), {}, complete=True, buckets=1)
+    slices: Any = cut_columns(found.changes, SliceSizing(800, SLICE_ROWS_MIN))  # type: ignore[arg-type]  # they are columns
+    assert len({each.changes.table["uri"].chunk(0).buffers()[2].address for each in slices}) == 1 < len(slices)
 
 
 def test_slices_of_columns_grow_rather_than_pass_the_limit() -> None:

@@ -11,7 +11,8 @@ import pytest
 from instep.pipeline.documents.writing import GroupSize, whole_documents
 from instep.pipeline.engine import task_progress
 
-SCHEMA = pa.schema([("document_id", pa.string()), ("end_of_document", pa.bool_())])
+_FIELDS: list[pa.Field[Any]] = [pa.field("document_id", pa.string()), pa.field("end_of_document", pa.bool_())]
+SCHEMA = pa.schema(_FIELDS)
 
 
 def batch(documents: Sequence[int], chunks: int = 1) -> pa.RecordBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from instep.domain.planning import SliceSizing, grown, slices_allowed
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
+#: Rows that are taken at once.
+_AT_ONCE: Final = 100_000
+
 
 def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
     """See `domain.planning.cut_documents`; the two give the same slices."""
@@ -31,6 +34,7 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
     edges = np.concatenate([[0], np.flatnonzero(np.diff(buckets)) + 1, [len(order)]]).tolist() if len(order) else [0]
     groups = list(pairwise(edges))
     ids: Any = table["document_id"]
+    in_order = _InOrder(table, order)
     slices: list[SlicePlan] = []
     for start, runs in zip(edges, _cut(groups, ends, sizing), strict=False):
         first = start
@@ -44,7 +48,7 @@ def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 
                     units=stop - first,
                     work=max(1, round(int(ends[stop] - ends[first]) * sizing.work_factor)),
                     priority=priority,
-                    columns=partial(_taken, table, order[first:stop]),
+                    columns=partial(in_order.between, first, stop),
                 )
             )
             first = stop
@@ -120,9 +124,24 @@ def _runs(start: int, stop: int, ends: Numbers, most: int) -> Iterator[int]:
         yield start
 
 
-def _taken(table: pa.Table, rows: Numbers) -> ChangeColumns:
-    places: Any = pa.array(rows)
-    return ChangeColumns(table.take(places))
+class _InOrder:
+    """Rows of a table in another order. Many are taken at once, and those that follow them found there: Arrow copies a
+    whole column that has several chunks, however few of its rows are taken.
+    """
+
+    def __init__(self, table: pa.Table, order: Numbers) -> None:
+        self._table = table
+        self._order = order
+        self._held = 0, 0, table.slice(0, 0)
+
+    def between(self, first: int, stop: int) -> ChangeColumns:
+        start, end, held = self._held
+        if first < start or stop > end:
+            start, end = first, max(stop, first + _AT_ONCE)
+            places: Any = pa.array(self._order[start:end])
+            held = self._table.take(places)
+            self._held = start, end, held
+        return ChangeColumns(held.slice(first - start, stop - first))
 
 
 def _numbers(column: Any) -> Numbers:

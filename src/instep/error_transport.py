@@ -33,6 +33,8 @@ EXTRAS = {
     "httpx": "openai",
     "sentence_transformers": "sentence-transformers",
     "tokenizers": "static",
+    "wordllama": "static",
+    "fastembed": "fastembed",
     "safetensors": "static",
     "kreuzberg": "formats",
     "tree_sitter": "code",

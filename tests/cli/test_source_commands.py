@@ -78,6 +78,21 @@ def test_a_store_whose_package_is_missing_names_it_and_its_extra(folder: Path, p
     assert hint in said
 
 
+def test_plan_notices_that_the_package_of_the_embedder_is_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "docs").mkdir()
+    (folder / "docs" / "well.md").write_text("# Well\n\nA zebra.\n")
+    _project(folder, "docs")
+    declared = folder / "instep.yaml"
+    model = "{type: sentence-transformers, model: some, dimensions: 8}"
+    declared.write_text(declared.read_text().replace("{type: hashing}", model))
+    without = "import sys; sys.modules['sentence_transformers'] = None; from instep.cli import main; sys.exit(main(['plan']))"
+    done = subprocess.run([sys.executable, "-c", without], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'instep[sentence-transformers]'" in done.stderr
+
+
 def test_a_folder_that_cannot_be_listed_deletes_nothing_and_is_reported(
     folder: Path, unsteady: Unsteady, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,6 +209,25 @@ def test_a_missing_type_lists_the_types(reject: Reject) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("target", "most"),
+    [
+        ("{type: postgres, uri: 'postgresql://me@h/d'}", "16,000"),
+        ("{type: opensearch, uri: 'http://h:9200'}", "16,000"),
+        ("{type: milvus, uri: 'http://h:19530'}", "32,768"),
+    ],
+)
+def test_vectors_that_are_too_long_for_the_target_are_told_with_their_line(
+    reject: Reject, target: str, most: str
+) -> None:
+    declared = "    source: {type: files, path: docs}\n    embed: {type: hashing, dimensions: 40000}\n"
+    error = reject(f"name: x\ntargets:\n  index: {target}\nentities:\n  D:\n{declared}")
+    (told,) = error.problems
+    assert told.line == 7
+    assert str(told).startswith("entities.D.embed.dimensions: the target index (")
+    assert f"vectors of at most {most} dimensions" in str(told)
+
+
 def test_an_unknown_target_lists_the_targets(reject: Reject) -> None:
     error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:") + "    target: indx\n")
     assert str(error.problems[0]) == (

@@ -116,6 +116,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     indexes=indexes,
                     contacts=contacts,
                 )
+                setup.demand_packages(found.found)
                 left_out = setup.not_included() if skipped else None
                 cost = cost_answer(setup, found, partial(watch.say, setup.ref.label))
                 return plan_answer(found, explain=explain, skipped=left_out, cost=cost)

@@ -410,6 +410,9 @@ class EntitySetup(ABC):
         all.
         """
 
+    def demand_packages(self, found: Found) -> None:
+        """Raises `UserError` if a package that the work found needs is not installed."""
+
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """Notes for the user about a part's result, besides its counts."""
         return []

@@ -60,14 +60,15 @@ class FailureGroup(NamedTuple):
 
 
 class FailureFilter(NamedTuple):
-    """The failures that are meant: of these partitions, last met by this job, at this stage, for this reason; None for
-    all.
+    """The failures that are meant: of these partitions, last met by this job, at this stage, for this reason, of one of
+    these documents (by id); None for all.
     """
 
     refs: Collection[PartitionRef] | None = None
     job: str | None = None
     stage: str | None = None
     reason: str | None = None
+    documents: Collection[str] | None = None
 
 
 ALL_FAILURES: Final = FailureFilter()
@@ -147,6 +148,8 @@ class Failures(Store):
 
 def _only(found: Select[Any], only: FailureFilter) -> Select[Any]:
     found = on(found, failures.c.ref, only.refs)
+    if only.documents is not None:
+        found = found.where(failures.c.document_id.in_(only.documents))
     wanted = ((failures.c.job_id, only.job), (failures.c.stage, only.stage), (failures.c.reason, only.reason))
     return found.where(*(column == value for column, value in wanted if value is not None))
 

@@ -21,7 +21,7 @@ from instep.project.fields import problem
 from instep.project.queues import Queue
 from instep.project.sources import TableSource
 from instep.project.tables import TableEntity
-from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
+from instep.project.targets import DOCUMENT_TARGETS, MAX_DIMENSIONS_IN, TABLE_TARGETS, Target, in_process
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -170,6 +170,18 @@ def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Ent
             message = f"is for a target of the type opensearch, and {found} is of the type {targets[found].type}"
             raise problem("mapping", message, path=(name, "mapping"))
     return entity
+
+
+def check_dimensions(entities: Mapping[str, Entity], targets: Mapping[str, Target]) -> None:
+    """Check that vectors are not longer than their target takes."""
+    for name, entity in entities.items():
+        if not isinstance(entity, DocumentEntity):
+            continue
+        for _, target in named_targets(name, entity):
+            most = MAX_DIMENSIONS_IN.get(targets[target].type)
+            if most is not None and entity.embed.dimensions > most:
+                message = f"the target {target} ({targets[target].type}) takes vectors of at most {most:,} dimensions"
+                raise problem("dimensions", message, path=(name, "embed", "dimensions"))
 
 
 def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target], engine: str | None) -> None:

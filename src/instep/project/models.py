@@ -31,6 +31,7 @@ from instep.project.entities import (
     Entity,
     check_changes,
     check_dependencies,
+    check_dimensions,
     check_engine,
     check_graph,
     check_names,
@@ -273,6 +274,7 @@ class Project(Model):
         if not targets:
             return value  # They have errors of their own, or are missed below.
         fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
+        check_dimensions(fitted, targets)
         check_processes(fitted, targets, info.data.get("engine"))
         return expanded(fitted)
 

@@ -202,6 +202,8 @@ DeclaredTarget: TypeAlias = Annotated[
 #: What takes documents, and what takes tables, by its `type`.
 DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus", "opensearch", "python")
 TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres", "opensearch", "python")
+#: Length of the longest vectors that the types of targets take, by the documentation of pgvector, k-NN and Milvus.
+MAX_DIMENSIONS_IN: Final = {"postgres": 16_000, "opensearch": 16_000, "milvus": 32_768}
 
 
 def in_process(target: Target) -> bool:

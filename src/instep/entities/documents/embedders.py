@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Final
 
 from instep.domain.money import Tariff
+from instep.error_transport import missing
 from instep.errors import Away, Transient
 from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.project import (
@@ -30,6 +32,13 @@ from instep.project.embedders import ApiEmbed
 _QUICK: Final = 10.0
 #: The same of a larger model, or one behind a network: 180 texts a second and core.
 _SLOW: Final = 100.0
+#: The package that an embedder of a type needs.
+_PACKAGES: Final = {
+    "static": "wordllama",
+    "fastembed": "fastembed",
+    "sentence-transformers": "sentence_transformers",
+    **dict.fromkeys(("openai", "cohere", "voyage"), "httpx"),
+}
 #: Seconds to wait for one text before a job is made, and after which the wait is reported.
 _ANSWER_SECONDS: Final = 60.0
 _LATE_SECONDS: Final = 5.0
@@ -88,6 +97,13 @@ def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) ->
         requests_at_once=declared.requests_at_once,
         protocol=protocol,
     )
+
+
+def demand_package(declared: Embed) -> None:
+    """Raises `UserError` if the package that the embedder needs is not installed."""
+    name = _PACKAGES.get(declared.type)
+    if name is not None and find_spec(name) is None:
+        raise missing(ModuleNotFoundError(name=name))
 
 
 def tariff_of(declared: Embed) -> Tariff | None:

@@ -14,9 +14,11 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.waves import SKIPPED
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.provenance import Provenance, Window, background, forgotten_at
 from instep.errors import UserError
+from instep.ledger.failures import FailureFilter
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import NamingSource
 from instep.sources.files import FilesSource
@@ -26,8 +28,6 @@ from instep.targets.document_target import StoredRow
 ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
 
 _EVENTS = 1_000
-#: Failures that are looked through for a document.
-_FAILURES = 10_000
 _NEVER = 2**63
 
 
@@ -80,10 +80,9 @@ def why_absent(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None
     if setup.readers is not None:
         return None
     ids = set(_row_ids(setup, text))
-    failed = next(
-        (each for each in ledger.failures.newest(setup.ref, limit=_FAILURES) if each.document_id in ids), None
-    )
-    if failed is not None:
+    for failed in ledger.failures.page(only=FailureFilter([setup.ref], documents=ids), limit=1):
+        if failed.stage == SKIPPED:
+            return f"it is left out: {failed.reason}"
         return f"it failed ({failed.stage}): {failed.reason}"
     return setup.source.why_not_indexed(text) if isinstance(setup.source, FilesSource) else None
 

@@ -167,8 +167,12 @@ class DocumentSetup(DocumentAdapters):
             self.demand.read()
         if self.rehearsal is not None:
             self.rehearsal()
-        if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
+        if self.trial is not None and _embeds(found):
             self.trial(say)
+
+    def demand_packages(self, found: Found) -> None:
+        if _embeds(found):
+            self.demand_package()
 
     def inspect(
         self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
@@ -250,3 +254,8 @@ def _read(source: DocumentSource, document: SourceDocument, max_bytes: int) -> N
         raise UserError(f"does not find {document.uri}, which is there")
     if isinstance(answer, Unreadable):
         raise UserError(f"cannot read {document.uri}: {answer}")
+
+
+def _embeds(found: Found) -> bool:
+    """Whether texts are embedded for what was found."""
+    return any(found.counts.get(each) for each in ("new", "changed", "retried"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
-from instep.entities.documents.embedders import embedder_of, embedding_time_of, tariff_of, trial_of
+from instep.entities.documents.embedders import demand_package, embedder_of, embedding_time_of, tariff_of, trial_of
 from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
@@ -162,6 +162,7 @@ def document_setup(
         reranking=cache(lambda: reranking_of(entity.search.rerank)),
         demand=_demand(project, entity.promotion),
         trial=trial_of(entity.embed, embeddings),
+        demand_package=partial(demand_package, entity.embed),
         programs=program,
         declared_tariff=tariff_of(entity.embed),
         limits=limits,

@@ -168,8 +168,8 @@ class _Newest:
     def __init__(self, source: TopicSource, progress: Callable[[int], None] | None) -> None:
         self._source, self._progress = source, progress
         self._last: dict[str, _Last] = {}
-        #: When, and in which partition, the table was last emptied.
-        self._emptied: _Last | None = None
+        #: When the table was last emptied, as each partition tells it: that may be read before what came earlier.
+        self._emptied: dict[int, _Last] = {}
         self.seen = 0
 
     def add(self, message: Message) -> None:
@@ -187,7 +187,8 @@ class _Newest:
             uri, new = told.uri, self._new(told, message, version)
         except Malformed as error:
             uri, new = self._flaw(message, version, str(error))
-        if not _older(new, self._last.get(uri)) and not _older(new, self._emptied):
+        emptied = any(_older(new, each) for each in self._emptied.values())
+        if not emptied and not _older(new, self._last.get(uri)):
             self._last[uri] = new
 
     def _told(self, message: Message, version: str) -> Told | None:
@@ -203,7 +204,7 @@ class _Newest:
     def _empty(self, message: Message, version: str) -> None:
         at = _Last(message.partition, message.time, version, -1, "")
         self._last = {uri: each for uri, each in self._last.items() if _older(at, each)}
-        self._emptied = at
+        self._emptied[at.partition] = at
 
     def _new(self, told: Told, message: Message, version: str) -> _Last:
         value = message.value or b""
@@ -233,7 +234,7 @@ class _Newest:
         schema = listed_schema()
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         documents = ListedColumns(pa.Table.from_arrays(arrays, schema=schema))
-        return Listing(documents, [], deleted, exhaustive=self._emptied is not None)
+        return Listing(documents, [], deleted, exhaustive=bool(self._emptied))
 
 
 def _older(new: _Last, known: _Last | None) -> bool:

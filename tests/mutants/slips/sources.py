@@ -42,6 +42,13 @@ MUTANTS = [
         _TOPICS,
     ),
     Mutant(
+        "a table that is emptied twice is full again where partitions are read out of order",
+        "sources/topic.py",
+        "self._emptied[at.partition] = at",
+        "self._emptied = {at.partition: at}",
+        ("tests/sources/test_topic.py",),
+    ),
+    Mutant(
         "the first change of a row counts, not the last",
         "sources/tables/lakes.py",
         "np.maximum.at(latest, codes, numbers)",

@@ -1,0 +1,60 @@
+"""The newest messages of documents, in whatever order the partitions of their topic are read."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from instep.sources.debezium import DebeziumLines
+from instep.sources.kafka import KafkaTopic, Message
+from instep.sources.topic import TopicSource, _Newest
+
+SOURCE = TopicSource("Ticket", KafkaTopic("nowhere:1", "tickets"), DebeziumLines(("id",), "body"), 1_000)
+
+
+class Event(NamedTuple):
+    """A change of a row, or of the whole table if it has no `row`. `there`: the row is there then."""
+
+    partition: int
+    row: int | None
+    there: bool = True
+
+    def message(self, moment: int) -> Message:
+        """With the moment as its offset and text."""
+        if self.row is None:
+            return Message(self.partition, moment, moment, None, b'{"op": "t"}')
+        key, row = json.dumps({"id": self.row}).encode(), {"id": self.row, "body": str(moment)}
+        said = {"op": "u", "after": row} if self.there else {"op": "d", "before": row}
+        return Message(self.partition, moment, moment, key, json.dumps(said).encode())
+
+
+PUTS = st.builds(Event, st.integers(0, 2), st.integers(0, 3), st.booleans())
+EMPTIED = st.builds(Event, st.integers(0, 2), st.none())
+
+
+def versions(messages: list[Message]) -> dict[str, str]:
+    """The versions of documents that are there, by URI."""
+    newest = _Newest(SOURCE, None)
+    for each in messages:
+        newest.add(each)
+    return {each.uri: each.version for each in newest.listing().documents}
+
+
+@given(events=st.lists(st.one_of(PUTS, PUTS, PUTS, EMPTIED), max_size=12), order=st.permutations([0, 1, 2]))
+@example(events=[Event(0, None), Event(0, 1), Event(1, None)], order=[1, 0, 2])
+def test_in_whatever_order_partitions_are_read_what_was_last_counts(events: list[Event], order: list[int]) -> None:
+    happened = [each.message(moment) for moment, each in enumerate(events, 1)]
+    there: dict[int, Message] = {}
+    for event, message in zip(events, happened, strict=True):
+        if event.row is None:
+            there.clear()
+        elif event.there:
+            there[event.row] = message
+        else:
+            there.pop(event.row, None)
+    read = [each for partition in order for each in happened if each.partition == partition]
+    wanted = {f"feed://Ticket/{row}": f"tickets/{each.partition}/{each.offset}" for row, each in there.items()}
+    assert versions(read) == wanted

@@ -142,9 +142,9 @@ def test_why_tells_of_a_file_without_a_row_what_became_of_it(place: Home, say: S
 
 def test_why_tells_of_a_file_that_is_left_out_on_purpose(place: Home, say: Say) -> None:
     declared = place.root / "instep.yaml"
-    limits = "    limits: {max_document_bytes: 1kB, on_oversize: skip}\n"
-    declared.write_text(declared.read_text().replace("    source: {type: files", limits + "    source: {type: files", 1))
-    (place.root / "docs" / "large.md").write_text("words " * 1_000)
+    limits = "    limits: {max_document_bytes: 100kB, on_oversize: skip}\n"
+    declared.write_text(declared.read_text().replace("  Document:\n", f"  Document:\n{limits}", 1))
+    (place.root / "docs" / "large.md").write_text("words " * 20_000)
     place.run()
     told = " ".join(say("why", "docs/large.md", code=1).split())
     assert "it is left out: " in told

@@ -87,7 +87,9 @@ def test_plan_notices_that_the_package_of_the_embedder_is_missing(
     declared = folder / "instep.yaml"
     model = "{type: sentence-transformers, model: some, dimensions: 8}"
     declared.write_text(declared.read_text().replace("{type: hashing}", model))
-    without = "import sys; sys.modules['sentence_transformers'] = None; from instep.cli import main; sys.exit(main(['plan']))"
+    without = (
+        "import sys; sys.modules['sentence_transformers'] = None; from instep.cli import main; sys.exit(main(['plan']))"
+    )
     done = subprocess.run([sys.executable, "-c", without], cwd=folder, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'instep[sentence-transformers]'" in done.stderr

@@ -274,14 +274,14 @@ def test_a_refused_request_is_not_retried(server: QdrantServer, target: QdrantTa
 
 
 def test_the_key_is_sent_and_never_shown(server: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.api_key = "sesame"
-    target = QdrantTarget(server.url, "sesame")
+    server.api_key = "s3same"
+    target = QdrantTarget(server.url, "s3same")
     pickle.loads(pickle.dumps(target)).check()
-    assert "sesame" not in repr(target) + repr(target.collections)
+    assert "s3same" not in repr(target) + repr(target.collections)
     with pytest.raises(UserError) as refused:
         QdrantTarget(server.url, "abracadabra").check()
     assert "abracadabra" not in str(refused.value)
-    monkeypatch.setattr(server, "act", mock.Mock(side_effect=ValueError("of no use: sesame")))
+    monkeypatch.setattr(server, "act", mock.Mock(side_effect=ValueError("of no use: s3same")))
     with pytest.raises(UserError, match=r"of no use: \*\*\*"):
         target.rows("D__1")
 

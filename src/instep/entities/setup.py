@@ -410,7 +410,7 @@ class EntitySetup(ABC):
         all.
         """
 
-    def demand_packages(self, found: Found) -> None:
+    def demand_packages(self, found: Found) -> None:  # noqa: B027 -- most need none
         """Raises `UserError` if a package that the work found needs is not installed."""
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:

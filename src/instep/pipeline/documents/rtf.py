@@ -23,7 +23,7 @@ _LETTER: Final = 4
 
 
 class _State(NamedTuple):
-    """What holds to the end of a group: the font, and how many letters stand for one that is given in Unicode."""
+    """The state up to the end of a group: the font, and how many letters stand for one that is given in Unicode."""
 
     font: int
     substitutes: int
@@ -82,7 +82,7 @@ def _escaped(text: str, substitutes: int) -> bytes:
 
 
 def _left(token: re.Match[bytes], skipped: int, substitutes: int) -> int:
-    """How many letters are still to come that stand for one in Unicode."""
+    """The number of letters that are still to come and stand for one in Unicode."""
     if token[2] == b"u":
         return substitutes
     if token[1]:

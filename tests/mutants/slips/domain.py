@@ -366,6 +366,13 @@ MUTANTS = [
         (f"{_DOMAIN}/test_durations.py",),
     ),
     Mutant(
+        "a password that is a usual word is starred out of all messages",
+        "domain/texts.py",
+        "_WORD + 1 if word else _LEAST",
+        "_LEAST",
+        ("tests/project/test_secrets.py",),
+    ),
+    Mutant(
         "a rebuild in which too much failed is good enough",
         "domain/promotion_rules.py",
         "self.documents - self.failed >= self.needed * self.documents",

@@ -8,6 +8,20 @@ _PROJECT = ("tests/project",)
 
 MUTANTS = [
     Mutant(
+        "a key behind its scheme is no secret",
+        "project/secrets.py",
+        'if "://" not in value:',
+        'if "://" in value:',
+        ("tests/project/test_secrets.py",),
+    ),
+    Mutant(
+        "a password in an address of a setting that is no secret is none",
+        "project/secrets.py",
+        "yield from (*_PASSWORD.findall(value), *_TOKEN.findall(value))",
+        "yield from _TOKEN.findall(value)",
+        ("tests/project/test_secrets.py",),
+    ),
+    Mutant(
         "two entities may differ in case only",
         "project/entities.py",
         "        if name.lower() in seen:\n            # They share",

@@ -168,6 +168,8 @@ class _Newest:
     def __init__(self, source: TopicSource, progress: Callable[[int], None] | None) -> None:
         self._source, self._progress = source, progress
         self._last: dict[str, _Last] = {}
+        #: Messages that cannot be read, if nothing came after them, by what their keys name.
+        self._wrong: dict[str, _Last] = {}
         #: When the table was last emptied, as each partition tells it: that may be read before what came earlier.
         self._emptied: dict[int, _Last] = {}
         self.seen = 0
@@ -184,12 +186,16 @@ class _Newest:
             if told.truncates:
                 self._empty(message, version)
                 return
-            uri, new = told.uri, self._new(told, message, version)
+            self._put(self._last, told.uri, self._new(told, message, version))
         except Malformed as error:
-            uri, new = self._flaw(message, version, str(error))
-        emptied = any(_older(new, each) for each in self._emptied.values())
-        if not emptied and not _older(new, self._last.get(uri)):
-            self._last[uri] = new
+            self._put(self._wrong, *self._flaw(message, version, str(error)))
+
+    def _put(self, among: dict[str, _Last], uri: str, new: _Last) -> None:
+        known = (self._last.get(uri), self._wrong.get(uri), *self._emptied.values())
+        if any(_older(new, each) for each in known):
+            return
+        self._wrong.pop(uri, None)
+        among[uri] = new
 
     def _told(self, message: Message, version: str) -> Told | None:
         lines, entity = self._source.lines, self._source.entity
@@ -203,7 +209,9 @@ class _Newest:
 
     def _empty(self, message: Message, version: str) -> None:
         at = _Last(message.partition, message.time, version, -1, "")
-        self._last = {uri: each for uri, each in self._last.items() if _older(at, each)}
+        self._last, self._wrong = (
+            {uri: each for uri, each in some.items() if _older(at, each)} for some in (self._last, self._wrong)
+        )
         self._emptied[at.partition] = at
 
     def _new(self, told: Told, message: Message, version: str) -> _Last:
@@ -216,7 +224,9 @@ class _Newest:
             raise Malformed("not UTF-8") from None
 
     def _flaw(self, message: Message, version: str, said: str) -> tuple[str, _Last]:
-        """A failure of the document that the key names, so that its next message ends it; without a key, of none."""
+        """A failure of the document that the key names, so that its next message ends it; without a key, of none. See
+        `listing` for one that has another message, too.
+        """
         topic, place = self._source.topic.name, f"partition {message.partition}, offset {message.offset}"
         uri = f"{FLAWED}{version}"
         if message.key is not None:
@@ -225,9 +235,11 @@ class _Newest:
         return uri, _Last(message.partition, message.time, version, 1, f"{_FLAW}{topic}, {place}: {said}")
 
     def listing(self) -> Listing:
+        """What a document was before a message that cannot be read is not lost: then the failure is of that message."""
         import pyarrow as pa
 
         there = {uri: each for uri, each in self._last.items() if each.size >= 0}
+        there |= {f"{FLAWED}{each.version}" if uri in self._last else uri: each for uri, each in self._wrong.items()}
         deleted = [uri for uri, each in self._last.items() if each.size < 0]
         _, _, versions, sizes, locators = zip(*there.values(), strict=True) if there else ((),) * 5
         columns: list[Sequence[Any]] = [list(there), sizes, versions, locators]

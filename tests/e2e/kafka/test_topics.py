@@ -152,6 +152,23 @@ def test_the_failure_of_a_message_ends_with_the_next_one_of_its_key(place: Follo
     assert place.open().failures() == []
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["refresh", "rebuild"])
+def test_a_message_that_cannot_be_read_takes_none_away_that_waited_with_it(place: Followed, anew: bool) -> None:
+    place.put(a="one", b="two", c="three")
+    place.run()
+    place.put(a="changed", b=None)
+    place.send(*({"key": each, "value": b"{"} for each in "ac"), {"key": "b", "value": b"{"})
+    for number in range(60):  # A rebuild is refused where too much of it fails.
+        place.put(**{f"d{number}": "more"})
+    place.run(full_refresh=anew)
+    assert set(place.texts()) == {"changed", "more", "three"}
+    named = {each.uri for each in place.open().failures()}
+    of_c = f"kafka:/{place.topic}/0/6" if anew else "feed://Ticket/c"
+    assert named == {f"kafka:/{place.topic}/0/5", of_c, f"kafka:/{place.topic}/0/7"}
+    place.run()
+    assert place.idle()
+
+
 def test_the_failure_of_a_message_without_a_key_ends_when_it_leaves_the_topic(place: Followed) -> None:
     place.put(a="one")
     place.run()

@@ -135,7 +135,7 @@ def _shown(part: Any, encoding: str | None) -> Iterator[Part]:
     elif kind in ("text/plain", "text/html"):
         data, said, html = part.get_payload(decode=True), part.get_content_charset(), kind == "text/html"
         if html and not tells(said):
-            said = said_of(data, "html")
+            said = said_of(data, ".html")
             yield Part(html, text_of(data, said=said, encoding=encoding))
         else:
             yield Part(html, _text(data, said, encoding))

@@ -136,7 +136,7 @@ def _parts(mail: _Properties, text_of_rtf: Callable[[bytes], str]) -> Iterator[P
     if plain := mail.text(_BODY).strip():
         yield Part(False, plain)
     elif page := mail.data(_HTML):
-        said = _character_set(mail.number(_INTERNET_CODE_PAGE)) or said_of(page, "html")
+        said = _character_set(mail.number(_INTERNET_CODE_PAGE)) or said_of(page, ".html")
         yield Part(True, text_of(page, said=said, encoding=mail.encoding if said is None else None))
     elif html := mail.text(_HTML):
         yield Part(True, html)

@@ -61,6 +61,7 @@ FORMATS = {
 #: Where texts name their character set: XML, HTML, and source code of Python and Ruby.
 _XML_SAYS = re.compile(rb"\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 _HTML_SAYS = re.compile(rb"<meta[^>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+_CODE_THAT_SAYS = frozenset({".py", ".pyi", ".pyw", ".rb"})
 _CODE_SAYS = re.compile(rb"(?:[^\n]*\n)?[ \t\f]*#[^\n]*?coding[:=][ \t]*([\w.-]+)")
 #: So many bytes at the beginning may.
 _SAYS: Final = 2048
@@ -142,7 +143,7 @@ class FileParser:
         if kind == "pdf":
             title, text, pages = _pdf(data)
             return Parsed(kind, titled(title) or name[:TITLE], text, pages=pages)
-        said = said_of(data, kind)
+        said = said_of(data, suffix)
         if kind == "html":
             title, text, headings = html_text(text_of(data, said=said, encoding=self.encoding))
             check_lines(text, max_line_bytes)
@@ -238,12 +239,12 @@ def check_lines(data: bytes | str, most: int) -> None:
         start = end + 1
 
 
-def said_of(data: bytes, kind: str) -> str | None:
-    """The character set that a text names itself."""
+def said_of(data: bytes, suffix: str) -> str | None:
+    """The character set that a text names itself; its suffix says where it would."""
     found = _XML_SAYS.match(data, 0, _SAYS)
-    if found is None and kind == "html":
+    if found is None and is_html(suffix):
         found = _HTML_SAYS.search(data, 0, _SAYS)
-    elif found is None and kind == "code":
+    elif found is None and suffix in _CODE_THAT_SAYS:
         found = _CODE_SAYS.match(data, 0, _SAYS)
     return None if found is None else found[1].decode("ascii", "replace")
 

@@ -235,7 +235,9 @@ class _Newest:
         return uri, _Last(message.partition, message.time, version, 1, f"{_FLAW}{topic}, {place}: {said}")
 
     def listing(self) -> Listing:
-        """What a document was before a message that cannot be read is not lost: then the failure is of that message."""
+        """The documents. A message that cannot be read, and came after another one of its document, is a failure of its
+        own.
+        """
         import pyarrow as pa
 
         there = {uri: each for uri, each in self._last.items() if each.size >= 0}

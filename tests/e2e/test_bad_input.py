@@ -107,7 +107,7 @@ def test_a_known_failure_is_not_retried_until_it_changes_or_is_requested(place: 
 def test_an_indexed_document_that_breaks_keeps_serving_its_last_good_version(place: Location) -> None:
     place.run()
     before = truth.stored(place.index)
-    corpus.path(place.docs, 9).write_bytes(b"broken \x80 bytes")
+    corpus.path(place.docs, 9).write_bytes(b"broken \xff bytes")
     result = place.run()
     assert result.counts.failed == 1
     assert truth.stored(place.index) == before

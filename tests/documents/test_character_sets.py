@@ -223,3 +223,17 @@ def test_what_is_no_text_is_not_taken_for_one() -> None:
     noise = bytes((index * 89 + 7) % 255 + 1 for index in range(5_000))
     with pytest.raises(NotText):
         decoded(noise)
+
+
+@pytest.mark.parametrize("encoding", ["cp850", "cp437"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Die Straße fährt über große Brücken, und für die Fußgänger gibt es schöne Wege.",
+        "Le café était fermé à midi, car le garçon était allé à la fête.",
+    ],
+)
+def test_a_text_in_a_character_set_that_is_not_usual_is_not_read_with_wrong_letters(encoding: str, text: str) -> None:
+    with pytest.raises(NotText):
+        decoded(text.encode(encoding))
+    assert decoded(text.encode(encoding), declared=encoding) == text

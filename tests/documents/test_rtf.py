@@ -83,3 +83,10 @@ def test_a_letter_that_its_font_does_not_have_is_a_failure() -> None:
     with pytest.raises(ParseFailure) as caught:
         read(document(128, b"\\f1 \\'82\\'ff"))
     assert caught.value.reason == "a letter that is not in cp932, as its font has it"
+
+
+def test_fonts_are_looked_for_once_in_a_long_document_on_one_line() -> None:
+    """A search that began anew at each of them would take minutes."""
+    body = rb"\pard\plain\f0\fs24 tide {\b high}\par" * 20_000
+    data = document(204, body)
+    assert in_unicode(data).count(b"tide") == 20_000

@@ -204,3 +204,11 @@ def test_nothing_of_markdown_is_lost_and_no_chunk_is_too_long(lines: list[str], 
     assert all(0 < len(each) <= size for each in found)
     whole = iter("".join("".join(found).split()))
     assert all(letter in whole for letter in "".join(text.split()))
+
+
+def test_a_chunk_begins_where_its_first_row_does_behind_blank_lines() -> None:
+    text = "\n\nh1,h2\n1,2" + "\n" * 10 + "3,4\n"
+    first, second = cut(text, size=20)
+    assert text[first.at or 0 :].startswith("h1,h2\n1,2")
+    assert second.text == "h1,h2\n3,4"
+    assert text[second.at or 0 :].startswith("3,4")

@@ -48,7 +48,10 @@ _WIDE: Final = ("utf-16", "utf-32")
 #: Control characters that no text has.
 _CONTROLS: Final = bytes({*range(1, 32), 127} - {*b"\b\t\n\v\f\r\x1b"})
 #: Those beyond ASCII, and signs at a letter that were letters in another character set.
-_ODD: Final = re.compile("[\x80-\x9f]|\u0192(?=[^\\W\\d_])|(?<=[^\\W\\d_])[\xa4\xa6\xa8\xb1\xb6\xb8\xbc-\xbe]")
+_ODD: Final = re.compile(
+    "[\x80-\x9f]|\u0192(?=[^\\W\\d_])|(?<=[^\\W\\d_])[\xa4\xa6\xa8\xb1\xb6\xb8\xbc-\xbe]"
+    "|(?<=[a-z])[\u201a\u201e\u02c6\u2021](?=[\\sa-z])"
+)
 #: Words in Greek, Cyrillic, Hebrew or Arabic, and where a word mixes their letters with Latin ones.
 _FOREIGN: Final = re.compile("[\u0370-\u06ff]+")
 _MIXED: Final = re.compile("[A-Za-z][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z]")
@@ -226,6 +229,8 @@ def _found_out(data: bytes, place: int) -> str:
     else:
         clear = clear and len(sample) - len(sample.decode("ascii", "ignore")) >= _LEAST
         clear = clear and (name in _JAPANESE or _KANA.search(text) is None)
+    if not _is_likely(text):
+        raise NotText(f"not UTF-8 at byte {place:,}, nor in any usual character set; if you know, say with `encoding`")
     if clear:
         return _strictly(data, name, f"UTF-8 at byte {place:,}, nor {name}")
     if less * _SEVERAL > sure and other != _NONE[0]:

@@ -227,7 +227,7 @@ class Chunker:
             if not text[at:end].strip():
                 continue
             if fits:
-                yield Chunk(chunk, at)
+                yield Chunk(chunk, at + _blank(text[at:end]))
             elif len(each) > 1:
                 yield from self._runs(text, table, each, (end - at) // 2, (end - at) // 2)
             else:
@@ -253,6 +253,11 @@ class Chunker:
 
     def _splitter(self, way: _Way) -> Any:
         return _splitter(way, self.tokens, self.syntax)
+
+
+def _blank(rows: str) -> int:
+    """The length of the blank lines that rows begin with."""
+    return len(rows) - len(rows.lstrip("\n"))
 
 
 def _placed(piece: _Piece, cut: Sequence[tuple[int, str]]) -> Iterator[Chunk]:

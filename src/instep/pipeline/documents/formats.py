@@ -47,7 +47,7 @@ SUFFIXES: Final = frozenset({*MEDIA_TYPES, *MAILS})
 #: Files that are taken beside the usual ones.
 INCLUDED: Final = tuple(f"**/*{suffix}" for suffix in (*MEDIA_TYPES, *MAILS) if suffix != ".pdf")
 #: Raised whenever any document would be parsed differently.
-RULES: Final = "mails-1"
+RULES: Final = "mails-2"
 _PACKAGE: Final = "kreuzberg"
 #: What it takes to read mails of Outlook.
 _OF_MAILS: Final = ("olefile", "compressed-rtf")
@@ -73,7 +73,7 @@ class FormatParser:
 
     @property
     def fingerprint(self) -> str:
-        return digest([self.files.fingerprint, _PACKAGE, self.library, RULES])
+        return digest([self.files.fingerprint, _PACKAGE, self.library, *map(version, _OF_MAILS), RULES])
 
     def parse(self, data: bytes, uri: str, *, max_line_bytes: int, max_bytes: int) -> Parsed:
         """Raises `ParseFailure`."""
@@ -105,6 +105,8 @@ def _mail(data: bytes, suffix: str, encoding: str | None, max_bytes: int) -> Par
         mail = read_eml(data, encoding) if suffix == ".eml" else read_msg(data, encoding, text_of_rtf)
     except (ParseFailure, UserError, MemoryError):
         raise
+    except RecursionError:
+        raise ParseFailure("parse", "its parts are nested too deeply") from None
     except Exception as error:  # A broken file can raise about anything; it is the document's fault.
         raise _unreadable(error) from None
     return mail.parsed()

@@ -14,11 +14,13 @@ from quopri import decodestring
 from typing import Any, Final, NamedTuple
 
 from instep.pipeline.documents.character_sets import tells
-from instep.pipeline.documents.parse import Parsed, html_text, said_of, text_of, titled
+from instep.pipeline.documents.parse import Parsed, ParseFailure, html_text, said_of, text_of, titled
 from instep.pipeline.documents.places import Heading
 
 #: Words of a header that are not in ASCII.
 _WORD: Final = re.compile(r"=\?([^?*\s]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?]*)\?=")
+#: Texts that are no part of what a mail says.
+_FOR_PROGRAMS: Final = ("text/calendar", "text/vcard", "text/x-vcard", "text/directory", "text/css")
 
 
 class Part(NamedTuple):
@@ -64,7 +66,7 @@ def read_eml(data: bytes, encoding: str | None) -> Mail:
     return Mail(
         **{name: headers.text(header) for name, header in _HEADERS.items()},
         date=_date(headers.text("date")),
-        parts=[*_shown(message, encoding)],
+        parts=[*_shown(message, encoding, whole=True)],
         attachments=[*filter(None, _attached(message, encoding))],
     )
 
@@ -84,7 +86,10 @@ class _Headers:
             self._raw.setdefault(name.lower(), str(value))
 
     def text(self, name: str) -> str:
-        return self.decoded(self._raw.get(name, ""))
+        try:
+            return self.decoded(self._raw.get(name, ""))
+        except ParseFailure as error:
+            raise ParseFailure(error.stage, f"in its header {name.title()}: {error.reason}") from None
 
     def decoded(self, value: str) -> str:
         """A header, or the name of a file, in letters. Words of one character set are put together before they are
@@ -120,11 +125,13 @@ def _text(data: bytes, said: str | None, encoding: str | None) -> str:
     return text_of(data, said=said, encoding=None if tells(said) else encoding)
 
 
-def _shown(part: Any, encoding: str | None) -> Iterator[Part]:
-    """The text of a message, or of a part of it. Of alternatives it is the plain one, if that is not empty."""
-    kind = part.get_content_type()
-    if part.get_filename() or part.get_content_disposition() == "attachment" or kind.startswith("message/"):
+def _shown(part: Any, encoding: str | None, *, whole: bool = False) -> Iterator[Part]:
+    """The text of a message (`whole`) or of a part of it. Of alternatives it is the plain one, if that is not empty."""
+    kind, attached = part.get_content_type(), part.get_content_disposition() == "attachment"
+    if attached or kind.startswith("message/") or (part.get_filename() and not whole):
         return
+    if kind.startswith("multipart/") and not part.is_multipart():
+        raise ParseFailure("parse", "its parts cannot be told apart: what is said to stand between them is not there")
     if kind == "multipart/alternative":
         choices = [list(_shown(each, encoding)) for each in part.get_payload()]
         choices.sort(key=lambda choice: any(each.html for each in choice))
@@ -132,7 +139,7 @@ def _shown(part: Any, encoding: str | None) -> Iterator[Part]:
     elif part.is_multipart():
         for each in part.get_payload():
             yield from _shown(each, encoding)
-    elif kind in ("text/plain", "text/html"):
+    elif kind.startswith("text/") and kind not in _FOR_PROGRAMS:
         data, said, html = part.get_payload(decode=True), part.get_content_charset(), kind == "text/html"
         if html and not tells(said):
             said = said_of(data, ".html")
@@ -156,5 +163,5 @@ def _attached(part: Any, encoding: str | None) -> Iterator[str]:
 def _date(said: str) -> str:
     try:
         return parsedate_to_datetime(said).isoformat(sep=" ")
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return said

@@ -99,7 +99,12 @@ class _Properties:
 
     def time(self, wanted: int) -> str:
         found = self.value(wanted)
-        return (_EPOCH + timedelta(microseconds=found // 10)).isoformat(sep=" ", timespec="seconds") if found else ""
+        try:
+            return (
+                (_EPOCH + timedelta(microseconds=found // 10)).isoformat(sep=" ", timespec="seconds") if found else ""
+            )
+        except OverflowError:  # Beyond the year 9999: no time is said so.
+            return ""
 
     def data(self, wanted: int) -> bytes:
         return self._stream(f"__substg1.0_{wanted:04X}0102")

@@ -113,7 +113,7 @@ class Parser(Protocol):
 
 def fingerprint() -> str:
     """Changes when documents would be parsed differently."""
-    return digest([PARSER_VERSION, version("pypdf"), version("pyyaml"), version("selectolax")])
+    return digest([PARSER_VERSION, *map(version, ("chardet", "pypdf", "pyyaml", "selectolax"))])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ _CODE_PAGES: Final = {
     **{128: 932, 129: 949, 134: 936, 136: 950, 161: 1253, 162: 1254, 163: 1258, 177: 1255, 178: 1256, 186: 1257},
     **{204: 1251, 222: 874, 238: 1250},
 }
-_FONT: Final = re.compile(rb"\\f(\d+)(?:\\[a-z]+-?\d* ?|\{[^{}]*\})*?\\fcharset(\d+)")
+_FONT: Final = re.compile(rb"\\f(\d+)(?:\\[a-z]+-?\d* ?|\{[^{}]*\}){0,20}?\\fcharset(\d+)")
 _DEFAULT: Final = re.compile(rb"\\deff(\d+)")
 _OF_FILE: Final = re.compile(rb"\\ansicpg(\d+)")
 #: Letters in hexadecimal; a word with its number; text, and whatever else there is.

@@ -157,7 +157,8 @@ class Jobs:
 
     def dismiss_failures(self, uris: Iterable[str], entities: Iterable[str] | None = None) -> Answers[Failure]:
         """Forget failures that nobody is going to mend, such as messages of no document: by the URIs of their
-        documents, of which `*` at the end stands for whatever follows. What fails again is listed again.
+        documents, of which `*` at the end stands for whatever follows. They are not tried again before they change, or
+        all is read again; what fails again is listed again.
         """
         from instep.answers.overview import Failure
 

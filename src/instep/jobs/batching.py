@@ -254,7 +254,8 @@ class Batching:
                     put()
         except FilesGone:  # What it gave is lost: its texts are missing, and nobody knows what they have cost.
             told = False
-        put()
+        finally:  # Whatever comes after it: this is paid for.
+            put()
         return bill if told else None
 
     def _pause(self, seconds: float) -> None:

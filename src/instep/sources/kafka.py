@@ -117,10 +117,10 @@ class KafkaTopic:
         asked = kafka.admin.ConfigResource(kafka.admin.ResourceType.TOPIC, self.name)
         try:
             settings = admin.describe_configs([asked], request_timeout=_ANSWER)[asked].result(_ANSWER + 1)
-        except (kafka.KafkaException, TimeoutError):
-            return None
-        compacted = "compact" in settings["cleanup.policy"].value
-        return int(settings["delete.retention.ms"].value) if compacted else None
+            compacted = "compact" in settings["cleanup.policy"].value
+            return int(settings["delete.retention.ms"].value) if compacted else None
+        except (kafka.KafkaException, TimeoutError, KeyError, TypeError, ValueError):
+            return None  # Not all that speak Kafka's protocol say all of it.
 
     def messages(self, start: Offsets, end: Offsets) -> Iterator[Message]:
         """Those from the start to before the end: of each partition in its order."""

@@ -186,16 +186,22 @@ class _Newest:
             if told.truncates:
                 self._empty(message, version)
                 return
-            self._put(self._last, told.uri, self._new(told, message, version))
+            self._put(told.uri, self._new(told, message, version))
         except Malformed as error:
-            self._put(self._wrong, *self._flaw(message, version, str(error)))
+            self._put_wrong(*self._flaw(message, version, str(error)))
 
-    def _put(self, among: dict[str, _Last], uri: str, new: _Last) -> None:
-        known = (self._last.get(uri), self._wrong.get(uri), *self._emptied.values())
-        if any(_older(new, each) for each in known):
+    def _put(self, uri: str, new: _Last) -> None:
+        if any(_older(new, each) for each in (self._last.get(uri), *self._emptied.values())):
             return
-        self._wrong.pop(uri, None)
-        among[uri] = new
+        self._last[uri] = new
+        # A wrong one that came after it stays, whichever of the two was read first.
+        if not _older(new, self._wrong.get(uri)):
+            self._wrong.pop(uri, None)
+
+    def _put_wrong(self, uri: str, new: _Last) -> None:
+        known = (self._last.get(uri), self._wrong.get(uri), *self._emptied.values())
+        if not any(_older(new, each) for each in known):
+            self._wrong[uri] = new
 
     def _told(self, message: Message, version: str) -> Told | None:
         lines, entity = self._source.lines, self._source.entity

@@ -81,9 +81,9 @@ def _missed(source: TopicSource, read: TopicRead, checkpoint: Checkpoint | None,
     if kept is not None and pause > kept:
         pause = pause // _MINUTE * _MINUTE
         yield (
-            f"warning: topic {source.topic.name} was compacted since the last run, {duration_text(pause)} ago, and "
-            f"keeps tombstones for {duration_text(kept)}: what was deleted in between may still be indexed; see instep "
-            "run --full-refresh"
+            f"warning: topic {source.topic.name} was compacted, and keeps tombstones for {duration_text(kept)}; the "
+            f"index was last complete {duration_text(pause)} ago: what was deleted in between may still be indexed; "
+            "see instep run --full-refresh"
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -206,8 +207,9 @@ def read(place: Shaky) -> list[Any]:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Those of this module alone: a thread of another test may sleep, too."""
     slept: list[float] = []
-    monkeypatch.setattr("instep.sources.tables.clickhouse_reader.time.sleep", slept.append)
+    monkeypatch.setattr("instep.sources.tables.clickhouse_reader.time", SimpleNamespace(sleep=slept.append))
     return slept
 
 

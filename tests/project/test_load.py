@@ -281,6 +281,12 @@ def test_broken_yaml_is_one_clear_line(reject: Reject, text: str, line: int, mes
     assert "\n" not in error.what
 
 
+def test_a_brace_that_is_not_closed_is_named_with_its_line(reject: Reject) -> None:
+    error = reject("name: x\nchunk: {size: 8\n# more\n\n")
+    assert error.problems[0].line == 5
+    assert error.hint == "Is what begins with { or [ in line 2 closed?"
+
+
 def test_a_variable_inside_braces_asks_for_quotes(reject: Reject) -> None:
     assert "in quotes" in str(reject("name: x\ntargets: {index: {type: lance, uri: ${PLACE}}}\n"))
 

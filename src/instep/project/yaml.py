@@ -92,6 +92,9 @@ def _plain(error: yaml.MarkedYAMLError, text: str) -> YamlProblem:
     lines = text.splitlines()
     here = lines[line - 1] if line <= len(lines) else ""
     hint = None
+    opened = error.context_mark  # A brace that is not closed is noticed far below it.
+    if opened and opened.line + 1 < line and "flow" in (error.context or ""):
+        hint = f"Is what begins with {{ or [ in line {opened.line + 1} closed?"
     if "tab" in message:
         message, hint = "a tab where YAML wants spaces", "Indent with spaces."
     elif "${" in here and re.search(r"[{\[].*\$\{", here):

@@ -19,7 +19,7 @@ from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from instep.pipeline.documents.embed.meter import Meter, most_tokens
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
-from tests.doubles.dripping_server import dripping
+from tests.doubles.raw_server import Drops, answering
 from tests.waiting import until
 
 KEY = "sk-verysecretverysecret"
@@ -138,7 +138,7 @@ def test_a_missing_answer_is_an_outage_and_not_retried(endpoint: Endpoint) -> No
 
 @pytest.mark.parametrize("head", [True, False])
 def test_an_answer_that_drips_for_ever_is_an_outage(head: bool) -> None:
-    with dripping(head=head) as url, pytest.raises(Transient, match="no whole answer within"):
+    with answering(Drops(head=head)) as url, pytest.raises(Transient, match="no whole answer within"):
         HttpEmbedder(url, "model", dimensions=3, timeout=0.3, attempts=2, first_wait=0.01).embed(["a"])
     close_connections()
 

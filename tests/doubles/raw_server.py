@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+#: Drops of an answer, and the seconds between them: it is not through for a minute.
+_DROPS = 3_000
+_PAUSE = 0.02
 
 
 @contextmanager
@@ -50,7 +56,7 @@ def _read(connection: socket.socket) -> None:
     while b"\r\n\r\n" not in data:
         data += connection.recv(65_536)
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
     while len(body) < length:
         body += connection.recv(65_536)
 
@@ -66,3 +72,17 @@ def endless(part: bytes, *headers: str) -> Iterator[bytes]:
     yield "\r\n".join(["HTTP/1.1 200 OK", "Connection: close", *headers, "", ""]).encode()
     while True:
         yield part
+
+
+@dataclass(frozen=True)
+class Drops:
+    """An answer that comes one byte at a time. `head`: before the drops come the status and all headers."""
+
+    head: bool
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n"
+        yield b"content-length: %d\r\n\r\n" % _DROPS if self.head else b"x-much: "
+        for _ in range(_DROPS):
+            yield b" "
+            time.sleep(_PAUSE)

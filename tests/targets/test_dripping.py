@@ -12,7 +12,7 @@ from instep.errors import Away, Transient
 from instep.servers.calls import Greeting, tries
 from instep.targets.opensearch import indexes as opensearch
 from instep.targets.qdrant import server as qdrant
-from tests.doubles.dripping_server import dripping
+from tests.doubles.raw_server import Drops, answering
 
 
 @pytest.mark.parametrize("head", [True, False])
@@ -20,7 +20,7 @@ def test_opensearch_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bo
     monkeypatch.setattr(opensearch, "TIMEOUT", 0.2)
     monkeypatch.setattr(opensearch._GREETING, "demand", lambda *_: None)
     # Between two drips of a busy machine the time-out of one read may come first.
-    with dripping(head=head) as url, pytest.raises(opensearch.Unavailable, match=r"no (whole )?answer within"):
+    with answering(Drops(head=head)) as url, pytest.raises(opensearch.Unavailable, match=r"no (whole )?answer within"):
         opensearch.Connection(url).once("GET", "/")
 
 
@@ -29,7 +29,7 @@ def test_qdrant_that_drips_is_away(monkeypatch: pytest.MonkeyPatch, head: bool) 
     monkeypatch.setattr(qdrant, "_TIMEOUT", 1)
     monkeypatch.setattr(qdrant._GREETING, "demand", lambda *_: None)
     monkeypatch.setattr(qdrant, "tries", lambda on: tries(on, attempts=1, first_wait=0.01, longest_wait=0.01))
-    with dripping(head=head) as url, pytest.raises(Transient, match="no whole answer within"):
+    with answering(Drops(head=head)) as url, pytest.raises(Transient, match="no whole answer within"):
         qdrant.Connection(url).call(lambda client: client.get_collections())
 
 
@@ -37,7 +37,7 @@ def test_servers_that_say_nothing_are_away_before_they_are_given_work(monkeypatc
     """Work may take minutes, and is tried again: a server that does not answer at all is not awaited as long."""
     monkeypatch.setattr("instep.servers.calls.GREETING", 0.2)
     monkeypatch.setattr(clickhouse, "GREETING", 0.2)
-    with dripping(head=False) as url:
+    with answering(Drops(head=False)) as url:
         with pytest.raises(Transient, match="no whole answer within"):
             opensearch.Connection(url).ask("GET", "/_cat/indices")
         with pytest.raises(Transient, match="no whole answer within"):

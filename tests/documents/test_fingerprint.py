@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from instep.pipeline.documents.fingerprint import (
     fingerprint,
     loaded_fingerprint,
 )
+from instep.pipeline.documents.functions import OwnFunction
 from instep.pipeline.loading import load_transform
 from instep.targets.document_target import row_schema
 
@@ -106,6 +108,28 @@ def test_loaded_code_keeps_its_fingerprint_though_its_file_changes(package: Pack
     assert loaded_fingerprint(load_transform("shop.main:clean")) == before
     forget()
     assert loaded_fingerprint(load_transform("shop.main:clean")) != before
+
+
+def upgrade(monkeypatch: pytest.MonkeyPatch, distribution: str) -> None:
+    """Another version of it is installed from now on."""
+    monkeypatch.setattr(
+        "instep.pipeline.documents.fingerprint.version",
+        lambda name: "99" if name.lower() == distribution else version(name),
+    )
+
+
+def test_the_versions_of_the_libraries_that_a_function_names_count(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = package.fingerprint()
+    upgrade(monkeypatch, "pyyaml")
+    assert package.fingerprint() != before
+
+
+def test_the_version_of_a_functions_own_distribution_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = OwnFunction.of("yaml:safe_load", "parse.function").code
+    upgrade(monkeypatch, "pyyaml")
+    assert OwnFunction.of("yaml:safe_load", "parse.function").code != before
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import instep
+from instep.pipeline.documents import parser_process
 from instep.project import Project
+from tests.documents.test_parse import pdf
 
 SAMPLES = Path(__file__).parents[1] / "documents" / "samples"
 
@@ -65,6 +67,23 @@ def test_a_packed_file_is_as_what_is_in_it_and_no_larger_than_allowed(root: Path
     assert found["not.md.gz"] == "words that are not packed"
     assert found["bomb.md.gz"] == "too large: more than 100,000 bytes when unpacked; see max_document_bytes"
     assert found["cut.md.gz"].startswith("broken gzip: ")
+
+
+def test_another_chunk_size_opens_none_of_five_hundred_pdfs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    ask = parser_process._Process.ask
+
+    def counted(process: parser_process._Process, each: parser_process._Asked) -> parser_process._Said:
+        asked.append(each.uri)
+        return ask(process, each)
+
+    monkeypatch.setattr(parser_process._Process, "ask", counted)
+    for number in range(500):
+        (root / "docs" / f"{number}.pdf").write_bytes(pdf(f"The tide of day {number}"))
+    for size, parsed in ((800, 500), (400, 0)):
+        asked.clear()
+        (done,) = opened(root, chunk={"size": size}).run()
+        assert (done.counts.written, done.counts.failed, len(asked)) == (500, 0, parsed)
 
 
 def test_a_declared_character_set_is_that_of_files_that_are_not_utf8_and_is_tried_on_what_failed(root: Path) -> None:

@@ -13,6 +13,7 @@ from instep.cli import main
 from instep.domain.jobs import JobState
 from instep.errors import UserError
 from instep.project import Project
+from instep.project.documents import DocumentEntity
 from tests.jobs.test_reranking import serving
 
 TOPICS = {
@@ -70,6 +71,19 @@ def test_weak_matches_are_called_weak_where_the_vectors_know_it(tmp_path: Path) 
     hashed = project(tmp_path, HASHING)
     hashed.run()
     assert {each.weak for each in hashed.search("neap tide", mode="hybrid")} == {None}
+
+
+def test_declared_weights_decide_what_comes_first(tmp_path: Path) -> None:
+    """No word of the query is in the page that it means, and one of another is."""
+    best = {}
+    for name, weights in (("words", {"text": 1, "vector": 0.01}), ("meaning", {"text": 0.01, "vector": 1})):
+        opened = project(tmp_path, STATIC, search={"mode": "hybrid", "weights": weights})
+        opened.run()
+        best[name] = opened.search("forgotten login secret, cannot sign in, loaf")[0].source_uri.rsplit("/", 1)[-1]
+    assert best == {"words": "bread.md", "meaning": "reset.md"}
+    (unsaid,) = project(tmp_path, STATIC).project.entities.values()
+    assert isinstance(unsaid, DocumentEntity)
+    assert unsaid.embed.weight == 0.6, "as docs/quality.md says"
 
 
 def test_what_is_served_is_measured_in_every_mode(tmp_path: Path) -> None:
@@ -279,6 +293,11 @@ def test_the_command_shows_a_table_and_the_worst(tmp_path: Path, capsys: pytest.
     assert "3 queries" in shown
     assert "text (default)" in shown
     assert "answered worst" in shown
+    assert main(["evaluate", asked, "--project", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["mode"] for each in found] == ["text", "vector", "hybrid"]
+    assert [len(each["queries"]) for each in found] == [3, 3, 3]
+    assert {*found[0]["scores"]} == {"ndcg@10", "recall@10", "recall@100", "mrr"}
     assert main(["evaluate", asked, "--project", str(tmp_path), "--mode", "fuzzy"]) == 1
     assert "Allowed: text, vector, hybrid" in capsys.readouterr().err
     assert main(["search", "neap tide", "--project", str(tmp_path)]) == 0

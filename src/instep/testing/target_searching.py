@@ -11,7 +11,7 @@ import pytest
 from instep.domain.identity import content_hash
 from instep.domain.words import Searched, TextQuery, text_query
 from instep.errors import UserError
-from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
+from instep.targets.document_target import ChunkChanges, DocumentTarget, FusionWeights, row_schema
 from instep.testing.rare_words import RARE
 from instep.testing.target_rows import (
     BUCKETS,
@@ -295,6 +295,21 @@ class SearchingContract(OnOneIndex):
             library, entity="D", text=text_query("zürich"), vector=vector_of(word), mode="hybrid", limit=2
         )
         assert [hit.text for hit in again] == ["Crème brûlée in Zürich", word]
+
+    def test_what_weighs_more_comes_first_in_hybrid_search(self, target: DocumentTarget, library: str) -> None:
+        """The query has the words of one row, and the vector of another."""
+        word, meaning = "A dog barks at night.", "数据 索引 同步"
+        for weights, best in ((FusionWeights(1, 0.01), word), (FusionWeights(0.01, 1), meaning)):
+            hits = target.search(
+                library,
+                entity="D",
+                text=text_query("barks"),
+                vector=vector_of(meaning),
+                mode="hybrid",
+                limit=1,
+                weights=weights,
+            )
+            assert [hit.text for hit in hits] == [best]
 
     def test_hits_say_where_they_come_from(self, target: DocumentTarget, library: str) -> None:
         (hit,) = target.search(library, entity="D", text=text_query("sleeping"), vector=None, mode="text", limit=1)

@@ -100,7 +100,7 @@ class OwnFunction:
         """The function, or class, that a setting names. Raises `UserError` if it cannot be imported."""
         name = full_name(name, setting)
         function = (load_class if setting.endswith(".class") else load_function)(name, setting)
-        return cls(name, digest([name, loaded_fingerprint(function), installed_versions(name.partition(".")[0])]))
+        return cls(name, digest([name, loaded_fingerprint(function), installed_versions(name.partition(":")[0])]))
 
     @property
     def function(self) -> Any:

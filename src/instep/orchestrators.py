@@ -65,11 +65,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A served instance that a job has built or brought up to date. `place`: that of the event that says so;
+    """A served instance that a job has built or brought up to date. `sequence`: that of the event that says so;
     `complete_up_to`: its watermark, in ms.
     """
 
-    place: int
+    sequence: int
     ref: PartitionRef
     instance: str
     job: str
@@ -78,19 +78,19 @@ class Built:
 
 
 def newest_event(project: Instep) -> int:
-    """The place of the event log's last event; 0 while there is none."""
+    """The sequence of the event log's last event; 0 while there is none."""
     with closing(Container(project.project).ledger(read_only=True)) as ledger:
         return ledger.events.last()
 
 
-def built_after(project: Instep, place: int, *, limit: int = 1_000) -> tuple[list[Built], int]:
-    """Read so many events of the log after a place: the instances built or brought up to date by them, in order, and
-    the place that was read up to. Instances that are no longer kept, or not served, are left out.
+def built_after(project: Instep, after: int, *, limit: int = 1_000) -> tuple[list[Built], int]:
+    """Read so many events of the log after a sequence: the instances built or brought up to date by them, in order, and
+    the sequence that was read up to. Instances that are no longer kept, or not served, are left out.
     """
     found: list[Built] = []
     with closing(Container(project.project).ledger(read_only=True)) as ledger:
-        for each in read(ledger.events.rows(place, limit)):
-            place, event = each.sequence, each.event
+        for each in read(ledger.events.rows(after, limit)):
+            after, event = each.sequence, each.event
             if not isinstance(event, InstanceLive | InstanceRefreshed):
                 continue
             instance = ledger.instances.get(event.instance)
@@ -98,8 +98,8 @@ def built_after(project: Instep, place: int, *, limit: int = 1_000) -> tuple[lis
                 continue
             ref = PartitionRef.parse(instance.ref)
             if instance.generation == generation_of(ledger, ref, None):
-                found.append(Built(place, ref, instance.uuid, event.job, event.watermark, event.counts))
-    return found, place
+                found.append(Built(after, ref, instance.uuid, event.job, event.watermark, event.counts))
+    return found, after
 
 
 def outcomes(project: Instep, names: Sequence[str], **options: Any) -> list[Outcome]:

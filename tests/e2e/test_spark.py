@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -164,6 +165,9 @@ def embed(texts):
 
 def never(data, uri):
     raise LookupError("nothing is read, and least of all " + uri)
+
+def cut(text, kind):
+    return [each.strip() + "!" for each in text.split("\\n\\n") if each.strip()]
 """
 
 
@@ -182,6 +186,10 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
         file = each.root / "instep.yaml"
         assert embed in file.read_text()
         file.write_text(file.read_text().replace(embed, declared))
+    cut = "chunk: {type: python, function: 'functions_of_a_project:cut'}"
+    file = own.root / "instep.yaml"
+    file.write_text(re.sub(r"chunk: \{.*\}", cut, file.read_text()))
+    assert cut in file.read_text()
     code = tmp_path / "code" / "functions_of_a_project.py"
     code.parent.mkdir()
     code.write_text(FUNCTIONS)
@@ -213,7 +221,7 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
     assert str(first["reason"]).endswith("functions_of_a_project.py:4 in parse)")
     rows = lance_rows(own.index, ["text", "vector"])
     assert len(rows) > 60
-    assert all(each["text"] == each["text"].upper() for each in rows)
+    assert all(each["text"] == each["text"].upper() and each["text"].endswith("!") for each in rows)
     assert all(each["vector"] == [float(len(each["text"])), 1.0, 0.5] for each in rows)
     texts = lance_rows(static.index, ["text", "vector"])
     made = StaticEmbedder().embed([each["text"] for each in texts])

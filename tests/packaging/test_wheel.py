@@ -58,6 +58,15 @@ def test_the_wheel_holds_types_migrations_and_templates(wheel: Path) -> None:
     assert tops == {"instep", next(top for top in tops if top.endswith(".dist-info"))}
 
 
+def test_the_contract_suites_come_with_their_plug_in_for_pytest(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (declared,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+    text = archive.read(declared).decode()
+    assert "[pytest11]\ninstep = instep.testing.plugin" in text
+    suites = {f"instep/testing/{name}.py" for name in ("plugin", "target", "table_target", "source", "embedder")}
+    assert suites <= set(archive.namelist())
+
+
 def test_the_command_works_outside_the_repository(clean: Path) -> None:
     command = clean / "venv" / "bin" / "instep"
     assert run(command, "--version", cwd=clean).stdout.startswith("instep ")

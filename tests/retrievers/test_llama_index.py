@@ -61,7 +61,7 @@ def test_mistakes_are_told_as_those_of_a_search(project: Instep) -> None:
     with pytest.raises(UserError, match="there is no column 'tame'"):
         InstepRetriever(project, where="tame = 1").retrieve("zebra")
     with pytest.raises(UserError, match="no option 'similarity_top_k'"):
-        InstepRetriever(project, similarity_top_k=1)  # type: ignore[call-arg]
+        InstepRetriever(project, similarity_top_k=1)  # type: ignore[call-arg]  # that is refused
 
 
 @pytest.mark.long

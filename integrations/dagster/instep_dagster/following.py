@@ -26,7 +26,7 @@ def materialized_elsewhere(
     if before > newest:
         context.log.warning("Instep's event log is another one than it was: it is read from its beginning.")
         before = 0
-    built, place = built_after(project, before)
+    built, after = built_after(project, before)
     served = {(str(each.ref), each.instance): each.rows for each in project.status()} if built else {}
     last = {each.ref: each for each in built}
     told = []
@@ -37,13 +37,13 @@ def materialized_elsewhere(
         partition = None if each.ref.scope.is_global else str(each.ref.scope)
         those = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition] if partition else None)
         if _under_way(context.instance, those):
-            place = each.place - 1
+            after = each.sequence - 1
             break
         if not _known(context.instance, those, each.job):
             # How many rows there were after an earlier job is not kept.
             rows = served.get((str(each.ref), each.instance)) if last[each.ref] is each else None
             told.append(dg.AssetMaterialization(key, metadata=_metadata(each, rows), partition=partition))
-    return dg.SensorResult(asset_events=told, cursor=str(place))
+    return dg.SensorResult(asset_events=told, cursor=str(after))
 
 
 def _metadata(built: Built, rows: int | None) -> dict[str, dg.MetadataValue]:

@@ -65,7 +65,7 @@ def test_what_dagster_built_itself_is_not_told_again(
 ) -> None:
     defs = definitions(tmp_path, f"  project: {project}\n{FOLLOW}")
     _, cursor = look(defs, dagster, None)
-    assert dg.materialize(list(defs.assets or []), instance=dagster).success  # type: ignore[arg-type]
+    assert dg.materialize(list(defs.assets or []), instance=dagster).success  # type: ignore[arg-type]  # they are assets alone
     assert look(defs, dagster, cursor)[0] == []
 
 
@@ -123,7 +123,7 @@ def test_what_a_run_of_dagster_is_still_at_waits_until_that_has_told_it(
         """While the run that has built the index goes on."""
         looks.append(look(defs, dagster, cursor))
 
-    assert dg.materialize([*(defs.assets or []), behind], instance=dagster).success  # type: ignore[list-item]
+    assert dg.materialize([*(defs.assets or []), behind], instance=dagster).success  # type: ignore[list-item]  # they are assets alone
     write(project, "third")
     instep.load(project).run(["Note"])
     (told, _), (now, _) = looks[0], look(defs, dagster, looks[0][1])

@@ -156,9 +156,14 @@ def _show_reasons(out: Output, each: Plan) -> None:
     if retried := each.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
     if known := each.counts.get("known_failures"):
-        out.line(f"{name}: {known:,} that failed before: tried again when changed, or by --retry-failures")
+        out.line(f"{name}: {known_failures_text(known)}")
     if each.refusal:
         out.line(f"{name}: a run would stop: {each.refusal}")
+
+
+def known_failures_text(number: int) -> str:
+    """`12 that failed before: …`, for plans and runs."""
+    return f"{number:,} that failed before: tried again when changed, or by --retry-failures"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from instep.cli.options import (
     WatchOption,
 )
 from instep.cli.output import Output
-from instep.cli.plan import note_unplaced, read_plan
+from instep.cli.plan import known_failures_text, note_unplaced, read_plan
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.workers import serve, watching
 from instep.errors import Interrupted, UserError
@@ -145,6 +145,7 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
 
 
 def _show(out: Output, results: Sequence[EntityResult]) -> None:
+    from instep.answers.results import run_answer
     from instep.answers.spending import spent_answer
 
     rows = []
@@ -175,7 +176,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
             out.line(f"{name}: {spent}")
         for note in dict.fromkeys(each.notes):
             out.line(f"{name}: {note}")
-        if known := each.plan.found.counts.get("known_failures"):
-            out.line(f"{name}: {known:,} that failed before: tried again when changed, or by --retry-failures")
-    if any(each.counts.failed or each.plan.found.counts.get("known_failures") for each in results):
+        if before := run_answer(each).known_failures:
+            out.line(f"{name}: {known_failures_text(before)}")
+    if any(each.counts.failed or run_answer(each).known_failures for each in results):
         out.line("See what failed, and why: instep failures")

@@ -1,4 +1,4 @@
-"""Tell an index into which more was written than its checkpoint says."""
+"""Whether more was written into an index than its checkpoint says."""
 
 from __future__ import annotations
 

@@ -137,11 +137,12 @@ class Failures(Store):
         """Forget failures of documents with these URIs, in all generations; `*` at the end of one stands for whatever
         follows. Returns them.
         """
-        begins = tuple(each[:-1] for each in uris if each.endswith("*"))
-        named = or_(failures.c.uri.in_(uris), *(failures.c.uri.startswith(each, autoescape=True) for each in begins))
-        rows = tx.connection.execute(_only(select(*_FAILURE), only).where(named))
-        # Not all databases tell letters apart by their case.
-        found = [row for row in rows if row.uri in uris or row.uri.startswith(begins)]
+        names, begins = frozenset(uris), tuple({each[:-1] for each in uris if each.endswith("*")})
+        named: list[ColumnElement[bool]] = [failures.c.uri.in_(some) for some in batches(sorted(names))]
+        named += [failures.c.uri.startswith(each, autoescape=True) for each in begins]
+        rows = [row for each in named for row in tx.connection.execute(_only(select(*_FAILURE), only).where(each))]
+        # Not all databases tell letters apart by their case; and some rows are meant twice.
+        found = [*dict.fromkeys(row for row in rows if row.uri in names or row.uri.startswith(begins))]
         for key in sorted({(row.ref, row.generation) for row in found}):
             for some in batches(row.document_id for row in found if (row.ref, row.generation) == key):
                 tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Secret, SecretStr
 from instep.project.models import Project
 
 #: Names of options whose values are secrets, wherever they come from; else an option may as well be a table's name.
-_NAMED: Final = re.compile(r"(?i)secret|passw|token|credential|key")
+_NAMED: Final = re.compile(r"(?i)secret|passw|pwd|token|credential|key|\bsas\b")
 #: What stands before a key in a header.
 _SCHEME: Final = re.compile(r"(?i)(?:bearer|basic|token|apikey)\s+(\S+)")
 #: Of an address the password, a token in the place of user and password, and parameters with such a name.
@@ -68,7 +68,8 @@ def _texts(value: Any) -> Iterator[str]:
 def _parts(value: str, given: Collection[str]) -> Iterator[str]:
     if "://" not in value:  # Of an address, host and user are none.
         yield from (each for each in given if each and each in value)
-    yield from (found[1] for found in [_SCHEME.fullmatch(value.strip())] if found)
+    if found := _SCHEME.fullmatch(value.strip()):
+        yield found[1]
     yield from _of_json(value)
 
 

@@ -51,7 +51,7 @@ class Completing(Fixtures):
         assert {each.uri for each in found} == {change(each).uri for each in (1, 3, 10, 11)}
         assert set(ledger.failures.versions(REF)) == {change(each).uri for each in (0, 4, 5, 6, 7, 8, 9)}
         assert set(ledger.failures.versions(OTHER)) == {change(1).uri}
-        ledger.failures.dismiss(["*"])
+        ledger.failures.dismiss([*(f"x{each}*" for each in range(1_200)), "*"])
         assert ledger.failures.newest() == []
 
     def test_completing_records_counts_documents_and_failures_at_once(

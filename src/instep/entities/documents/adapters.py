@@ -47,8 +47,8 @@ class DocumentAdapters(EntitySetup):
     `embedding_time` is that of a row, as `embedding_time_of` has it.
     `tells_weak`: its embedder is one that says which hits are weak. `context`: titles and headings are embedded with
     chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
-    `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector,
-    `demand_package` for its package.
+    `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
+    `demand_package` raises `UserError` if the embedder's package is not installed.
     `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
     through, about. `planning_folder` has what waits to be planned, for as long as that takes.
     `declared_tariff`: what its embedder costs, and may cost. `cutting` says by which grammars code is cut, if it is.

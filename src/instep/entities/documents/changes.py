@@ -357,9 +357,9 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Sin
     so are changes of a table of which its versions do not tell, and all messages of a topic, which are read once, from
     the offsets where this job ends.
     """
-    known: Seen | None = None
     if isinstance(setup.source, TopicSource):
         return UNCHANGED
+    known: Seen | None = None
     if isinstance(setup.source, RowDocuments) and setup.source.lake:
         followed = changed_since_seen(setup, ledger, part)
         if followed is None:

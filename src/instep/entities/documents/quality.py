@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -195,8 +194,7 @@ class PromotionDemand:
 
     def _file(self, instance: str, queries: Sequence[JudgedQuery]) -> Path:
         asked = [[each.id, each.text, sorted(each.relevant.items())] for each in queries]
-        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-        return self.kept / f"{instance}-{digest}.json"
+        return self.kept / f"{instance}-{digest(asked)}.json"
 
 
 def _way(setup: Searched) -> str:

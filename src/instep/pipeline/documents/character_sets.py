@@ -110,7 +110,7 @@ def _read(data: bytes, said: str, declared: str, guess: bool) -> str:
 
 
 def _declared(data: bytes, text: str, said: str, declared: str) -> str:
-    """A text that is valid UTF-8, in which it may be by chance."""
+    """The text of bytes that are valid UTF-8: if that may be by chance, in what is declared, or what its signs say."""
     if data.isascii():
         escaped = next((each for each in (declared, said) if _name(each).startswith(_ESCAPED)), None)
         if escaped is not None:
@@ -209,7 +209,7 @@ def _otherwise(data: bytes, said: str, declared: str, guess: bool, place: int) -
             return text
     if declared:
         raise NotText(f"neither UTF-8 (at byte {place:,}) nor {declared}")
-    if _name(said) not in _UNSAID:
+    if tells(said):
         raise NotText(f"neither {said}, as it says, nor UTF-8 (at byte {place:,}); if you know, say with `encoding`")
     if not guess or len(data[:place].decode()) <= place - _ENOUGH:
         raise NotText(f"not UTF-8 at byte {place:,}")

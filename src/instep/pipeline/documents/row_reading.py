@@ -22,7 +22,7 @@ from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.parse import TITLE, titled
 from instep.pipeline.documents.reading import Reader, bounded, interleaved, together, tombstones
 from instep.sources.tables.row_documents import sound
-from instep.sources.tables.rows import FACTS, WRONG
+from instep.sources.tables.rows import FACTS, WRONG, content_versions
 
 if TYPE_CHECKING:
     from instep.sources.tables.row_documents import FoundRows, RowDocuments
@@ -164,13 +164,8 @@ class PlainReader:
 
     def _hashes(self, said: pa.RecordBatch) -> Any:
         """As `Content.hash` has them, with what the source says beside title and text (`identity.with_facts`)."""
-        texts = said["text"]
-        found = hashes_of_parts(said["title"], texts, between="\0") if self.titled else hashes(texts)
-        if FACTS not in said.schema.names:
-            return found
-        facts: Any = said[FACTS]
-        facts = facts.fill_null("")
-        return pc.if_else(pc.equal(facts, pa.scalar("")), found, hashes_of_parts(found, facts, between="\0"))
+        facts = said[FACTS] if FACTS in said.schema.names else None
+        return content_versions(said["title"] if self.titled else None, said["text"], facts)
 
     def _titles(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.Array[Any]:
         """The titles that the source gives, or else the names of the documents."""

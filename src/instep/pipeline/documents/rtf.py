@@ -16,9 +16,7 @@ _DEFAULT: Final = re.compile(rb"\\deff(\d+)")
 _OF_FILE: Final = re.compile(rb"\\ansicpg(\d+)")
 #: Letters in hexadecimal; a word with its number; text, and whatever else there is.
 _TOKEN: Final = re.compile(rb"((?:\\'[0-9A-Fa-f]{2})+)|\\([a-z]+)(-?\d+)? ?|[^\\{}]+|\\?.", re.DOTALL)
-
-
-#: So many bytes is one letter in hexadecimal.
+#: Bytes of a letter in hexadecimal: \'e9.
 _LETTER: Final = 4
 
 

@@ -93,9 +93,9 @@ class Syntax:
             open_.pop()
 
     def _tree(self, language: str, data: bytes) -> Any:
-        from tree_sitter import Parser
+        from tree_sitter import Language, Parser
 
-        return Parser(_language(self._grammar(language))).parse(data)
+        return Parser(Language(self._grammar(language))).parse(data)
 
     def _grammar(self, language: str) -> Any:
         return _grammar(language, self.versions)
@@ -150,12 +150,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _language(grammar: Any) -> Any:
-    from tree_sitter import Language
-
-    return Language(grammar)
 
 
 def _nodes(tree: Any) -> Iterator[tuple[Any, int]]:

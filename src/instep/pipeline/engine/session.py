@@ -80,7 +80,7 @@ class LazySpark:
         with self._lock:
             if self._session is None and self._thread is None:
                 # Two threads that import it at once may each find half of it: its packages import each other.
-                import pyspark  # noqa: F401
+                import pyspark  # noqa: F401 - loaded here first
 
                 self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
                 self._thread.start()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_hashes import hashes
 from instep.domain.identity import content_hash
 from instep.domain.rows import ChildColumns, DocumentColumns
 from instep.sources.tables.row_documents import FoundRows
@@ -56,10 +57,10 @@ def joined_versions(versions: Any, of: _Places, facts: Any) -> pa.Array[Any]:
     told: Any = pc.binary_join(several, pa.scalar("\n", pa.large_string()))
     own: Any = _whole(versions).take(with_rows).cast(pa.large_string())
     whole: Any = pc.binary_join_element_wise(own, told, pa.scalar(_MARK, pa.large_string()))
-    hashes = pa.array(map(content_hash, whole.cast(pa.large_binary()).to_pylist()), pa.string())
+    of_wholes = pa.array(map(content_hash, whole.cast(pa.large_binary()).to_pylist()), pa.string())
     mask = np.zeros(len(versions), bool)
     mask[numbers[starts]] = True
-    replaced: pa.Array[Any] = pc.replace_with_mask(_whole(versions), pa.array(mask), hashes)
+    replaced: pa.Array[Any] = pc.replace_with_mask(_whole(versions), pa.array(mask), of_wholes)
     return replaced
 
 
@@ -90,9 +91,9 @@ class ChildSpool(RowSpool):
         said = super().put(uris, rows)
         orders = rows.columns[: len(self.child.columns.key) - self.child.keys]
         # Of rows that are at one place the text says which is first, wherever they come from.
-        hashes = pa.array([content_hash(text or b"") for text in said["text"].to_pylist()], pa.string())
+        by_text = hashes(said["text"])
         names = [f"o{at}" for at in range(len(orders))]
-        self._ranks.append(pa.table([*orders, said["version"], hashes], [*names, "version", "hash"]))
+        self._ranks.append(pa.table([*orders, said["version"], by_text], [*names, "version", "hash"]))
         self._facts.append(child_facts(self.child.name, orders, said["version"]))
         return said
 

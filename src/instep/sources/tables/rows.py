@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_hashes import hashes, hashes_of_parts
 from instep.arrow_sets import ValueSet
 from instep.arrow_values import OtherType, column_type, not_utf8, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
-from instep.domain.identity import content_hash, titled_content, with_facts
 from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
 from instep.errors import UserError
 
@@ -65,8 +65,7 @@ def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:
         versions: pa.Array[Any] = texts
         return versions
     found: Any = texts.filter(odd).cast(pa.binary())
-    short = pa.array([content_hash(each) for each in found.to_pylist()], pa.string())
-    replaced: pa.Array[Any] = pc.replace_with_mask(texts, odd, short)
+    replaced: pa.Array[Any] = pc.replace_with_mask(texts, odd, hashes(found))
     return replaced
 
 
@@ -79,8 +78,8 @@ def versions_of(
         return found  # type: ignore[no-any-return]  # of texts
     without = values.is_null()
     rest = None if facts is None else facts.filter(without)
-    hashes = content_versions(None if titles is None else titles.filter(without), texts.filter(without), rest)
-    versions: pa.Array[Any] = pc.replace_with_mask(found, without, hashes)
+    by_content = content_versions(None if titles is None else titles.filter(without), texts.filter(without), rest)
+    versions: pa.Array[Any] = pc.replace_with_mask(found, without, by_content)
     return versions
 
 
@@ -88,20 +87,19 @@ def content_versions(titles: pa.Array[Any] | None, texts: pa.Array[Any], facts: 
     """The versions of rows that have no column for it: a hash of all that they say (bytes). A null says nothing.
     `facts` tell the values of declared columns.
     """
-    if titles is None:
-        hashes = [content_hash(text or b"") for text in texts.to_pylist()]
-    else:
-        pairs = zip(titles.to_pylist(), texts.to_pylist(), strict=True)
-        hashes = [content_hash(titled_content(title or b"", text or b"")) for title, text in pairs]
-    return versions_with(pa.array(hashes, pa.string()), facts)
+    found = hashes(texts) if titles is None else hashes_of_parts(titles, texts, between="\0")
+    return versions_with(found, facts)
 
 
-def versions_with(hashes: pa.Array[Any], facts: Any) -> pa.Array[Any]:
-    """Versions by content, with the values of declared columns."""
+def versions_with(found: Any, facts: Any) -> pa.Array[Any]:
+    """Versions by content, with the values of declared columns, as `domain.identity.with_facts` has them."""
     if facts is None:
-        return hashes
-    pairs = zip(hashes.to_pylist(), facts.to_pylist(), strict=True)
-    return pa.array([with_facts(hashed or "", said) for hashed, said in pairs], pa.string())
+        return found  # type: ignore[no-any-return]  # of texts
+    found, told = found.fill_null(""), facts.fill_null("")
+    versions: pa.Array[Any] = pc.if_else(
+        pc.equal(told, pa.scalar("")), found, hashes_of_parts(found, told, between="\0")
+    )
+    return versions
 
 
 class Declared(NamedTuple):

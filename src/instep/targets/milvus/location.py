@@ -45,7 +45,6 @@ _CANNOT_CONNECT = 2
 _PASSING = {_CANNOT_CONNECT, 3, 4, 8, 11}
 _TOO_LARGE = ("larger than max", "the limit size", "message size")
 
-
 #: Milvus Lite takes one writer at a time.
 _TURNS: dict[str, threading.RLock] = {}
 _OPENING = threading.Lock()
@@ -233,7 +232,7 @@ def _serves_lite(place: Location) -> bool:
 def _without(token: str | None, said: str) -> str:
     """A message in one line, and without the token."""
     # A token may be a user and a password.
-    return without(" ".join(said.split()), token, *(token or "").partition(":")[2:])
+    return without(" ".join(said.split()), token, (token or "").partition(":")[2])
 
 
 #: Holds what Instep knows of its indexes. No index has a name that begins like this, and all others of Instep do.

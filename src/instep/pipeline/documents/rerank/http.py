@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CHECK = "Check `url`, `model`, `protocol` and `api_key` under `search.rerank`."
 #: Characters of a text that are sent: no reranker reads more.
 _LONGEST = 20_000
-#: Bytes of an answer: some send the texts back.
+#: Bytes of an answer: some send back the texts, 200 at most (`top`), each letter in up to 8 bytes.
 _LARGEST = 200 * 8 * _LONGEST
 
 

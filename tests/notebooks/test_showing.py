@@ -133,3 +133,8 @@ def test_hits_are_a_list_that_json_has_as_one(project: instep.Instep, runs: inst
     found = project.search("moon")
     assert found == list(found)
     assert as_json(found) == [each.model_dump(mode="json") for each in found]
+
+
+def test_a_path_in_place_of_a_project_is_answered_with_the_function_that_takes_one() -> None:
+    with pytest.raises(UserError, match=r"Instep takes a Project, not str; `instep\.load\(path\)` opens a file"):
+        instep.Instep("instep.yaml")  # type: ignore[arg-type]  # as in a notebook, which nobody checks

@@ -34,7 +34,7 @@ from instep.container import Container
 from instep.domain.texts import names_in
 from instep.entities.generations import built, checked_generation, generation_of
 from instep.entities.plan_request import PlanOptions
-from instep.errors import InstepError, Interrupted, Transient, Unknown
+from instep.errors import InstepError, Interrupted, Transient, Unknown, UserError
 from instep.jobs.target_order import problem_of
 from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
@@ -67,6 +67,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
+        if not isinstance(project, Project):
+            raise UserError(f"Instep takes a Project, not {type(project).__name__}; `instep.load(path)` opens a file")
         self.project = project
         self._spark = spark
         self._open = OpenProject(project)

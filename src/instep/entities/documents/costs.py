@@ -18,7 +18,7 @@ from instep.errors import UserError
 from instep.pipeline.documents.tokens import Tokens
 
 #: Documents that are read at most.
-MOST: Final = 5_000
+MOST: Final = 20_000
 #: From so many on the reader is told that it takes a while.
 _MANY: Final = 500
 _AT_ONCE: Final = 500

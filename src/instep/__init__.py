@@ -8,34 +8,50 @@ TYPE_CHECKING = False  # Without `typing`: nothing heavy comes before `__main__`
 if TYPE_CHECKING:
     from instep.answers.answer import Answers
     from instep.answers.buckets import Buckets
+    from instep.answers.checkpoints import Checkpoint
+    from instep.answers.cluster import ClusterState
+    from instep.answers.configuration import Setting
     from instep.answers.differences import Comparison
     from instep.answers.doctor import Finding
     from instep.answers.hits import Hits
     from instep.answers.instances import Change, Instance
+    from instep.answers.job_feed import JobWatch
+    from instep.answers.job_log import LogLine
     from instep.answers.jobs import Job, Worker
     from instep.answers.lineage import Lineage, Moment
-    from instep.answers.overview import Failure
+    from instep.answers.overview import Failure, FailureGroup, Overview
     from instep.answers.plan import Plan
     from instep.answers.quality import Quality
     from instep.answers.reconciliations import Reconciliation
     from instep.answers.results import Runs
     from instep.answers.search import FacetCount, Hit
-    from instep.answers.status import Partition
-    from instep.answers.wants import Want
+    from instep.answers.slices import Grid, Slice
+    from instep.answers.status import Matrix, Partition
+    from instep.answers.wants import Letter, Want
     from instep.answers.why import Provenance
     from instep.app import Instep, load
+    from instep.app.queues import PendingQueue
     from instep.domain.counts import Counts
+    from instep.domain.jobs import JobState, SliceState
     from instep.domain.refs import PartitionRef, Scope
     from instep.domain.settings import JobSettings
     from instep.errors import Away, InstepError, Interrupted, Missing, Transient, UpstreamMissing, UserError
+    from instep.jobs.adoption import Adoption
+    from instep.jobs.garbage_collection import Garbage
+    from instep.jobs.namespaces import Deletion
     from instep.jobs.promote import Promotion
     from instep.jobs.run import EntityResult
+    from instep.ledger.failures import FailurePlace
+    from instep.ledger.jobs import JobPlace
     from instep.ledger.key_leases import KeyFailure
+    from instep.ledger.slices import SlicePlace
+    from instep.ledger.verification import Verified
     from instep.pipeline.documents.function_source import ListedDocument, ListFunction, ReadDocument, ReadFunction
     from instep.pipeline.documents.functions import ChunkFunction, EmbedFunction, ParsedDocument, ParseFunction
     from instep.pipeline.documents.rerank.function import RerankFunction
     from instep.project import Project
     from instep.queues.consumers import Ack
+    from instep.requests.job_requests import Asked
     from instep.targets.document_target import DocumentTarget, SearchMode
     from instep.targets.table_target import TableTarget
     from instep.telemetry.bar_progress import Bars
@@ -44,56 +60,136 @@ if TYPE_CHECKING:
 _HOMES = {
     "instep.answers.answer": ("Answers",),
     "instep.answers.buckets": ("Buckets",),
+    "instep.answers.checkpoints": ("Checkpoint",),
+    "instep.answers.cluster": ("ClusterState",),
+    "instep.answers.configuration": ("Setting",),
     "instep.answers.differences": ("Comparison",),
     "instep.answers.doctor": ("Finding",),
     "instep.answers.hits": ("Hits",),
-    "instep.answers.instances": ("Change", "Instance"),
-    "instep.answers.jobs": ("Job", "Worker"),
-    "instep.answers.lineage": ("Lineage", "Moment"),
-    "instep.answers.overview": ("Failure",),
+    "instep.answers.instances": (
+        "Change",
+        "Instance",
+    ),
+    "instep.answers.job_feed": ("JobWatch",),
+    "instep.answers.job_log": ("LogLine",),
+    "instep.answers.jobs": (
+        "Job",
+        "Worker",
+    ),
+    "instep.answers.lineage": (
+        "Lineage",
+        "Moment",
+    ),
+    "instep.answers.overview": (
+        "Failure",
+        "FailureGroup",
+        "Overview",
+    ),
     "instep.answers.plan": ("Plan",),
     "instep.answers.quality": ("Quality",),
     "instep.answers.reconciliations": ("Reconciliation",),
     "instep.answers.results": ("Runs",),
-    "instep.answers.search": ("FacetCount", "Hit"),
-    "instep.answers.status": ("Partition",),
-    "instep.answers.wants": ("Want",),
+    "instep.answers.search": (
+        "FacetCount",
+        "Hit",
+    ),
+    "instep.answers.slices": (
+        "Grid",
+        "Slice",
+    ),
+    "instep.answers.status": (
+        "Matrix",
+        "Partition",
+    ),
+    "instep.answers.wants": (
+        "Letter",
+        "Want",
+    ),
     "instep.answers.why": ("Provenance",),
-    "instep.app": ("Instep", "load"),
-    "instep.telemetry.bar_progress": ("Bars",),
+    "instep.app": (
+        "Instep",
+        "load",
+    ),
+    "instep.app.queues": ("PendingQueue",),
     "instep.domain.counts": ("Counts",),
-    "instep.domain.refs": ("PartitionRef", "Scope"),
+    "instep.domain.jobs": (
+        "JobState",
+        "SliceState",
+    ),
+    "instep.domain.refs": (
+        "PartitionRef",
+        "Scope",
+    ),
     "instep.domain.settings": ("JobSettings",),
-    "instep.errors": ("Away", "InstepError", "Interrupted", "Missing", "Transient", "UpstreamMissing", "UserError"),
+    "instep.errors": (
+        "Away",
+        "InstepError",
+        "Interrupted",
+        "Missing",
+        "Transient",
+        "UpstreamMissing",
+        "UserError",
+    ),
+    "instep.jobs.adoption": ("Adoption",),
+    "instep.jobs.garbage_collection": ("Garbage",),
+    "instep.jobs.namespaces": ("Deletion",),
     "instep.jobs.promote": ("Promotion",),
     "instep.jobs.run": ("EntityResult",),
+    "instep.ledger.failures": ("FailurePlace",),
+    "instep.ledger.jobs": ("JobPlace",),
     "instep.ledger.key_leases": ("KeyFailure",),
-    "instep.pipeline.documents.function_source": ("ListFunction", "ListedDocument", "ReadDocument", "ReadFunction"),
+    "instep.ledger.slices": ("SlicePlace",),
+    "instep.ledger.verification": ("Verified",),
+    "instep.pipeline.documents.function_source": (
+        "ListFunction",
+        "ListedDocument",
+        "ReadDocument",
+        "ReadFunction",
+    ),
+    "instep.pipeline.documents.functions": (
+        "ChunkFunction",
+        "EmbedFunction",
+        "ParseFunction",
+        "ParsedDocument",
+    ),
     "instep.pipeline.documents.rerank.function": ("RerankFunction",),
-    "instep.pipeline.documents.functions": ("ChunkFunction", "EmbedFunction", "ParseFunction", "ParsedDocument"),
     "instep.project": ("Project",),
     "instep.queues.consumers": ("Ack",),
-    "instep.targets.document_target": ("DocumentTarget", "SearchMode"),
+    "instep.requests.job_requests": ("Asked",),
+    "instep.targets.document_target": (
+        "DocumentTarget",
+        "SearchMode",
+    ),
     "instep.targets.table_target": ("TableTarget",),
+    "instep.telemetry.bar_progress": ("Bars",),
     "instep.telemetry.progress": ("Progress",),
 }
 
 __all__ = [
     "Ack",
+    "Adoption",
     "Answers",
+    "Asked",
     "Away",
     "Bars",
     "Buckets",
     "Change",
+    "Checkpoint",
     "ChunkFunction",
+    "ClusterState",
     "Comparison",
     "Counts",
+    "Deletion",
     "DocumentTarget",
     "EmbedFunction",
     "EntityResult",
     "FacetCount",
     "Failure",
+    "FailureGroup",
+    "FailurePlace",
     "Finding",
+    "Garbage",
+    "Grid",
     "Hit",
     "Hits",
     "Instance",
@@ -101,17 +197,25 @@ __all__ = [
     "InstepError",
     "Interrupted",
     "Job",
+    "JobPlace",
     "JobSettings",
+    "JobState",
+    "JobWatch",
     "KeyFailure",
+    "Letter",
     "Lineage",
     "ListFunction",
     "ListedDocument",
+    "LogLine",
+    "Matrix",
     "Missing",
     "Moment",
+    "Overview",
     "ParseFunction",
     "ParsedDocument",
     "Partition",
     "PartitionRef",
+    "PendingQueue",
     "Plan",
     "Progress",
     "Project",
@@ -125,10 +229,15 @@ __all__ = [
     "Runs",
     "Scope",
     "SearchMode",
+    "Setting",
+    "Slice",
+    "SlicePlace",
+    "SliceState",
     "TableTarget",
     "Transient",
     "UpstreamMissing",
     "UserError",
+    "Verified",
     "Want",
     "Worker",
     "__version__",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -37,6 +38,32 @@ def test_the_navigation_has_each_page_once() -> None:
 def test_the_reference_has_all_names_of_the_package() -> None:
     named = re.findall(r"^::: instep\.(\w+)$", (PAGES / "reference.md").read_text(), re.MULTILINE)
     assert sorted([*named, "__version__"]) == sorted(instep.__all__)
+
+
+def test_all_that_methods_of_a_project_take_and_give_are_names_of_the_package() -> None:
+    methods = [each for name, each in inspect.getmembers(instep.Instep, inspect.isfunction) if name[0] != "_"]
+    written = " ".join(str(each) for method in methods for each in method.__annotations__.values())
+    named = set(re.findall(r"(?<![\w.])[A-Z]\w+", written)) - {"Callable", "Collection", "Iterable", "None", "Sequence"}
+    assert {"Hits", "Runs", "Progress"} <= named <= set(instep.__all__)
+
+
+def test_all_names_of_the_package_and_their_members_are_described() -> None:
+    bare = []
+    for name in sorted({*instep.__all__} - {"__version__", "SearchMode"}):
+        shown = getattr(instep, name)
+        members = inspect.getmembers(shown, lambda each: isinstance(each, property) or inspect.isroutine(each))
+        ours = (
+            [
+                member
+                for called, member in members
+                if called[0] != "_"
+                and any(called in base.__dict__ for base in shown.__mro__ if base.__module__.startswith("instep."))
+            ]
+            if inspect.isclass(shown)
+            else []
+        )
+        bare += [f"{name} {each}" for each in (shown, *ours) if not inspect.getdoc(each)]
+    assert bare == []
 
 
 def _built(folder: Path) -> subprocess.CompletedProcess[str]:

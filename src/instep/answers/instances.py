@@ -51,6 +51,7 @@ class Instance(Answer):
 
     @property
     def left(self) -> bool:
+        """Whether it is no longer canonical."""
         return not self.canonical
 
 

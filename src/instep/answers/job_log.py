@@ -8,6 +8,8 @@ from instep.answers.answer import Answer
 
 
 class LogLine(Answer):
+    """A line of a job's log."""
+
     number: int = Field(description="Lines of a job are numbered from 1; old ones go.")
     at: int
     ref: str = Field(description="The partition; empty in what concerns the whole job.")

@@ -157,6 +157,7 @@ class Job(Answer):
 
     @property
     def refs(self) -> tuple[PartitionRef, ...]:
+        """The partitions that it indexes."""
         return tuple(part.ref for part in self.parts)
 
     @property

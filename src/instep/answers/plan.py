@@ -110,6 +110,7 @@ class Plan(Answer):
 
     @property
     def counts(self) -> dict[str, int]:
+        """Numbers of new, changed, deleted, retried and unchanged documents or rows."""
         return self.documents or self.rows or {}
 
     @property

@@ -66,6 +66,7 @@ class PendingQueue:
         self.close()
 
     def close(self) -> None:
+        """Close the connections to the queue's database and to the ledger."""
         if "_ledger" in self.__dict__:
             self._ledger.close()
         self._store.close()

@@ -28,6 +28,7 @@ class Counts:
 
     @property
     def balanced(self) -> bool:
+        """Whether each document that was read has one outcome."""
         return self.read == self.written + self.skipped + self.deleted + self.failed
 
     def __str__(self) -> str:
@@ -39,10 +40,12 @@ class Counts:
         return Counts(*map(add, _values(self), _values(other)))
 
     def as_dict(self) -> dict[str, int]:
+        """The counts by their names."""
         return dict(zip(COUNT_FIELDS, _values(self), strict=True))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counts:
+        """The counts of `as_dict`; those that are not in it are 0."""
         return cls(*(int(values.get(name, 0)) for name in COUNT_FIELDS))
 
 

@@ -24,6 +24,8 @@ def by_people(reason: str | None) -> bool:
 
 
 class JobState(StrEnum):
+    """The states of a job, and which may follow which (docs/state-machines.md)."""
+
     INITIALIZING = "INITIALIZING"
     READY = "READY"
     RUNNING = "RUNNING"
@@ -56,6 +58,8 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 
 
 class SliceState(StrEnum):
+    """The states of a slice of a job."""
+
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
     COMPLETED = "COMPLETED"

@@ -46,10 +46,12 @@ class Scope:
 
     @property
     def is_global(self) -> bool:
+        """Whether it is the one scope that is no namespace."""
         return not self.path
 
     @classmethod
     def parse(cls, text: str) -> Scope:
+        """Read `global` or a path such as `42/9970`. Raises `RefError`."""
         if text == "global":
             return cls()
         if not _PATH.match(text):
@@ -101,6 +103,7 @@ class PartitionRef:
 
     @classmethod
     def parse(cls, text: str) -> PartitionRef:
+        """Read a reference such as `Entity@global`. Raises `RefError`."""
         entity, _, scope = text.partition("@")
         if not is_entity_name(entity):
             raise RefError(f"{text!r} is not a reference: write Entity@global or Entity@42/9970")

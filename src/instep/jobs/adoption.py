@@ -48,6 +48,7 @@ class Adoption:
 
     @property
     def ref(self) -> PartitionRef:
+        """The partition that the index is adopted for."""
         return self.setup.ref
 
     @property

@@ -37,6 +37,7 @@ class Garbage:
 
     @property
     def empty(self) -> bool:
+        """Whether there is nothing to forget."""
         return not (self.instances or self.wants or self.jobs or self.slices or self.events)
 
 

@@ -56,6 +56,7 @@ class Deletion:
 
     @property
     def empty(self) -> bool:
+        """Whether there is nothing to remove."""
         return not (self.partitions or self.keys or self.wanted or self.letters)
 
 

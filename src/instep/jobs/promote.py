@@ -31,6 +31,7 @@ class Promotion:
 
     @property
     def changed(self) -> bool:
+        """Whether another generation is served now."""
         return self.generation != self.before
 
 

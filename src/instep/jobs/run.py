@@ -68,10 +68,12 @@ class EntityResult:
 
     @property
     def ref(self) -> PartitionRef:
+        """The partition."""
         return self.plan.ref
 
     @property
     def generation(self) -> str:
+        """The generation that was built; empty for the one without a name."""
         return self.plan.generation
 
     @property
@@ -90,6 +92,7 @@ class EntityResult:
 
     @property
     def held_back(self) -> bool:
+        """Whether deletes were held back, because they are too many."""
         return self.plan.found.held_back is not None
 
     @property
@@ -112,6 +115,7 @@ class EntityResult:
 
     @property
     def state_name(self) -> str:
+        """Its state as JSON has it."""
         if self.problem is not None:
             return "AWAY" if isinstance(self.problem, Away) else "FAILED"
         if self.state is None and not self.held_back and self.incomplete:

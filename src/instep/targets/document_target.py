@@ -266,12 +266,14 @@ class IndexTarget(Ownable, Protocol):
     """The base of targets of documents and of tables."""
 
     @property
-    def kind(self) -> Literal["transactional", "idempotent"]: ...
+    def kind(self) -> Literal["transactional", "idempotent"]:
+        """The way it takes writes: several at once, by a commit, or one by one (docs/targets.md)."""
 
     def check(self) -> None:
         """Check that the place can be written. Raises `UserError` with the reason if not."""
 
-    def exists(self, physical: str) -> bool: ...
+    def exists(self, physical: str) -> bool:
+        """Whether there is such a physical index."""
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         """Tell the target of a new epoch (and re-claimed slices) *before* anything is read.
@@ -327,7 +329,8 @@ class IndexTarget(Ownable, Protocol):
         which nothing was written for so long.
         """
 
-    def drop(self, physical: str) -> None: ...
+    def drop(self, physical: str) -> None:
+        """Remove the physical index; nothing happens if there is none."""
 
 
 @runtime_checkable
@@ -341,6 +344,8 @@ class Bounded(Protocol):
 
 
 class DocumentTarget(IndexTarget, Protocol):
+    """An index of chunks: what a target for documents has to do."""
+
     def create(self, physical: str, dimensions: int, buckets: int, columns: Sequence[DocumentColumn] = ()) -> None:
         """Create the empty physical index; nothing happens if it exists. Raises `UserError` if it has other dimensions
         or columns.
@@ -348,7 +353,8 @@ class DocumentTarget(IndexTarget, Protocol):
         `buckets` is the number of routes, for targets that lay rows out by `bucket_of(document_id, buckets)`.
         """
 
-    def writer(self, physical: str, base: int) -> ChunkWriter: ...
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        """The writer of chunks into this index, for one job. `base` is the version of the index when it began."""
 
     def row(self, physical: str, id: str) -> StoredRow | None:
         """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""

@@ -39,7 +39,8 @@ class Ownable(Protocol):
     """
 
     @property
-    def owner(self) -> Owner: ...
+    def owner(self) -> Owner:
+        """The project that writes here, and where its ledger is."""
 
     def owned_by(self, owner: Owner) -> Self:
         """The same target, used for this ledger."""

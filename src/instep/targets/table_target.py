@@ -188,7 +188,8 @@ class TableTarget(IndexTarget, Protocol):
         comes back exactly as it was. Asks no server: tasks call it for every batch.
         """
 
-    def writer(self, physical: str, base: int) -> TableWriter: ...
+    def writer(self, physical: str, base: int) -> TableWriter:
+        """The writer of rows into these tables, for one job. `base` is the version of the index when it began."""
 
     def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         """The number of rows of the own table that a reader finds now and that, below the path of the scope, a commit

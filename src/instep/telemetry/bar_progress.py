@@ -103,12 +103,14 @@ class Bars:
         self._bars.stop()
 
     def listing(self, entity: str, found: int) -> None:
+        """The source is being listed; so many documents or rows were found so far."""
         task = self._task(entity)
         # A run looks once more when its job has ended: its bar says how that ended.
         if next(each for each in self._bars.tasks if each.id == task).fields["well"] is None:
             self._bars.update(task, note=f"listing: {found:,} found")
 
     def begin(self, entity: str, total: int | None, unit: str) -> None:
+        """The work is planned: `total` units are to be done."""
         task = self._task(entity)
         with self._metering:
             self._meters[task] = Meter(self._monotonic())
@@ -116,6 +118,7 @@ class Bars:
         self._bars.update(task, note="", well=None, phase=None)
 
     def advance(self, entity: str, units: int) -> None:
+        """So many more units are done."""
         task = self._task(entity)
         with self._metering:
             if task in self._meters:
@@ -126,6 +129,7 @@ class Bars:
             self._bars.update(task, note="", phase=None)
 
     def stage(self, entity: str, stage: Stage) -> None:
+        """A wave has reached this stage."""
         with self._lock:
             known = self._stages.setdefault(entity, {})
             told, known[stage.number] = known.get(stage.number), stage
@@ -133,16 +137,19 @@ class Bars:
             self._bars.update(self._task(entity), note=stage_text(stage))
 
     def phase(self, entity: str, phase: Phase) -> None:
+        """The job has reached this phase, after its last wave."""
         self._after_waves.add(self._task(entity))
         self._bars.update(self._task(entity), note=phase.words, phase=phase)
 
     def say(self, entity: str, message: str) -> None:
+        """Show a message beside the progress."""
         if entity in self._tasks:
             self._bars.update(self._task(entity), note=visible(message))
         else:
             self._bars.console.print(f"{entity}: {visible(message)}")
 
     def end(self, entity: str, *, well: bool = True) -> None:
+        """The partition is done. `well`: without failures."""
         task = self._task(entity)
         bar = next(each for each in self._bars.tasks if each.id == task)
         if bar.total is None:

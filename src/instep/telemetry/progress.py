@@ -15,19 +15,26 @@ class Progress(Protocol):
     taken back by a negative advance.
     """
 
-    def listing(self, entity: str, found: int) -> None: ...
+    def listing(self, entity: str, found: int) -> None:
+        """The source is being listed; so many documents or rows were found so far."""
 
-    def begin(self, entity: str, total: int | None, unit: str) -> None: ...
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
+        """The work is planned: `total` units are to be done."""
 
-    def advance(self, entity: str, units: int) -> None: ...
+    def advance(self, entity: str, units: int) -> None:
+        """So many more units are done."""
 
-    def stage(self, entity: str, stage: Stage) -> None: ...
+    def stage(self, entity: str, stage: Stage) -> None:
+        """A wave has reached this stage."""
 
-    def phase(self, entity: str, phase: Phase) -> None: ...
+    def phase(self, entity: str, phase: Phase) -> None:
+        """The job has reached this phase, after its last wave."""
 
-    def say(self, entity: str, message: str) -> None: ...
+    def say(self, entity: str, message: str) -> None:
+        """Show a message beside the progress."""
 
-    def end(self, entity: str, *, well: bool = True) -> None: ...
+    def end(self, entity: str, *, well: bool = True) -> None:
+        """The partition is done. `well`: without failures."""
 
 
 class Silent:

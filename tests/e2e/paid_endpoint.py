@@ -49,6 +49,7 @@ class PaidEndpoint(ThreadingHTTPServer):
         self.billed = 0
         self.requests = 0
         self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.away = False
         self.tells = True
         self.speaks = "openai"
@@ -102,6 +103,7 @@ class PaidHandler(BaseHTTPRequestHandler):
 
     def send(self, status: int, value: object) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.server.headers.append(dict(self.headers))
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Retry-After", "0")

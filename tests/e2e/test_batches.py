@@ -65,6 +65,14 @@ def test_a_batch_costs_half_and_the_wave_finds_its_vectors(place: Location, endp
     assert place.wrong() == ""
 
 
+def test_the_key_is_in_its_header_in_every_request(place: Location, endpoint: BatchEndpoint) -> None:
+    declare(place, endpoint, more=", api_key: k-secret-of-theirs, api_key_header: X-Gateway-Key")
+    assert place.run().state is JobState.COMPLETED
+    assert {(each.get("X-Gateway-Key"), each.get("Authorization")) for each in endpoint.headers} == {
+        ("k-secret-of-theirs", None)
+    }
+
+
 def test_a_refresh_submits_what_is_new_and_nothing_if_nothing_is(place: Location, endpoint: BatchEndpoint) -> None:
     declare(place, endpoint)
     place.run()

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from instep.project.fields import FunctionName, Real, Text, Variant, Whole, http_url, problem, typed
 
 MAX_DIMENSIONS = 65_536
+HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 #: The ledger keeps amounts as whole billionths, of 64 bits.
 MOST_MONEY: Final = 10**9
 
@@ -68,7 +69,8 @@ class ApiEmbed(Variant):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        return http_url(value).rstrip("/")
+        base, mark, query = http_url(value).partition("?")
+        return base.rstrip("/") + mark + query
 
     @model_validator(mode="after")
     def _budget_has_a_price(self) -> Self:
@@ -83,7 +85,9 @@ class OpenAIEmbed(ApiEmbed):
     type: Literal["openai"] = "openai"
     """`openai`."""
     url: Text = "https://api.openai.com/v1"
-    """Base URL; `/embeddings` is added to it."""
+    """Base URL; `/embeddings` is added to it, before its query (`?api-version=…`), if it has one."""
+    api_key_header: HeaderName | None = None
+    """Header in which the key is sent as it is, such as Azure's `api-key`; as a bearer token when left out."""
     query_prompt: Text | None = None
     """Text put before each query, such as `"query: "` for E5; stands in quotes, for the space at its end."""
     document_prompt: Text | None = None
@@ -92,6 +96,19 @@ class OpenAIEmbed(ApiEmbed):
     """Texts per request."""
     batch_api: bool = False
     """Embed by OpenAI's batch API: at half the price, and within a day; see [money.md](money.md)."""
+
+    @model_validator(mode="after")
+    def _header_has_a_key(self) -> Self:
+        if self.api_key_header is not None and self.api_key is None:
+            raise problem("required", "is missing: `api_key_header` says where it is sent", path=("api_key",))
+        return self
+
+    @model_validator(mode="after")
+    def _batches_have_files(self) -> Self:
+        if self.batch_api and "?" in self.url:
+            message = "needs the API's own base URL: a deployment, whose URL has a query, knows no files and batches"
+            raise problem("batch_api", message, path=("batch_api",))
+        return self
 
 
 class CohereEmbed(ApiEmbed):

@@ -76,10 +76,11 @@ def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) ->
     from instep.pipeline.documents.embed import protocols
     from instep.pipeline.documents.embed.http import HttpEmbedder
 
-    prompt = ""
+    prompt, header = "", None
     protocol: protocols.EmbeddingProtocol
     if isinstance(declared, OpenAIEmbed):
         prompt = (declared.query_prompt if queries else declared.document_prompt) or ""
+        header = declared.api_key_header
         protocol = protocols.OpenAIProtocol()
     elif isinstance(declared, CohereEmbed):
         protocol = protocols.CohereProtocol("search_query" if queries else "search_document")
@@ -92,6 +93,7 @@ def _of_api(declared: OpenAIEmbed | CohereEmbed | VoyageEmbed, queries: bool) ->
         prompt=prompt,
         shorten=declared.shorten,
         api_key=declared.api_key.get_secret_value() if declared.api_key else None,
+        api_key_header=header,
         batch=declared.batch,
         requests_per_minute=declared.requests_per_minute,
         requests_at_once=declared.requests_at_once,

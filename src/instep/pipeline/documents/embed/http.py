@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned, without
-from instep.errors import Transient, UserError
-from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list
+from instep.errors import InstepError, Transient, UserError
+from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
 from instep.pipeline.documents.embed.meter import Meter, Paid
 from instep.pipeline.documents.embed.protocols import EmbeddingProtocol, OpenAIProtocol, Request, requests
-from instep.pipeline.documents.embed.read_vectors import most_bytes, vector_of
 from instep.pipeline.documents.embed.slots import slot
-from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
+from instep.pipeline.documents.embed.vector_formats import most_bytes, vector_of
 from instep.servers.calls import tries
+from instep.servers.http import Answer, TooLarge, ask, headers
 
 if TYPE_CHECKING:
     import httpx
 
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
 
-#: 4xx that say nothing about the texts: time-out, conflict, too early, too many requests.
-_TRY_AGAIN = frozenset({408, 409, 425, 429})
 #: The endpoint, the key or the model is wrong: no other text would fare better. So it is where we are sent elsewhere.
 _MISCONFIGURED = frozenset({401, 402, 403, 404, 405})
 #: Never waits longer than this because an endpoint says so, in seconds.
 _LONGEST_WAIT = 60.0
+#: At so many answers of 500 it is looked whether another text is embedded.
+_SUSPICIOUS = 3
 
 
 class _Unavailable(Exception):
@@ -43,6 +43,10 @@ class _Unavailable(Exception):
         self.after = after
 
 
+class _Failed(_Unavailable):
+    """An answer of 500: the endpoint is broken, or it is one that says so of a text that is too long (llama.cpp)."""
+
+
 class _NoAnswer(Exception):
     """No answer came in time. Not retried here: that would take minutes without a message."""
 
@@ -51,9 +55,11 @@ class _NoAnswer(Exception):
 class HttpEmbedder:
     """Asks `url` for vectors by its protocol, `batch` texts at a time, or as few as the protocol allows.
 
-    Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
-    once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that
-    does not fit raises `EmbedRejected`, a wrong key or address or vectors of another length `UserError`.
+    The URL's query, if it has one, is sent with each request; the key is a bearer token, or in `api_key_header` as it
+    is. Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`,
+    and at once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx, or 500 while
+    another text is embedded) or an answer that does not fit raises `EmbedRejected`, a wrong key or address or vectors
+    of another length `UserError`.
     `requests_per_minute` holds for this process, `requests_at_once` for all processes of this machine. `prompt` stands
     before each text. `shorten`: the endpoint is asked for vectors of this length.
     """
@@ -64,6 +70,7 @@ class HttpEmbedder:
     prompt: str = ""
     shorten: bool = False
     api_key: str | None = field(default=None, repr=False)
+    api_key_header: str | None = None
     batch: int = 64
     requests_per_minute: int | None = None
     requests_at_once: int | None = None
@@ -97,12 +104,25 @@ class HttpEmbedder:
                 _retry_hook, attempts=self.attempts, first_wait=self.first_wait, longest_wait=_LONGEST_WAIT
             ):
                 with attempt:
-                    return self._request(texts)
+                    try:
+                        return self._request(texts)
+                    except _Failed as error:
+                        if attempt.num >= _SUSPICIOUS and self._embeds_another():
+                            raise EmbedRejected(f"the embedder refused it: {error}") from None
+                        raise
         except _Unavailable as error:
             raise Transient(f"the embedder is out of reach: {error}") from None
         except _NoAnswer:
             raise Transient(f"the embedder is out of reach: no whole answer within {self.timeout:.0f} s") from None
         raise AssertionError("a retry ends with an answer or an error")
+
+    def _embeds_another(self) -> bool:
+        """Whether the endpoint embeds a harmless text at this moment."""
+        try:
+            self._request([PROBE])
+        except (InstepError, _Unavailable, _NoAnswer):
+            return False
+        return True
 
     def metered(self, meter: Meter) -> HttpEmbedder:
         """The same, which counts what it is billed for."""
@@ -117,12 +137,11 @@ class HttpEmbedder:
         import httpx
 
         body = self.protocol.body(Request(self.model, texts, self.dimensions if self.shorten else None))
-        place = f"{self.url.rstrip('/')}/{self.protocol.path}"
         turns.wait()
         try:
             with slot(self.url, self.requests_at_once):
                 most = most_bytes(texts, self.dimensions)
-                response = ask(client, "POST", place, seconds=self.timeout, most=most, json=body)
+                response = ask(client, "POST", self.protocol.path, seconds=self.timeout, most=most, json=body)
         except (TimeoutError, httpx.TimeoutException):
             raise _NoAnswer from None
         except TooLarge as error:
@@ -137,8 +156,9 @@ class HttpEmbedder:
         if not response.is_success:
             paid.nothing()
         status = response.status
-        if status in _TRY_AGAIN or status >= 500:
-            raise _Unavailable(f"it answered {status}", _retry_after(response))
+        if response.is_passing:
+            kind = _Failed if status == 500 else _Unavailable
+            raise kind(f"it answered {status}: {self._complaint(response)}", _retry_after(response))
         if status in _MISCONFIGURED or 300 <= status < 400:
             raise UserError(
                 f"the embedder refuses to work ({status}): {self._complaint(response)}",
@@ -221,22 +241,24 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _connection(embedder: HttpEmbedder) -> tuple[httpx.Client, _Turns]:
-    key = (embedder.url, embedder.api_key, embedder.requests_per_minute, embedder.timeout)
+    about = (embedder.url, embedder.api_key, embedder.api_key_header, embedder.requests_per_minute, embedder.timeout)
     with _LOCK:
-        if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = _client(embedder), _Turns(embedder.requests_per_minute)
-        return _CONNECTIONS[key]
+        if about not in _CONNECTIONS:
+            _CONNECTIONS[about] = client_of(embedder, embedder.timeout), _Turns(embedder.requests_per_minute)
+        return _CONNECTIONS[about]
 
 
-def _client(embedder: HttpEmbedder) -> httpx.Client:
+def client_of(embedder: HttpEmbedder, timeout: float) -> httpx.Client:
+    """A client for paths below the embedder's URL, with its query and its key."""
     try:
         import httpx
     except ImportError:
         raise UserError("an HTTP embedder needs httpx", hint="Run: pip install 'instep[openai]'") from None
-    key = {"Authorization": f"Bearer {embedder.api_key}"} if embedder.api_key else {}
+    base, _, query = embedder.url.partition("?")
+    made = headers(embedder.api_key, embedder.api_key_header)
     try:
-        return httpx.Client(headers=HEADERS | key, timeout=embedder.timeout)
-    except UnicodeError:
+        return httpx.Client(base_url=base, params=query, headers=made, timeout=timeout)
+    except (UnicodeError, httpx.InvalidURL):
         raise _no_request() from None
 
 

@@ -16,12 +16,11 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from instep.domain.texts import amount, cleaned, without
 from instep.errors import InstepError, Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected
-from instep.pipeline.documents.embed.http import HttpEmbedder
-from instep.pipeline.documents.embed.read_vectors import most_bytes, vector_of
-from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
+from instep.pipeline.documents.embed.http import HttpEmbedder, client_of
+from instep.pipeline.documents.embed.vector_formats import most_bytes, vector_of
+from instep.servers.http import Answer, TooLarge, ask
 
 if TYPE_CHECKING:
-    import httpx
     import numpy as np
 
 #: Limits of the API, and what a file has at most: bytes are counted without the names around them.
@@ -198,15 +197,14 @@ class BatchApi:
 
     def _call(self, method: str, path: str, read: Callable[[Any], T], **options: Any) -> T:
         """The answer to a request, as `read` finds it."""
-        answer = self._asked(method, path, **options)
-        self._demand(answer)
-        return self._read(method, path, lambda answer: read(answer.json()), answer)
+        return self._found(method, path, read, self._asked(method, path, **options))
 
     def _call_known(self, method: str, path: str, read: Callable[[Any], T]) -> T | None:
         """The same; None if what it is about is not there."""
         answer = self._asked(method, path)
-        if answer.status == 404:
-            return None
+        return None if answer.status == 404 else self._found(method, path, read, answer)
+
+    def _found(self, method: str, path: str, read: Callable[[Any], T], answer: Answer) -> T:
         self._demand(answer)
         return self._read(method, path, lambda answer: read(answer.json()), answer)
 
@@ -223,7 +221,7 @@ class BatchApi:
     ) -> Answer:
         import httpx
 
-        with self._client() as client:
+        with client_of(self.embedder, _SECONDS) as client:
             try:
                 return ask(client, method, path, seconds=seconds, most=most, **options)
             except (httpx.RequestError, TimeoutError) as error:
@@ -231,16 +229,10 @@ class BatchApi:
             except TooLarge as error:
                 raise _away(str(error)) from None
 
-    def _client(self) -> httpx.Client:
-        import httpx
-
-        key = {"Authorization": f"Bearer {self.embedder.api_key}"} if self.embedder.api_key else {}
-        return httpx.Client(base_url=self.embedder.url, headers=HEADERS | key, timeout=_SECONDS)
-
     def _demand(self, answer: Answer) -> None:
         if answer.is_success:
             return
-        if answer.status in (408, 409, 425, 429) or answer.status >= 500:
+        if answer.is_passing:
             raise _away(f"it answered {answer.status}")
         said = cleaned(without(answer.text, self.embedder.api_key))
         raise UserError(f"the batch API refuses to work ({answer.status}): {said}", hint=_CHECK)

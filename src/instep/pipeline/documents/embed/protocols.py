@@ -59,7 +59,7 @@ def _number_in(answer: Any, *path: str) -> int | None:
 
 @dataclass(frozen=True)
 class OpenAIProtocol:
-    """https://platform.openai.com/docs/api-reference/embeddings"""
+    """https://platform.openai.com/docs/api-reference/embeddings, and who follows it: Azure, vLLM, TEI, Ollama, …"""
 
     name: ClassVar[str] = "openai"
     path: ClassVar[str] = "embeddings"
@@ -79,7 +79,7 @@ class OpenAIProtocol:
         return _number_in(answer, "usage", "prompt_tokens") if told is None else told
 
     def complaint(self, answer: dict[str, Any]) -> str:
-        error = answer.get("error", "")
+        error = answer.get("error", answer)  # TEI has the message outside.
         return str(error.get("message", "")) if isinstance(error, dict) else str(error)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from instep.domain.texts import cleaned, without
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.rerank.reranker import checked_scores
-from instep.servers.bounded import HEADERS, Answer, TooLarge, ask
+from instep.servers.http import Answer, TooLarge, ask, headers
 
 if TYPE_CHECKING:
     import httpx
@@ -58,7 +58,7 @@ class HttpReranker:
             raise Transient(f"the reranker is no use now: {error}") from None
         except httpx.RequestError as error:
             raise Transient(f"the reranker is out of reach: {type(error).__name__}") from None
-        if response.status in (408, 425, 429) or response.status >= 500:
+        if response.is_passing:
             raise Transient(f"the reranker answered {response.status}")
         if not response.is_success:
             raise UserError(f"the reranker refuses it ({response.status}): {self._complaint(response)}", hint=_CHECK)
@@ -85,9 +85,8 @@ def _client(url: str, api_key: str | None, timeout: float) -> httpx.Client:
     """One client for each endpoint of a process: connections are kept open."""
     import httpx
 
-    key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        return httpx.Client(headers=HEADERS | key, timeout=timeout)
+        return httpx.Client(headers=headers(api_key), timeout=timeout)
     except UnicodeError:
         raise UserError("no request can be made with the reranker's `api_key`", hint=_CHECK) from None
 

@@ -1,4 +1,4 @@
-"""Answers by HTTP that are read to their end, within a time and up to a size."""
+"""Requests by HTTP: the key they carry, and answers that are read to their end, within a time and up to a size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from instep.servers.calls import within
 if TYPE_CHECKING:
     import httpx
 
-#: An encoding of answers of which no few bytes become gigabytes.
-HEADERS: Final = {"Accept-Encoding": "gzip"}
+#: 4xx that say nothing about what was asked: time-out, conflict, too early, too many requests.
+_PASSING: Final = frozenset({408, 409, 425, 429})
+
+
+def headers(api_key: str | None, name: str | None = None) -> dict[str, str]:
+    """Headers with a key: as a bearer token, or as it is in the header of this name."""
+    # An encoding of answers of which no few bytes become gigabytes.
+    made = {"Accept-Encoding": "gzip"}
+    if api_key:
+        made |= {name: api_key} if name else {"Authorization": f"Bearer {api_key}"}
+    return made
 
 
 class TooLarge(Exception):
@@ -32,6 +41,11 @@ class Answer:
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may fare better later."""
+        return self.status in _PASSING or self.status >= 500
 
     @property
     def text(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.domain.fingerprint import digest
 from instep.errors import UserError
 from instep.pipeline.documents.embed.embedder import as_list
+from instep.pipeline.documents.sentence_models import load
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.embed.embedder import Texts, Vectors
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SentenceTransformersEmbedder:
     """`model` is a name or a folder; it is loaded once per process, at the first text. `prompt` stands before each
-    text.
+    text, in place of the one that the model itself may have for all.
     """
 
     model: str
@@ -33,7 +33,7 @@ class SentenceTransformersEmbedder:
         except PackageNotFoundError:
             library = ""
         # Patch releases do not change vectors; a rebuild costs too much to ask for it each time.
-        prompt = [self.prompt] if self.prompt else []
+        prompt = [f"prompt={self.prompt}"] if self.prompt else []
         return digest(["sentence-transformers", library.partition(".")[0], self.model, self.dimensions, *prompt])
 
     @property
@@ -43,10 +43,13 @@ class SentenceTransformersEmbedder:
     def embed(self, texts: Texts) -> Vectors:
         import numpy as np
 
-        plain = [self.prompt + each for each in as_list(texts)]
-        model = _model(self.model)
-        made = model.encode(plain, batch_size=32, convert_to_numpy=True, show_progress_bar=False)
-        return np.asarray(made, np.float32).reshape(len(plain), -1)
+        plain = as_list(texts)
+        if not plain:
+            return np.zeros((0, self.dimensions), np.float32)
+        made = _model(self.model).encode(
+            plain, prompt=self.prompt or None, batch_size=32, convert_to_numpy=True, show_progress_bar=False
+        )
+        return np.asarray(made, np.float32)
 
 
 def tokenizer_of(name: str) -> Any:
@@ -57,18 +60,5 @@ def tokenizer_of(name: str) -> Any:
     return found
 
 
-@functools.lru_cache(maxsize=1)
 def _model(name: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise UserError(
-            "the package sentence-transformers is not installed",
-            hint="Run: pip install 'instep[sentence-transformers]'",
-        ) from None
-    try:
-        return SentenceTransformer(name)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"model {name!r} cannot be loaded: {type(error).__name__}", hint="Check `model` under `embed`."
-        ) from error
+    return load("SentenceTransformer", name, "embed")

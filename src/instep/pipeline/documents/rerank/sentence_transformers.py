@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from instep.errors import UserError
 from instep.pipeline.documents.rerank.reranker import checked_scores
+from instep.pipeline.documents.sentence_models import load
 
 
 @dataclass(frozen=True)
@@ -18,25 +16,6 @@ class CrossEncoderReranker:
     model: str
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
-        made = _model(self.model).predict([(query, each) for each in texts], show_progress_bar=False)
+        model = load("CrossEncoder", self.model, "search.rerank")
+        made = model.predict([(query, each) for each in texts], show_progress_bar=False)
         return checked_scores(made, len(texts), f"the reranker {self.model}")
-
-
-@functools.lru_cache(maxsize=2)
-def _model(name: str) -> Any:
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError:
-        raise UserError(
-            "the package sentence-transformers is not installed",
-            where="search.rerank",
-            hint="Run: pip install 'instep[sentence-transformers]'",
-        ) from None
-    try:
-        return CrossEncoder(name)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"model {name!r} cannot be loaded: {type(error).__name__}",
-            where="search.rerank",
-            hint="Check `model` under `search.rerank`.",
-        ) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from instep.entities.documents.embedders import embedder_of, trial_of
 from instep.errors import Transient, UserError
@@ -15,9 +16,12 @@ from instep.pipeline.documents.embed.embedder import PROBE
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from instep.pipeline.documents.vectors import Embedded, Vectoriser
 from instep.project import OpenAIEmbed
+from tests.docs.blocks import blocks
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 
 KEY = "a-very-secret-key"
+PAGE = (Path(__file__).parents[2] / "docs" / "documents.md").read_text()
+DOCUMENTED = blocks(PAGE.partition("## Servers that speak OpenAI's API")[2].partition("\n## ")[0], "yaml")
 
 
 @pytest.fixture
@@ -242,3 +246,13 @@ def test_one_that_says_500_once_or_twice_is_asked_again(endpoint: Endpoint) -> N
     endpoint.script = [lambda _: (500, {}, {"error": "busy"})] * 2
     assert HttpEmbedder(endpoint.url, "m", 3, first_wait=0.01).embed(["a"]).tolist() == [vector("a")]
     assert endpoint.asked == [["a"]] * 3
+
+
+def test_a_declaration_is_documented_for_each_of_them() -> None:
+    made = [OpenAIEmbed.model_validate(yaml.safe_load(each)["embed"]) for each in DOCUMENTED]
+    assert [each.api_key_header for each in made] == ["api-key", "api-key", None, None, None, None]
+    assert [each.url.rpartition("/")[2].partition("?")[0] for each in made] == [
+        "v1",
+        "my-small-deployment",
+        *["v1"] * 4,
+    ]

@@ -167,7 +167,12 @@ def test_an_endpoint_is_asked_once_by_its_protocol(root: Path, protocol: str) ->
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [({"status": 503}, "answered 503"), ({"pause": 3.0}, "no answer within 0.3 s"), (None, "out of reach")],
+    [
+        ({"status": 409}, "answered 409"),
+        ({"status": 503}, "answered 503"),
+        ({"pause": 3.0}, "no answer within 0.3 s"),
+        (None, "out of reach"),
+    ],
 )
 def test_a_reranker_that_is_away_is_passed_over_and_said(root: Path, how: dict[str, Any] | None, said: str) -> None:
     opened(root, None).run()

@@ -313,6 +313,13 @@ MUTANTS = [
         ("tests/documents/test_compatible_servers.py",),
     ),
     Mutant(
+        "a key is a bearer token whatever header is named",
+        "servers/http.py",
+        "made |= {name: api_key} if name else",
+        "made |= {name: api_key} if not api_key else",
+        ("tests/documents/test_compatible_servers.py",),
+    ),
+    Mutant(
         "an answer without an end is read to it",
         "servers/http.py",
         "                if size > most:",

@@ -14,6 +14,7 @@ import pytest
 
 from instep.domain.identity import content_hash
 from instep.errors import Transient, UserError
+from instep.pipeline.documents.embed.meter import Meter
 from instep.pipeline.documents.vectors import EmbeddingCache, Vectoriser
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
@@ -143,3 +144,29 @@ def test_a_vector_of_no_use_is_not_kept_with_those_before_an_outage(tmp_path: Pa
         Vectoriser(before, cache).of(texts, hashes(0, 30))
     kept, _ = cache.get(hashes(0, 30))
     assert kept.tolist() == [number for number in range(20) if number != 7]
+
+
+class _Paid(_FailsAfter):
+    """Costs money, and sees at each request how many vectors are kept."""
+
+    meter = Meter()
+
+    def __init__(self, cache: EmbeddingCache) -> None:
+        super().__init__(batches=99)
+        self._cache = cache
+        self.kept: list[int] = []
+
+    def metered(self, meter: Meter) -> _Paid:
+        return self
+
+    def embed(self, texts: pa.StringArray | Sequence[str]) -> Vectors:
+        self.kept.append(len(self._cache.known(hashes(0, 60))))
+        return super().embed(texts)
+
+
+def test_what_a_request_has_cost_is_kept_before_the_next_one(tmp_path: Path) -> None:
+    """A kill pays again for the requests alone that are under way."""
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    paid = _Paid(cache)
+    Vectoriser(paid, cache).of(pa.array(list(map(str, range(60))), pa.string()), hashes(0, 60))
+    assert paid.kept == [0, 10, 20, 30, 40, 50]

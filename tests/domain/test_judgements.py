@@ -26,6 +26,7 @@ def test_lines_of_json_hold_queries_and_judgements() -> None:
     [
         (["7\twhat is a tide"], ["7 0 tides 2", "7 0 winds -1", "8 0 other 1"]),
         (['{"_id": "7", "text": "what is a tide"}'], ["query-id\tcorpus-id\tscore", "7\ttides\t2"]),
+        (["7\twhat is a tide"], ["7\t0\ttides\t2"]),
     ],
 )
 def test_files_of_trec_and_beir_are_read_as_they_are(queries: list[str], judgements: list[str]) -> None:
@@ -46,8 +47,15 @@ def test_files_of_trec_and_beir_are_read_as_they_are(queries: list[str], judgeme
         (["1\ta", "1\tb"], ["1 0 d 1"], "line 2: the query '1' is there twice"),
         (["1\ta"], ["1 d"], "line 1 of the judgements must have 4 columns"),
         (["1\ta"], ["1 0 d x"], "line 1: the relevance must be a number"),
+        (["1\ta"], ["1 0 d 1e308"], "line 1: the relevance must be a number, of 1,000,000 at most"),
+        (['{"query": "\\ud800"}'], None, "line 1 has half a character"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_line(queries: list[str], judgements: list[str] | None, said: str) -> None:
     with pytest.raises(JudgementError, match=said):
         judged_queries(queries, judgements)
+
+
+def test_names_between_tabs_may_have_blanks() -> None:
+    (query,) = judged_queries(["q1\ta tide"], ["q1\tmy tides.md\t1", "q1\t0\thigh tides.md\t2"])
+    assert query.relevant == {"my tides.md": 1.0, "high tides.md": 2.0}

@@ -109,6 +109,37 @@ def test_an_exception_is_that_documents_failure_with_its_line(root: Path) -> Non
         assert failed[name].reason == f"{said} ({module}:{raising} in {function})"
 
 
+@pytest.mark.parametrize("setting", ["parse", "chunk", "embed"])
+def test_what_is_no_exception_is_a_failure_of_the_document_too(root: Path, setting: str) -> None:
+    """Libraries in Rust panic with a class of their own below BaseException; so does a cancelled task of asyncio."""
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(
+        MODULE + "\n\nclass Panic(BaseException):\n    pass\n\n\ndef panics(given, *more):\n"
+        "    said = given.decode() if isinstance(given, bytes) else str(given)\n"
+        "    if 'panic' in said.lower():\n        raise Panic('unwrap of None')\n"
+        "    return {'parse': lambda: said, 'chunk': lambda: [said], 'embed': lambda: same(given)}"
+        f"[{setting!r}]()\n"
+    )
+    write(root, good="All is well", bad="panic")
+    functions: dict[str, dict[str, Any]] = {"parse": PARSE, "chunk": CHUNK, "embed": EMBED}
+    functions[setting] = functions[setting] | {"function": "own_functions_of_a_test:panics"}
+    project = opened(root, **functions)
+    (result,) = project.run()
+    assert (result.counts.written, result.counts.failed) == (1, 1)
+    (failure,) = project.failures()
+    assert failure.stage == setting
+    assert failure.reason.startswith("Panic: unwrap of None (")
+
+
+def test_a_function_may_use_up_the_list_that_it_is_given(root: Path) -> None:
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(MODULE + "\n\ndef greedy(texts):\n    made = same(texts)\n    texts.clear()\n    return made\n")
+    write(root, one="text")
+    project = opened(root, parse=PARSE, embed=EMBED | {"function": "own_functions_of_a_test:greedy"})
+    (result,) = project.run()
+    assert (result.counts.written, result.counts.failed) == (1, 0)
+
+
 @pytest.mark.parametrize("what", ["broken", "uncut", "poison"])
 def test_the_tenth_of_the_same_kind_in_a_row_stops_the_job(root: Path, what: str) -> None:
     write(root, **{f"n{number}": f"{what} {number}" for number in range(30)})
@@ -245,6 +276,8 @@ def test_a_generator_of_chunks_is_a_failure_and_no_document_without_text(root: P
         ("parse", "ParsedDocument('text', kind=None)", "returned a `title` or a `kind` that is no text"),
         ("chunk", "None", "returned NoneType, not a list of texts"),
         ("chunk", "{'a set', 'has no order'}", "returned set, not a list of texts"),
+        ("chunk", "{'walked': 1}.keys()", "returned dict_keys, not a list of texts"),
+        ("chunk", "type('Once', (), {'__iter__': lambda self: iter(())})()", "returned Once, not a list of texts"),
         ("chunk", "[b'bytes']", "returned something else than a list of texts"),
     ],
 )

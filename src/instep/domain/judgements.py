@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,9 @@ from instep.domain.relevance import JudgedQuery
 
 #: More queries take too long to be asked before each promotion.
 MAX_QUERIES: Final = 10_000
+#: Sums of such numbers are exact enough.
+MAX_RELEVANCE: Final = 1_000_000
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 class JudgementError(ValueError):
@@ -55,6 +59,8 @@ def _of_json(number: int, line: str) -> JudgedQuery:
     id = told.get("id", told.get("_id", text))
     if not isinstance(id, str | int):
         raise JudgementError(f"line {number}: `id` must be text or a number")
+    if any(map(_SURROGATE.search, (text, str(id)))):
+        raise JudgementError(f"line {number} has half a character (a lone surrogate)")
     return JudgedQuery(str(id), text, _relevant(number, told.get("relevant", {})))
 
 
@@ -79,8 +85,8 @@ def _relevance(number: int, told: Any) -> float:
         value = math.nan if isinstance(told, bool) else float(told)
     except (TypeError, ValueError, OverflowError):
         value = math.nan
-    if not math.isfinite(value):
-        raise JudgementError(f"line {number}: the relevance must be a number")
+    if not abs(value) <= MAX_RELEVANCE:
+        raise JudgementError(f"line {number}: the relevance must be a number, of {MAX_RELEVANCE:,} at most")
     return value
 
 
@@ -88,7 +94,8 @@ def _judgements(lines: Iterable[str]) -> Mapping[str, dict[str, float]]:
     """By the id of the query; those that are not relevant are left out."""
     found: dict[str, dict[str, float]] = {}
     for number, line in _told(lines):
-        columns = line.split()
+        # A name may have blanks where tabs stand between.
+        columns = [each.strip() for each in line.split("\t")] if "\t" in line else line.split()
         if columns[0] == "query-id":
             continue  # The head of BEIR's.
         if len(columns) not in (3, 4):

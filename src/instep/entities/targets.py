@@ -112,9 +112,9 @@ def _own(project: Project, declared: PythonTarget, name: str, port: type, what: 
         raise UserError(f"{declared.class_} does not take these options: {error}", where=where, hint=hint) from None
     try:
         made = made_by(declared.uri, **options)
-    except InstepError:
+    except (InstepError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         told = without(str(error), declared.uri, *options.values())
         raise UserError(f"{declared.class_} cannot be made: {type(error).__name__}: {told}", where=where) from None
     if lacking := sorted(each for each in dir(port) if not each.startswith("_") and not _has(made, each)):

@@ -69,7 +69,9 @@ def _load(name: str, setting: str, kind: str) -> Any:
             f"{setting} {name} cannot be imported: {error}",
             hint="Its module must be in the project's folder, installed, or on PYTHONPATH.",
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         # A script that is not meant to be imported may end the process, and no run would have been heard of.
         raise UserError(
             f"{setting} {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",

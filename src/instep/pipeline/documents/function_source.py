@@ -77,9 +77,9 @@ class FunctionSource:
             documents = sorted(self._documents(progress))
         except FunctionFailed as error:
             raise UserError(f"it cannot list documents: {error}", where=self.listing.name) from error
-        except InstepError:
+        except (InstepError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # What a generator raises, it raises here.
+        except BaseException as error:  # What a generator raises, it raises here.
             told = self.listing.explained(error)
             raise UserError(f"it cannot list documents: {told}", where=self.listing.name) from error
         twice = next((one.uri for one, other in pairwise(documents) if one.uri == other.uri), None)

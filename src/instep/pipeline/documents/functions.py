@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -124,7 +123,9 @@ class OwnFunction:
             what = wrong(made)  # May run what the function returned: a generator, say.
         except InstepError:
             raise  # An outage, say, that the function knows of.
-        except (Exception, SystemExit) as error:  # A script's way out would end the run, and say nothing.
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # A script's way out, or a panic of a library in Rust, would end the run.
             failed = self._failed(error)
             if counted:
                 _ROWS.failed(self.name, failed)
@@ -167,9 +168,9 @@ class OwnMethod(OwnFunction):
         """The method of the object. Raises `UserError` if that cannot be made, or has none."""
         try:
             made = _made(self.name, self.options)
-        except InstepError:
+        except (InstepError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise UserError(f"it cannot be made: {self._said(type(error).__name__, error)}", where=self.name) from None
         if not callable(getattr(made, self.method, None)):
             raise UserError(f"it has no method {self.method!r}", where=self.name)
@@ -282,7 +283,7 @@ def _not_parsed(made: Any) -> str | None:
 
 def _not_cut(made: Any) -> str | None:
     """The reason why the answer of a `ChunkFunction` is of no use. One that comes bit by bit would be used up here."""
-    if isinstance(made, str | Iterator | AbstractSet) or not hasattr(made, "__iter__"):
+    if isinstance(made, str) or not isinstance(made, Sequence):
         return f"{type(made).__name__}, not a list of texts"
     return None if all(isinstance(each, str) for each in made) else "something else than a list of texts"
 
@@ -320,7 +321,7 @@ class FunctionEmbedder:
             return np.zeros((0, self.dimensions), np.float32)
         try:
             # To find the text at fault, all are tried in halves: only a text that is alone says something of itself.
-            made = self.own.call(plain, counted=len(plain) == 1 and plain != [PROBE], resets=plain != [PROBE])
+            made = self.own.call(list(plain), counted=len(plain) == 1 and plain != [PROBE], resets=plain != [PROBE])
         except FunctionFailed as error:
             raise EmbedRejected(str(error)) from error
         try:

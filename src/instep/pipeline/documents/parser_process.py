@@ -225,7 +225,9 @@ def _answer(parser: FileParser | FormatParser, asked: _Asked, memory: int) -> _S
         return _Said(reason=str(error), user=True)
     except MemoryError:
         return _Said(stage="parse", reason=f"needs more than {memory:,} bytes to parse (parse_memory)")
-    except Exception as error:  # A parser can raise anything; that is the document's fault.
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # A parser can raise anything, a library in Rust a panic: the document's fault.
         return _Said(stage="parse", reason=f"{type(error).__name__}: {error}", quoting=True)
     return _Said(found.kind, found.title, found.text, list(found.pages), list(found.headings))
 

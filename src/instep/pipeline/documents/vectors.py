@@ -256,8 +256,10 @@ class Vectoriser:
             missing[found[good]] = False
         flaws: dict[int, str] = {}
         rows = np.flatnonzero(missing)
-        for start in range(0, len(rows), _PORTION):
-            portion = rows[start : start + _PORTION]
+        # Those that are paid for are kept after each request.
+        step = self._embedder.batch if isinstance(self._embedder, PaidEmbedder) else _PORTION
+        for start in range(0, len(rows), step):
+            portion = rows[start : start + step]
             made = _PartialVectors.empty(len(portion), self._embedder.dimensions)
             try:
                 self._compute(texts.take(portion), made)

@@ -214,7 +214,9 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     send(frame.sparkSession, transform)
     try:
         result = transform(frame)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if isinstance(error, Exception) and isinstance(found := explained(error), InstepError):
             raise found from error
         raise UserError(f"the transform raised {in_a_line(error)}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
@@ -282,6 +282,9 @@ class Container:
         from instep.answers import doctor
         from instep.queues.open import queue_checks
 
+        others: dict[str, Callable[[], str]] = dict(queue_checks(self.project))
+        if self.project.lineage is not None:
+            others["lineage"] = self.project.lineage.check
         if self._owner is None:
             try:
                 self.ledger(read_only=True).close()
@@ -295,7 +298,7 @@ class Container:
                 java=describe_java,
                 spark=self.engines.check_spark if spark else self.engines.describe_spark,
                 java_needed=spark,
-                queues=queue_checks(self.project),
+                others=others,
             )
         )
 

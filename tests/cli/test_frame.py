@@ -19,6 +19,7 @@ import pytest
 import typer
 from rich.console import Console
 
+import instep
 from instep.cli import app, main
 from instep.cli.exit_codes import ExitCode
 from instep.cli.log_progress import Lines
@@ -186,6 +187,31 @@ def test_a_closed_pipe_is_quiet() -> None:
     process.stderr.close()
     assert process.wait() == 1
     assert errors == ""
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_good_as_none(tmp_path: Path, closed: str) -> None:
+    """A daemon may close them; the files that a command opens must not take their numbers."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n\ntext\n")
+    assert main(["init", str(tmp_path)]) == 0
+    command = f"'{sys.executable}' -m instep run --quiet {closed}; echo $? >&9"
+    done = subprocess.run(
+        ["bash", "-c", f"exec 9>code; {command}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (tmp_path / "code").read_text() == "0\n"
+    assert "error" not in done.stdout + done.stderr
+    (status,) = instep.load(tmp_path).status()
+    assert status.state == "Indexed"
+
+
+def test_a_full_disk_is_no_traceback() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123 -- a device
+        done = subprocess.run(
+            [sys.executable, "-m", "instep", "schema"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_ends_a_real_process_with_130(tmp_path: Path) -> None:

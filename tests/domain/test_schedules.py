@@ -32,6 +32,21 @@ def test_each_moment_lies_between_two_ticks(now: int, cron: str, zone: str) -> N
     assert schedule.latest(following) == following == schedule.next(latest)
 
 
+#: Hours that come twice, and the moments around them.
+REPEATED = st.sampled_from(["2026-10-25T00:00Z", "2026-11-01T05:00Z", "2026-04-04T14:30Z"])
+OFTEN = st.sampled_from(["30 2 * * *", "45 1 * * *", "30 1 * * SUN", "*/15 1-3 * * *", "0 * * * *", "*/20 * * * *"])
+
+
+@given(REPEATED, st.integers(-60, 300), OFTEN, ZONES)
+def test_ticks_never_go_back_in_an_hour_that_comes_twice(hour: str, minutes: int, cron: str, zone: str) -> None:
+    schedule, now = Schedule(cron, zone), at(hour) + minutes * 60_000
+    latest, following = schedule.latest(now), schedule.next(now)
+    assert latest <= now < following
+    assert schedule.latest(now - 60_000) <= latest <= schedule.latest(now + 60_000)
+    assert schedule.latest(following - 1) == latest
+    assert schedule.latest(following) == following
+
+
 @given(YEARS)
 def test_every_five_minutes_are_even_parts_of_the_hour(now: int) -> None:
     assert Schedule("*/5 * * * *").latest(now) == now - now % 300_000

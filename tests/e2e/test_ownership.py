@@ -91,6 +91,16 @@ def refused(call: Callable[[], object]) -> str:
     return str(raised.value)
 
 
+def test_an_index_is_nobody_elses_while_the_ledger_is_away(place: Location) -> None:
+    """To adopt it would be a wrong advice: the ledger comes back."""
+    one = place.project("one")
+    run(one)
+    away = one.project.model_copy(update={"ledger": "postgresql://u:p@127.0.0.1:1/none"})
+    found = {each.subject: each for each in Instep(away).check()}
+    assert found["ledger"].away
+    assert "index Document" not in found
+
+
 # -- two projects ----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ import instep
 from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.jobs import JobState
 from instep.domain.open_lineage import Dataset, OpenRuns, Translator
 from instep.jobs import lineage_outbox
 from instep.jobs.lineage_outbox import LineageOutbox
@@ -139,6 +140,21 @@ def test_a_server_that_is_away_stops_nothing_and_gets_all_of_it_later(tmp_path: 
     (told,) = {message for entity, message in said.lines if entity == "lineage"}
     assert "answered 503" in told
     server.answer = 201
+    instep.load(tmp_path).run()
+    assert kinds(server.events) == ["START", "COMPLETE"]
+
+
+def test_a_missing_package_loses_no_event(
+    tmp_path: Path, server: LineageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path, server.url)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "httpx", None)
+        (result,) = instep.load(tmp_path).run()
+        assert result.state is JobState.COMPLETED
+        found = next(each for each in instep.load(tmp_path).check() if each.subject == "lineage")
+        assert found.hint == "pip install 'instep[openlineage]', or name a file."
+    assert server.events == []
     instep.load(tmp_path).run()
     assert kinds(server.events) == ["START", "COMPLETE"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, SupportsIndex, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema, to_jsonable_python
@@ -34,6 +34,16 @@ class Answers(list[T]):
 
     def _repr_html_(self) -> str:
         return shown.table([_fields(each) for each in self.answers()])
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
+        """One of them, or some, which are shown alike."""
+        return type(self)(super().__getitem__(at)) if isinstance(at, slice) else super().__getitem__(at)
 
     def answers(self) -> Iterable[Any]:
         """The elements, as JSON has them."""

@@ -37,7 +37,7 @@ def check(
     java: Callable[[], str],
     spark: Callable[[], str],
     java_needed: bool,
-    queues: Mapping[str, Callable[[], str]],
+    others: Mapping[str, Callable[[], str]],
 ) -> Iterator[Finding]:
     """Findings in the order a run would meet them. `open_ledger`, `state`, `java` and `spark` describe what
     they found or raise `UserError`. Without Java, small document waves still run inline: a warning. A project
@@ -46,7 +46,8 @@ def check(
     if setups:
         yield _ask("Java", java, else_=Health.PROBLEM if java_needed else Health.WARNING)
         yield _ask("Spark", spark, else_=Health.PROBLEM if java_needed else Health.WARNING)
-    yield _ask("ledger", open_ledger)
+    ledger = _ask("ledger", open_ledger)
+    yield ledger
     yield _ask("state", state)
     checked: set[str] = set()
     asked: set[str] = set()
@@ -55,14 +56,15 @@ def check(
         if setup.target_name not in checked:
             checked.add(setup.target_name)
             yield _ask(f"target {setup.target_name}", partial(_target, setup))
-        if (setup.target_name, setup.alias) not in owned:
+        # Of a ledger that cannot be opened nobody knows which indexes are its own.
+        if ledger.health is Health.OK and (setup.target_name, setup.alias) not in owned:
             owned.add((setup.target_name, setup.alias))
             yield from _foreign(setup)
         if setup.alias not in asked:  # Its other partitions are alike.
             asked.add(setup.alias)
             for name, question in setup.checks().items():
                 yield _ask(f"{name} of {setup.alias}", question)
-    for name, question in queues.items():
+    for name, question in others.items():
         yield _ask(name, question)
 
 

@@ -171,6 +171,7 @@ app.command("schema", rich_help_panel=_UPKEEP)(project.schema)
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     collect_garbage_seldom()
+    _open_standard_streams()
     given = list(sys.argv[1:] if args is None else args)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -179,11 +180,22 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         code = _run(given)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of our output has closed it. Python flushes once more at its end: into nothing.
+    except OSError:
+        # Its reader has closed the output, or the disk is full. Python flushes once more at its end: into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     return code
+
+
+def _open_standard_streams() -> None:
+    """Let those that a daemon has closed lead nowhere: else a file that is opened later would take their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115 -- open as long as the process
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _app_of(given: Sequence[str]) -> typer.Typer:

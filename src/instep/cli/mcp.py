@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from instep.cli import serve
 from instep.cli.options import AsOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.errors import UserError
+
+_HOST: Final = "127.0.0.1"
 
 
 def mcp(
@@ -30,7 +32,7 @@ def mcp(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="With --port: where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="With --port: where to listen.")] = _HOST,
     token_file: serve.TokenFileOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -58,6 +60,8 @@ def mcp(
 
     instep = load(project)
     if port is None:
+        if token_file or host != _HOST:
+            raise UserError("--host and --token-file are for HTTP", hint="Add --port.")
         serve_stdio(instep, principals=as_ or (), changes=allow_changes)
         return
     if as_:

@@ -42,11 +42,15 @@ class Schedule:
 
     def latest(self, now: int) -> int:
         """The last tick, now included (ms since 1970)."""
-        return _milliseconds(next(self._ticks(now + 60_000, back=True)))
+        tick = _milliseconds(next(self._ticks(now + 60_000, back=True)))
+        # On its way back the clock passes over ticks of an hour that comes twice.
+        while (later := self.next(tick)) <= now:
+            tick = later
+        return tick
 
     def next(self, now: int) -> int:
         """The next tick, later than now (ms since 1970)."""
-        return _milliseconds(next(self._ticks(now)))
+        return next(tick for tick in map(_milliseconds, self._ticks(now)) if tick > now)
 
     def _ticks(self, at: int, *, back: bool = False) -> CronSim:
         zone = ZoneInfo(self.zone)

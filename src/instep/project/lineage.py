@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from instep.errors import UserError
 from instep.project.addresses import is_url
 from instep.project.fields import Model, Text, problem
 
@@ -40,3 +42,11 @@ class LineageReceiver(Model):
         if self.api_key is not None and not is_url(self.openlineage):
             raise problem("conflict", "is for a server, and `openlineage` is a file", path=("api_key",))
         return self
+
+    def check(self) -> str:
+        """Raises `UserError` if the package that talks to a server is missing."""
+        if is_url(self.openlineage) and find_spec("httpx") is None:
+            raise UserError(
+                "lineage to a server needs httpx", hint="pip install 'instep[openlineage]', or name a file."
+            )
+        return "events of OpenLineage are sent by each run"

@@ -39,9 +39,8 @@ class HttpReceiver:
         try:
             import httpx
         except ImportError:
-            raise UserError(
-                "lineage to a server needs httpx", hint="pip install 'instep[openlineage]', or name a file."
-            ) from None
+            # Not the event's fault: it is sent when the package is there.
+            raise Transient("lineage to a server needs httpx: pip install 'instep[openlineage]'") from None
         headers = {"Content-Type": "application/json"}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"

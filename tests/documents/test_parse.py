@@ -66,7 +66,7 @@ def pdf(text: str = "Hello PDF", title: str = "") -> bytes:
         ("a.tab", "tsv"),
         ("Makefile", "text"),
         ("a.unknown", "text"),
-        ("a.html", "html"),
+        ("a.html", "markdown"),
     ],
 )
 def test_the_suffix_decides_the_format(name: str, kind: str) -> None:
@@ -143,26 +143,6 @@ def test_a_title_has_only_characters_that_every_target_holds() -> None:
 def test_restructuredtext_has_the_title_of_its_first_section() -> None:
     assert parsed(b"=====\nTitle\n=====\n\nText\n----\n", "a.rst").title == "Title"
     assert parsed(b"not this\n==\n\nSection\n~~~~~~~\n", "a.rst").title == "Section"
-
-
-def test_html_loses_markup_scripts_and_styles_and_keeps_blocks_apart() -> None:
-    page = b"""<!doctype html><title> The  page </title><style>p {color: red}</style>
-      <body><h1>Head</h1><p>One <b>bold</b>
-      word.</p><script>alert(1)</script><ul><li>a</li><li>b</li></ul>a &lt; b</body>"""
-    assert parsed(page, "a.html")[:3] == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
-
-
-def test_html_keeps_the_lines_of_preformatted_text() -> None:
-    page = b"""<h1>Code</h1><p>As
-      one line:</p><pre><code class=x>def f(x):
-    return  x
-
-\tpass<br>end</code></pre>after<textarea>
- a
- b</textarea>"""
-    assert parsed(page, "a.html").text == (
-        "Code\n\nAs one line:\n\ndef f(x):\n    return  x\n\n\tpass\nend\n\nafter\n\n a\n b"
-    )
 
 
 def test_html_in_a_declared_encoding_is_read_in_it() -> None:

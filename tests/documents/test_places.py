@@ -101,22 +101,6 @@ def test_a_rule_is_no_heading(text: str) -> None:
     assert list(markdown_headings(text)) == []
 
 
-def test_headings_of_html_are_found_and_change_nothing_of_its_text() -> None:
-    found = parsed(
-        "<title>T</title><body><h1>Tides <em>of</em>\n Brest</h1><p>a</p><div><h2>Neap</h2>b</div><h3></h3>"
-        "<h2><div>Spring</div></h2><pre># code\n  <b>h</b></pre>",
-        "a.html",
-    )
-    assert found.text == "Tides of Brest\n\na\n\nNeap\n\nb\n\nSpring\n\n# code\n  h"
-    assert [(each.level, each.text, found.text[each.at :][:6]) for each in found.headings] == [
-        (1, "Tides of Brest", "Tides "),
-        (2, "Neap", "Neap\n\n"),
-        (2, "Spring", "Spring"),
-    ]
-    assert parsed("<h1>Only</h1>", "a.html").text == "Only"
-    assert parsed("<p>a</p><h2> </h2>", "a.html").text == "a"
-
-
 def test_pages_of_a_pdf_begin_where_their_texts_do() -> None:
     found = parsed(of_pages("", "first", "", "third", "fourth"), "a.pdf")
     assert found.text == "first\n\n\n\nthird\n\nfourth"

@@ -148,7 +148,7 @@ class Chunker:
             return list(markdown_headings(parsed.text))
         if self.syntax is not None and parsed.kind in GRAMMARS:
             return list(self.syntax.definitions(parsed.kind, parsed.text))
-        return parsed.headings
+        return ()
 
     def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
         """The texts of the chunks of each (kind, text)."""

@@ -14,8 +14,8 @@ from quopri import decodestring
 from typing import Any, Final, NamedTuple
 
 from instep.pipeline.documents.character_sets import tells
-from instep.pipeline.documents.parse import Parsed, ParseFailure, html_text, said_of, text_of, titled
-from instep.pipeline.documents.places import Heading
+from instep.pipeline.documents.html import html_text
+from instep.pipeline.documents.parse import Parsed, ParseFailure, said_of, text_of, titled
 
 #: Words of a header that are not in ASCII.
 _WORD: Final = re.compile(r"=\?([^?*\s]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?]*)\?=")
@@ -48,13 +48,10 @@ class Mail:
             "Attachments": ", ".join(self.attachments),
         }
         text = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in said.items() if value.strip())
-        headings: list[Heading] = []
-        for part in self.parts:
-            body, found = html_text(part.text)[1:] if part.html else (part.text.strip(), [])
-            headings += [each._replace(at=each.at + len(text) + 2) for each in found]
-            text += f"\n\n{body}"
-        kind = "html" if any(part.html for part in self.parts) else "text"
-        return Parsed(kind, titled(self.subject), text.strip().replace("\0", " "), headings=headings)
+        bodies = (html_text(part.text)[1] if part.html else part.text.strip() for part in self.parts)
+        text = "\n\n".join([text, *bodies]).strip().replace("\0", " ")
+        kind = "markdown" if any(part.html for part in self.parts) else "text"
+        return Parsed(kind, titled(self.subject), text)
 
 
 def read_eml(data: bytes, encoding: str | None) -> Mail:

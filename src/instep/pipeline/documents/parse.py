@@ -1,4 +1,4 @@
-"""Bytes to text: Markdown, reStructuredText, plain text, HTML, PDF, source code."""
+"""Bytes to text: Markdown (of HTML, too), reStructuredText, plain text, PDF, source code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
 from instep.pipeline.documents.character_sets import NotText, decoded
-from instep.pipeline.documents.places import Heading, heading_text, joined_pages, markdown_headings
+from instep.pipeline.documents.html import html_text
+from instep.pipeline.documents.places import joined_pages, markdown_headings
 
 #: Raised whenever any document would be parsed differently.
-PARSER_VERSION = "parser-4"
+PARSER_VERSION = "parser-5"
 #: Titles are cut to this many characters.
 TITLE = 300
 
@@ -83,9 +84,8 @@ class Parsed(NamedTuple):
     text: str
     #: What front matter says, its values mostly as text.
     front: Mapping[str, Any] = MappingProxyType({})
-    #: Where its pages begin, and its headings, as far as the format has them. Those of Markdown are in the text.
+    #: Where its pages begin, if the format has any.
     pages: Sequence[int] = ()
-    headings: Sequence[Heading] = ()
 
 
 class ParseFailure(Exception):
@@ -145,9 +145,9 @@ class FileParser:
             return Parsed(kind, titled(title) or name[:TITLE], text, pages=pages)
         said = said_of(data, suffix)
         if kind == "html":
-            title, text, headings = html_text(text_of(data, said=said, encoding=self.encoding))
+            title, text = html_text(text_of(data, said=said, encoding=self.encoding))
             check_lines(text, max_line_bytes)
-            return Parsed(kind, titled(title) or name[:TITLE], text, headings=headings)
+            return Parsed("markdown", titled(title) or name[:TITLE], text)
         check_lines(data, max_line_bytes)
         text = text_of(data, said=said, encoding=self.encoding)
         title = ""
@@ -312,62 +312,6 @@ def _first_section(text: str) -> str:
 def heading(text: str) -> str:
     """The first heading of Markdown, if it is near the beginning."""
     return next((each.text for each in markdown_headings(text[:_HEAD])), "")
-
-
-_BLOCKS = (
-    "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,hr,"
-    "li,main,nav,ol,option,p,pre,section,summary,table,td,th,tr,ul"
-)
-_LEVELS = frozenset(f"h{level}" for level in range(1, 7))
-#: Stands for the edge of a block while white space is collapsed.
-_EDGE = "\x1e"
-#: Stand for white space that is not collapsed. Unicode assigns them to no character.
-_KEPT = {"\n": "\ufdd0", " ": "\ufdd1", "\t": "\ufdd2"}
-#: Stand for the edge before a heading of each level.
-_HEADINGS = "\ufdd3\ufdd4\ufdd5\ufdd6\ufdd7\ufdd8"
-_KEEP, _GIVE_BACK = str.maketrans(_KEPT), str.maketrans({mark: each for each, mark in _KEPT.items()})
-
-
-def html_text(text: str) -> tuple[str, str, list[Heading]]:
-    """Title, text and headings of a page."""
-    from selectolax.lexbor import LexborHTMLParser
-
-    tree = LexborHTMLParser(text)
-    named = tree.css_first("title") or tree.css_first("h1")
-    title = named.text(separator=" ") if named else ""
-    tree.strip_tags(["script", "style", "template", "noscript", "head"])
-    body = tree.body
-    if body is None:
-        return title, "", []
-    for node in body.css("pre br"):
-        node.replace_with("\n")
-    for node in body.css("pre, textarea, listing, xmp"):
-        # Lines and indentation are what it is for.
-        node.insert_before(_EDGE)
-        node.replace_with(node.text().strip("\n").translate(_KEEP) + _EDGE)
-    for node in body.css(_BLOCKS):
-        node.insert_before(_HEADINGS[int(node.tag[1]) - 1] if node.tag in _LEVELS else _EDGE)
-        node.insert_after(_EDGE)
-    flat = re.sub(r"[^\S\x1e]+", " ", body.text(separator=""))
-    flat = re.sub(f" ?[\x1e{_HEADINGS}][ \x1e{_HEADINGS}]*", _gap, flat).strip()
-    return title, *_without_marks(flat.translate(_GIVE_BACK))
-
-
-def _gap(edges: re.Match[str]) -> str:
-    """Two line ends for a run of edges, and the mark of the heading that it is before."""
-    return "\n\n" + next((mark for mark in reversed(edges[0]) if mark in _HEADINGS), "")
-
-
-def _without_marks(text: str) -> tuple[str, list[Heading]]:
-    """The text itself, and the headings that were marked in it."""
-    first, *parts = re.split(f"([{_HEADINGS}])", text)
-    found, kept, at = [], [first], len(first)
-    for mark, part in zip(parts[::2], parts[1::2], strict=True):
-        if said := heading_text(part.partition("\n\n")[0]):
-            found.append(Heading(at, _HEADINGS.index(mark) + 1, said))
-        kept.append(part)
-        at += len(part)
-    return "".join(kept).rstrip(), found
 
 
 def _pdf(data: bytes) -> tuple[str, str, list[int]]:

@@ -23,7 +23,6 @@ from instep.errors import Transient, UserError
 from instep.pipeline.documents.formats import SUFFIXES, FormatParser
 from instep.pipeline.documents.parse import FileParser, Parsed, ParseFailure, is_html, name_of, suffix_of
 from instep.pipeline.documents.parse_cache import ParseCache
-from instep.pipeline.documents.places import Heading
 
 #: The time limit is of the processor's time: other work on the machine does not count. So many times that may pass.
 _PATIENCE: Final = 10
@@ -48,7 +47,6 @@ class _Said(msgspec.Struct, array_like=True):
     title: str = ""
     text: str = ""
     pages: Sequence[int] = ()
-    headings: Sequence[Heading] = ()
     stage: str = ""
     reason: str = ""
     quoting: bool = False
@@ -86,7 +84,7 @@ class IsolatedParser:
                 raise ParseFailure(said.stage, said.reason, quoting=said.quoting)
             if self.kept is not None:
                 self.kept.put(self.fingerprint, key, msgspec.msgpack.encode(said))
-        return Parsed(said.kind, said.title, said.text, pages=said.pages, headings=said.headings)
+        return Parsed(said.kind, said.title, said.text, pages=said.pages)
 
     def _known(self, key: str) -> _Said | None:
         found = None if self.kept is None else self.kept.get(self.fingerprint, key)
@@ -229,7 +227,7 @@ def _answer(parser: FileParser | FormatParser, asked: _Asked, memory: int) -> _S
         raise
     except BaseException as error:  # A parser can raise anything, a library in Rust a panic: the document's fault.
         return _Said(stage="parse", reason=f"{type(error).__name__}: {error}", quoting=True)
-    return _Said(found.kind, found.title, found.text, list(found.pages), list(found.headings))
+    return _Said(found.kind, found.title, found.text, list(found.pages))
 
 
 def main(said: str) -> None:

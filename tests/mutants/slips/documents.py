@@ -237,10 +237,17 @@ MUTANTS = [
     ),
     Mutant(
         "scripts are part of a page's text",
-        "pipeline/documents/parse.py",
-        'tree.strip_tags(["script", "style",',
-        'tree.strip_tags(["style",',
-        _PARSE,
+        "pipeline/documents/html.py",
+        '_UNSEEN: Final = ("script", "style",',
+        '_UNSEEN: Final = ("style",',
+        ("tests/documents/test_html.py",),
+    ),
+    Mutant(
+        "a table around another one is one of Markdown",
+        "pipeline/documents/html.py",
+        "                self._tables[-1].is_layout = True\n            self._tables.append(",
+        "                pass\n            self._tables.append(",
+        ("tests/documents/test_html.py",),
     ),
     Mutant(
         "line ends of other systems stay",

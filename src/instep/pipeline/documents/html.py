@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -252,6 +252,8 @@ class _Page:
 
     def _taken(self) -> list[str]:
         """The lines since the last block."""
+        if self._lines == [[]]:
+            return []
         lines, self._lines = self._lines, [[]]
         return [said for line in lines if (said := " ".join("".join(line).split()))]
 
@@ -277,5 +279,5 @@ def _code(text: str) -> str:
 
 def _number(node: Any, name: str) -> int:
     """A number that an attribute says, or 1."""
-    said: Sequence[str] = re.findall(r"\A\s*(\d{1,5})", node.attributes.get(name) or "")
-    return int(said[0]) if said else 1
+    said = re.match(r"\s*(\d{1,5})", node.attributes.get(name) or "")
+    return int(said[1]) if said else 1

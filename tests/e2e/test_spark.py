@@ -228,6 +228,56 @@ def test_functions_of_the_project_go_to_the_tasks_and_the_model_in_a_wheel_is_fo
     assert np.allclose(made, [each["vector"] for each in texts], atol=1e-5)
 
 
+SOURCE = """
+from instep import ListedDocument, ReadDocument
+from shelves_of_a_project.shelf import TEXTS
+
+def listed():
+    for id, text in TEXTS.items():
+        yield ListedDocument(id, str(len(text)))
+
+def read(id):
+    if id == "torn":
+        raise ValueError("a page is missing")
+    return ReadDocument(TEXTS[id], title=id.upper())
+"""
+SHELF = 'TEXTS = {f"book {each}": f"What book {each} says." for each in range(40)} | {"torn": "Once upon"}\n'
+
+
+def test_a_source_of_the_project_goes_to_the_tasks_and_fails_for_one_document_with_its_line(tmp_path: Path) -> None:
+    package = tmp_path / "code" / "shelves_of_a_project"
+    package.mkdir(parents=True)
+    for name, content in (("__init__", ""), ("books", SOURCE), ("shelf", SHELF)):
+        (package / f"{name}.py").write_text(content)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "instep.yaml").write_text(
+        "name: books\nengine: spark\ntargets: {lance: {type: lance, uri: index}}\n"
+        "entities:\n  Document:\n    source:\n      type: python\n"
+        "      list: 'shelves_of_a_project.books:listed'\n      read: 'shelves_of_a_project.books:read'\n"
+    )
+    first, second = in_a_notebook(
+        project,
+        f"""
+        sys.path.append({str(package.parent)!r})
+        answers.append(run({str(project)!r}))
+        (failure,) = instep.load({str(project)!r}).failures()
+        answers[0].update(reason=failure.reason, uri=failure.uri, stage=failure.stage)
+        answers.append(run({str(project)!r}))
+        """,
+    )
+    assert (first["engine"], first["state"]) == ("spark", "COMPLETED_WITH_ERRORS")
+    assert (first["counts"]["written"], first["counts"]["failed"]) == (40, 1)  # type: ignore[index]  # JSON
+    assert (str(first["uri"]).rpartition("/")[2], first["stage"]) == ("torn", "read")
+    assert str(first["reason"]).startswith("ValueError: a page is missing (")
+    assert str(first["reason"]).endswith("shelves_of_a_project/books.py:11 in read)")
+    rows = lance_rows(project / "index", ["title", "text"])
+    assert {(each["title"], each["text"]) for each in rows} == {
+        (f"BOOK {each}", f"What book {each} says.") for each in range(40)
+    }
+    assert second["counts"]["written"] == 0, "nothing has another version"  # type: ignore[index]  # JSON
+
+
 def lance_rows(index: Path, columns: list[str]) -> list[dict[str, Any]]:
     import lance
 

@@ -14,6 +14,7 @@ from instep.pipeline.documents.embed.fastembed import FastembedEmbedder
 from instep.pipeline.documents.tokens import Tokens
 from instep.project import FastembedEmbed
 from tests.documents import onnx_model
+from tests.documents.chunks import texts_of
 
 
 def of_words(*words: str, seed: int = 0) -> list[float]:
@@ -56,7 +57,7 @@ def test_the_fingerprint_is_of_what_is_in_the_folder(tmp_path: Path) -> None:
 
 def test_chunks_are_cut_by_the_models_tokens(tmp_path: Path) -> None:
     folder = str(onnx_model.write(tmp_path / "model"))
-    (pieces,) = Chunker(20, 0, False, Tokens("fastembed", folder)).chunks([("text", " ".join(["paper"] * 50))])
+    (pieces,) = texts_of(Chunker(20, tokens=Tokens("fastembed", folder)), ("text", " ".join(["paper"] * 50)))
     assert [len(each.split()) for each in pieces] == [20, 20, 10]
 
 

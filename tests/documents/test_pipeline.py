@@ -34,6 +34,7 @@ from instep.pipeline.documents.writing import IncompleteDocument
 from instep.pipeline.outcomes import task_outcomes
 from instep.sources.files import FilesSource
 from instep.targets.document_target import ChunkChanges, row_schema
+from tests.documents.chunks import texts_of
 from tests.documents.endpoint import Answer, Endpoint, good, serving
 from tests.doubles.memory_target import MemoryTarget, MemoryWriter
 
@@ -117,7 +118,7 @@ class Project:
         return Counter((row["source_uri"], row["text"]) for row in self.target.stored("p"))
 
     def expected(self, texts: Mapping[str, str]) -> Counter[tuple[str, str]]:
-        chunks = CHUNKER.chunks([("text", text) for text in texts.values()])
+        chunks = texts_of(CHUNKER, *(("text", text) for text in texts.values()))
         return Counter((self.uri(name), each) for name, cut in zip(texts, chunks, strict=True) for each in cut)
 
 

@@ -19,6 +19,7 @@ from instep.pipeline.documents.parse import Parsed, ParseFailure
 from instep.pipeline.documents.places import Heading
 from instep.pipeline.documents.syntax import GRAMMARS, Syntax
 from instep.pipeline.documents.tokens import Tokens
+from tests.documents.chunks import texts_of
 
 SYNTAX = Syntax.installed()
 PYTHON = '''import os
@@ -72,7 +73,7 @@ def test_code_is_cut_between_definitions_and_statements() -> None:
     assert found[0] == "import os"
     assert found[1] == "class Harbour:"
     assert found[-1].startswith("def leave")
-    assert Chunker(160).chunks([("python", PYTHON)]) != [found]
+    assert texts_of(Chunker(160), ("python", PYTHON)) != [found]
 
 
 def test_every_grammar_is_there_and_knows_definitions() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +18,13 @@ from tokenizers import Tokenizer
 import instep
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.sentence_transformers import _model
 from instep.pipeline.documents.embed.static import tokenizer_file
 from instep.pipeline.documents.parse import ParseFailure
 from instep.pipeline.documents.tokens import TokenCounter, Tokens
 from instep.project import Project
+from tests.documents import onnx_model
+from tests.documents.chunks import texts_of
 from tests.e2e import paid_endpoint
 
 STATIC = Tokens("static")
@@ -53,26 +60,75 @@ def test_no_chunk_has_more_tokens_and_nothing_is_lost(
 
 def test_a_mark_before_a_first_character_without_a_token_counts(tokenizer: Tokenizer) -> None:
     text = "潮汐 🌊 🌊 🌊"
-    (chunks,) = Chunker(21, tokens=STATIC).chunks([("text", text)])
+    (chunks,) = texts_of(Chunker(21, tokens=STATIC), ("text", text))
     assert count(tokenizer, text) == 22
     assert all(count(tokenizer, each) <= 21 for each in chunks)
 
 
 def test_chunks_are_as_full_as_characters_do_not_say(tokenizer: Tokenizer) -> None:
     text = "the tide of the sea is low. " * 40
-    (chunks,) = Chunker(50, tokens=STATIC).chunks([("text", text)])
+    (chunks,) = texts_of(Chunker(50, tokens=STATIC), ("text", text))
     assert all(35 <= count(tokenizer, each) <= 50 for each in chunks[:-1])
     assert all(len(each) > 130 for each in chunks[:-1])
 
 
 def test_openai_models_count_as_they_do() -> None:
     """By the table of text-embedding-3-small (cl100k_base) these are six tokens, and seven."""
-    (chunks,) = Chunker(6, tokens=Tokens("openai", "text-embedding-3-small")).chunks(
-        [("text", "hello world this is a test of")]
-    )
+    by_openai = Chunker(6, tokens=Tokens("openai", "text-embedding-3-small"))
+    (chunks,) = texts_of(by_openai, ("text", "hello world this is a test of"))
     assert chunks == ["hello world this is a test", "of"]
     with pytest.raises(UserError, match="how the model 'my-model' counts tokens"):
         Tokens("openai", "my-model").splitter(_splitter_class(), 5, 0)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """sentence-transformers as far as it has a tokenizer: that of a folder, which cuts and fills up as models do."""
+
+    class SentenceTransformer:
+        def __init__(self, name: str) -> None:
+            if not (Path(name) / "tokenizer.json").exists():
+                self.tokenizer = SimpleNamespace()  # One in Python, which some old models have.
+                return
+            own = Tokenizer.from_file(f"{name}/tokenizer.json")
+            own.enable_truncation(8)
+            own.enable_padding(length=8)
+            self.tokenizer = SimpleNamespace(backend_tokenizer=own)
+
+    module = ModuleType("sentence_transformers")
+    module.SentenceTransformer = SentenceTransformer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    _model.cache_clear()
+    yield
+    _model.cache_clear()
+
+
+def test_models_of_sentence_transformers_count_by_their_own_tokenizers(
+    tmp_path: Path, tokenizer: Tokenizer, library: None
+) -> None:
+    (tmp_path / "pieces").mkdir()
+    shutil.copy(tokenizer_file(), tmp_path / "pieces" / "tokenizer.json")
+    words = onnx_model.write(tmp_path / "words")
+    text = "unübersehbar " * 60
+    assert count(tokenizer, "unübersehbar") > 3
+    for folder, counted in ((tmp_path / "pieces", lambda each: count(tokenizer, each)), (words, _words)):
+        tokens = Tokens("sentence-transformers", str(folder))
+        (chunks,) = texts_of(Chunker(20, tokens=tokens), ("text", text))
+        sizes = list(map(counted, chunks))
+        assert max(sizes) <= 20
+        assert min(sizes[:-1]) > 20 - counted("unübersehbar")
+        assert sum(map(_words, chunks)) == 60
+        assert TokenCounter(tokens).count(text) == counted(text.strip())
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def test_a_model_whose_tokenizer_counts_nothing_is_one_error(tmp_path: Path, library: None) -> None:
+    with pytest.raises(UserError, match="has no tokenizer that counts") as caught:
+        Tokens("sentence-transformers", str(tmp_path)).splitter(_splitter_class(), 5, 0)
+    assert caught.value.hint == "Count characters."
 
 
 def _splitter_class() -> Any:

@@ -150,10 +150,6 @@ class Chunker:
             return list(self.syntax.definitions(parsed.kind, parsed.text))
         return ()
 
-    def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
-        """The texts of the chunks of each (kind, text)."""
-        return [[] if isinstance(cut, ParseFailure) else [each.text for each in cut] for cut in self.cut(texts)]
-
     def cut(self, texts: Sequence[tuple[str, str]]) -> Sequence[list[Chunk] | ParseFailure]:
         """Chunks of each (kind, text), in order, or why there are none; all of one kind are cut at once, on all
         cores.

@@ -27,7 +27,8 @@ class Tokens:
 
     @property
     def fingerprint(self) -> str:
-        return digest([self.of, self.name])
+        # Long texts were once counted as what the model takes of them.
+        return digest([self.of, self.name, *(["whole"] if self.of == "sentence-transformers" else [])])
 
     def splitter(self, kind: Any, size: int, overlap: int) -> Any:
         """A splitter of this class (of semantic-text-splitter) by tokens. Raises `UserError` if the model is not known
@@ -39,11 +40,11 @@ class Tokens:
             case "sentence-transformers":
                 from instep.pipeline.documents.embed.sentence_transformers import tokenizer_of
 
-                return kind.from_huggingface_tokenizer(tokenizer_of(self.name), size, overlap)
+                return kind.from_huggingface_tokenizer(_whole(tokenizer_of(self.name)), size, overlap)
             case "fastembed":
                 from instep.pipeline.documents.embed import fastembed
 
-                return kind.from_huggingface_tokenizer(fastembed.tokenizer_of(self.name), size, overlap)
+                return kind.from_huggingface_tokenizer(_whole(fastembed.tokenizer_of(self.name)), size, overlap)
             case "static":
                 from instep.pipeline.documents.embed.static import tokenizer_file
 
@@ -60,6 +61,18 @@ class Tokens:
                 where="chunk.unit",
                 hint="Count characters: `unit: characters`. Known are OpenAI's models, by their own names.",
             ) from error
+
+
+def _whole(tokenizer: Any) -> Any:
+    """The same tokenizer without cutting texts off at what its model takes, and without filling up short ones. The
+    model keeps its own.
+    """
+    from tokenizers import Tokenizer
+
+    found = Tokenizer.from_str(tokenizer.to_str())
+    found.no_truncation()
+    found.no_padding()
+    return found
 
 
 class TokenCounter:

@@ -65,13 +65,8 @@ class FastembedEmbedder:
 
 
 def tokenizer_of(name: str) -> Any:
-    """The model's tokenizer, of the library tokenizers; it cuts no text."""
-    from tokenizers import Tokenizer
-
-    found = Tokenizer.from_str(_model(name, "mean").model.tokenizer.to_str())
-    found.no_truncation()
-    found.no_padding()
-    return found
+    """The model's tokenizer, of the library tokenizers."""
+    return _model(name, "mean").model.tokenizer
 
 
 def _content(folder: Path) -> str:

@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
     """Two entities of the same documents."""
     (tmp_path / "docs").mkdir()
     page = (
-        "  Page:\n    source: {type: files, path: docs}\n    target: lance\n"
+        "  Page:\n    source: {type: files, path: docs}\n    target: lance\n    embed: {type: static}\n"
         '    columns: {kind: {type: string, from: "file:extension"}, team: string, tags: "string[]"}\n'
     )
     (tmp_path / "instep.yaml").write_text(PROJECT + page)
@@ -42,6 +42,20 @@ def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep:
     assert len(found(k=1000, mode="vector")) == len(instep.search("word3x7", limit=1000, mode="vector")) > 10
     for many, code in (({"k": 1001}, 422), ({"k": 1000, "offset": 1}, 409)):
         assert client.get("/api/search", params={"q": "word3x7", **many}).status_code == code
+
+
+def test_a_hit_says_whether_it_is_weak_where_vectors_know_it(
+    folder: Path, client: httpx.Client, instep: Instep
+) -> None:
+    """The second entity has vectors of meaning, the first one of hashed words."""
+    instep.run()
+
+    def weak(query: str) -> dict[str, set[bool | None]]:
+        items = client.get("/api/search", params={"q": query, "mode": "vector", "k": 100}).json()["items"]
+        return {name: {each["weak"] for each in items if each["entity"] == name} for name in ("Document", "Page")}
+
+    assert weak("lattice quantum chromodynamics") == {"Document": {None}, "Page": {True}}
+    assert False in weak("Document 3")["Page"]
 
 
 def test_facets_stand_beside_the_hits(client: httpx.Client, instep: Instep) -> None:

@@ -73,6 +73,29 @@ def test_weak_matches_are_called_weak_where_the_vectors_know_it(tmp_path: Path) 
     assert {each.weak for each in hashed.search("neap tide", mode="hybrid")} == {None}
 
 
+def test_the_command_calls_weak_matches_weak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for embed, weak in ((STATIC, True), (HASHING, None)):
+        root = tmp_path / str(embed["type"])
+        root.mkdir()
+        project(root, embed).run()
+        declared = {"Page": {"source": {"type": "files", "path": "docs"}, "embed": embed, "chunk": {"size": 200}}}
+        targets = {"index": {"type": "lance", "uri": "index"}}
+        (root / "instep.yaml").write_text(
+            json.dumps({"name": "p", "engine": "inline", "entities": declared, "targets": targets})
+        )
+        monkeypatch.chdir(root)
+        capsys.readouterr()
+        for query, expected in (("when is a neap tide", weak and False), ("lattice quantum chromodynamics", weak)):
+            asked = ["search", query, "--mode", "vector", "--limit", "1"]
+            assert main([*asked, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)[0]["weak"] is expected
+            assert main(asked) == 0
+            head = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("1. "))
+            assert head.endswith("  weak") is bool(expected), head
+
+
 def test_declared_weights_decide_what_comes_first(tmp_path: Path) -> None:
     """No word of the query is in the page that it means, and one of another is."""
     best = {}

@@ -67,12 +67,13 @@ def reranked(
         return list(hits)
 
 
-def weak_hits(entities: Mapping[str, bool], query: str, hits: Sequence[Hit]) -> dict[str, bool]:
-    """Whether a chunk of one of these entities means something else than the query, by its id. Those of which titles
-    and headings are embedded with the chunks are looked at with the title: the headings are not stored.
+def weak_hits(entities: Mapping[str, bool], query: str, hits: Sequence[Hit]) -> dict[tuple[str, str], bool]:
+    """Whether a chunk of one of these entities means something else than the query, by its entity and its id: several
+    entities may have the same documents. Those of which titles and headings are embedded with the chunks are looked at
+    with the title: the headings are not stored.
     """
     asked = {
-        hit.chunk_id: f"{hit.title}\n\n{hit.text}" if hit.title and entities[hit.entity] else hit.text
+        (hit.entity, hit.chunk_id): f"{hit.title}\n\n{hit.text}" if hit.title and entities[hit.entity] else hit.text
         for hit in hits
         if hit.entity in entities
     }
@@ -81,4 +82,4 @@ def weak_hits(entities: Mapping[str, bool], query: str, hits: Sequence[Hit]) -> 
     from instep.pipeline.documents.embed.static import WEAK, StaticEmbedder
 
     wanted, *found = StaticEmbedder().embed([query, *asked.values()])
-    return {id: float(vector @ wanted) < WEAK for id, vector in zip(asked, found, strict=True)}
+    return {chunk: float(vector @ wanted) < WEAK for chunk, vector in zip(asked, found, strict=True)}

@@ -148,7 +148,7 @@ def search(
         answers.append(found if reranking is None else reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
     weak = weak_hits({setup.alias: setup.context for setup in setups if setup.tells_weak}, query, hits)
-    return [_answer(hit, entities[hit.entity], weak.get(hit.chunk_id)) for hit in hits]
+    return [_answer(hit, entities[hit.entity], weak.get((hit.entity, hit.chunk_id))) for hit in hits]
 
 
 def facets(

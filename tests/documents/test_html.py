@@ -55,6 +55,7 @@ def test_headings_are_those_of_the_page_each_on_one_line() -> None:
 def test_no_text_of_a_page_makes_a_heading_or_the_edge_of_code(line: str) -> None:
     text = markdown(f"<p>{line}</p><h2>Neap</h2><p>b")
     assert [each.text for each in markdown_headings(text)] == ["Neap"]
+    assert not list(markdown_headings(markdown(f"<ul><li>Tides<p>{line.rpartition('>')[2]}</ul>")))
     assert text.replace("\\", "") == f"{line.replace('<br>', chr(10))}\n\n## Neap\n\nb"
 
 
@@ -64,7 +65,7 @@ def test_lists_are_lists_within_each_other() -> None:
         "<li><p>Hull<br>on the Humber</p></ul><li>alone<dl><dt>Neap<dd>low</dl>"
     )
     assert text == (
-        "Ports:\n\n- Brest\n  3. low\n  4. high\n     twice a day\n- Hull\n  on the Humber\n- alone\n\nNeap\n\nlow"
+        "Ports:\n\n- Brest\n  3. low\n  4. high\n\n     twice a day\n- Hull\n  on the Humber\n- alone\n\nNeap\n\nlow"
     )
 
 
@@ -84,11 +85,11 @@ def test_a_table_is_one_of_markdown() -> None:
     text = markdown(
         "<table><caption>Levels</caption><thead><tr><th>port<th>low|high<th>unit</thead>"
         "<tr><td rowspan=2><a href=x>Brest</a><td>1.2<br>at <b>noon</b><td>m<tr><td colspan=2>3.4"
-        "<tr><td> <td><td></td></tr><tr><td>Hull<td><ul><li>5<li>6</ul></table>after"
+        "<tr><td> <td><td></td></tr><tr><td>Hull<td><ul><li>5<li>6</ul><td>-</table>after"
     )
     assert text == (
         "Levels\n\n| port | low\\|high | unit |\n| --- | --- | --- |\n| Brest | 1.2 at noon | m |\n| Brest | 3.4 |  |\n"
-        "| Hull | - 5 - 6 |\n\nafter"
+        "| Hull | - 5 - 6 | - |\n\nafter"
     )
 
 

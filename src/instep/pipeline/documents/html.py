@@ -27,8 +27,10 @@ _BLOCKS: Final = frozenset(
         *("li", "table", "tr", "caption", "dd", "dt", "option", "optgroup", "p"),
     )
 )
-#: A text that begins a line in this way would be a heading, the edge of code, or underline the line before.
-_MARK: Final = re.compile(r"#{1,6}(?=\s|\Z)|`{3}|~{3}|(?:=+|-+)\Z")
+#: A line that begins in this way would be a heading or the edge of code; one that is this would make the line before
+#: a heading.
+_MARK: Final = re.compile(r"#{1,6}(?=\s|\Z)|`{3}|~{3}")
+_UNDERLINE: Final = re.compile(r"(?:=+|-+)\Z")
 #: A list that is nested more deeply is not indented further.
 _DEEPEST: Final = 8
 #: A table with more characters in a cell is for the layout of a page.
@@ -74,9 +76,10 @@ def _written(body: Any) -> str:
 
 
 class _Block(NamedTuple):
-    """A paragraph, a heading, a table, a piece of code, or an item of a list."""
+    """A paragraph, a heading, a table, or a piece of code. The first one of an item of a list has its mark."""
 
     text: str
+    in_list: bool = False
     is_item: bool = False
 
 
@@ -163,7 +166,7 @@ class _Page:
         made: list[str] = []
         before = _Block("")
         for each in self._blocks:
-            tight = each.is_item and before.is_item
+            tight = each.is_item and before.in_list
             made += [("\n" if tight else "\n\n") if made else "", each.text]
             before = each
         return "".join(made)
@@ -258,15 +261,19 @@ class _Page:
         return [said for line in lines if (said := " ".join("".join(line).split()))]
 
     def _end_block(self) -> None:
-        lines = [_MARK.sub(r"\\\g<0>", each, count=1) if _MARK.match(each) else each for each in self._taken()]
+        lines = self._taken()
         if not lines:
             return
+        for at, line in enumerate(lines):
+            if _MARK.match(line) or (at and _UNDERLINE.match(line)):
+                lines[at] = f"\\{line}"
         outer = islice(self._lists, min(len(self._lists) - 1, _DEEPEST)) if self._lists else ()
         indent = "".join("   " if each else "  " for each in outer)
         inner = indent + " " * max(len(self._mark), 3 if self._lists and self._lists[-1] else 2)
         inner = inner if self._lists or self._mark else ""
         first = (indent + self._mark if self._mark else inner) + lines[0]
-        self._blocks.append(_Block("\n".join([first, *(inner + each for each in lines[1:])]), bool(inner)))
+        text = "\n".join([first, *(inner + each for each in lines[1:])])
+        self._blocks.append(_Block(text, in_list=bool(inner), is_item=bool(self._mark)))
         self._mark = ""
 
 

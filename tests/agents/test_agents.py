@@ -151,8 +151,16 @@ def test_mistakes_are_told_in_a_sentence(project: Instep) -> None:
     async def ask(client: Client) -> None:
         assert "there is no column 'tame'" in await refusal(client, "search", query="zebra", where="tame = 'ops'")
         assert "Nothing" in await refusal(client, "status", entities=["Nothing"])
-        assert "at least 1 character" in await refusal(client, "search", query="")
-        assert "limit" in await refusal(client, "search", query="zebra", limit=1_000)
+        said: dict[str, dict[str, object]] = {
+            "query must not be empty": {"query": ""},
+            "query is missing": {},
+            "limit must be at most 100": {"query": "zebra", "limit": 1_000},
+            "limit must be a whole number": {"query": "zebra", "limit": "many"},
+            "mode is not one of the allowed values; allowed: text, vector, hybrid": {"query": "zebra", "mode": "x"},
+            "entities[0] must be text (put it in quotes)": {"query": "zebra", "entities": [1]},
+        }
+        for sentence, arguments in said.items():
+            assert await refusal(client, "search", **arguments) == f"search: {sentence}"
 
     over_http(project, ask)
 

@@ -70,4 +70,4 @@ def test_a_failed_upstream_is_said_with_the_exit_code_of_a_failure(
         file.unlink()
     said = answer(capsys, "run", "Page", code=1)
     assert "Page@global waits for Site@global, and that wait was canceled" in said
-    assert "the source holds no documents" in said
+    assert "there are no documents to index" in said

@@ -108,6 +108,20 @@ def test_a_build_that_fails_ends_with_its_reason(tmp_path: Path, server: Lineage
     assert "failed" in server.events[1]["run"]["facets"]["errorMessage"]["message"]
 
 
+def test_a_retry_of_failures_of_which_none_passes_is_a_run_that_failed(tmp_path: Path, server: LineageServer) -> None:
+    """As is its job; the index is what it was before, and served."""
+    project(tmp_path, server.url)
+    (tmp_path / "docs").mkdir(exist_ok=True)
+    (tmp_path / "docs" / "broken.md").write_bytes(b"\0\0")
+    opened = instep.load(tmp_path)
+    opened.run()
+    (result,) = opened.run(retry_failures=True)
+    assert str(result.state) == "FAILED"
+    assert kinds(server.events) == ["START", "COMPLETE", "START", "FAIL"]
+    check(server.events[3])
+    assert server.events[3]["run"]["facets"]["errorMessage"]["message"] == "all 1 failed"
+
+
 def test_a_job_that_is_killed_and_resumed_is_one_run(tmp_path: Path) -> None:
     file = tmp_path / "lineage.ndjson"
     project(tmp_path, "lineage.ndjson")

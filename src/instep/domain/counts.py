@@ -31,6 +31,11 @@ class Counts:
         """Whether each document that was read has one outcome."""
         return self.read == self.written + self.skipped + self.deleted + self.failed
 
+    @property
+    def all_failed(self) -> bool:
+        """Whether nothing was achieved of what was read."""
+        return self.read > 0 and self.failed == self.read
+
     def __str__(self) -> str:
         """The counts for people: `3 written, 1 deleted`."""
         kinds = ("written", "deleted", "skipped", "failed")

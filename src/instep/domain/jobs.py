@@ -374,7 +374,7 @@ def end_of_part(slices: Mapping[SliceState, int], counts: Counts) -> JobState | 
     failed = slices.get(SliceState.FAILED, 0) + slices.get(SliceState.CANCELLED, 0)
     if total and failed == total:
         return JobState.FAILED
-    if counts.read and counts.failed == counts.read:
+    if counts.all_failed:
         return JobState.FAILED
     return JobState.COMPLETED_WITH_ERRORS if failed or counts.failed else JobState.COMPLETED
 

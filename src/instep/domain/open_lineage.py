@@ -75,7 +75,7 @@ class Translator(NamedTuple):
                     yield self._event("START", recorded.at, event.instance, run)
             case e.InstanceLive() | e.InstanceRefreshed():
                 if (ended := runs.pop(event.instance, None)) is not None:
-                    yield self._event("COMPLETE", recorded.at, event.instance, ended, counts=event.counts)
+                    yield self._well(recorded.at, event.instance, ended, event.counts)
             case e.InstanceFailed() | e.RefreshFailed():
                 if (ended := runs.pop(event.instance, None)) is not None:
                     yield self._event("FAIL", recorded.at, event.instance, ended, error=event.error)
@@ -88,6 +88,12 @@ class Translator(NamedTuple):
                 for instance, run in left.items():
                     del runs[instance]
                     yield self._event("ABORT", recorded.at, instance, run)
+
+    def _well(self, at: int, instance: str, run: OpenRun, counts: Counts) -> dict[str, Any]:
+        """The instance is as before, and served: but where all that was to be done failed, so has the job."""
+        if counts.all_failed:
+            return self._event("FAIL", at, instance, run, counts=counts, error=f"all {counts.failed:,} failed")
+        return self._event("COMPLETE", at, instance, run, counts=counts)
 
     def _begun(self, event: e.InstanceBuilding | e.InstanceRefreshing) -> OpenRun | None:
         instance = self.instance(event.instance)

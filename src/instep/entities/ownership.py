@@ -12,6 +12,8 @@ from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.targets.ownership import NotOurs, Owner
 
+Outage = Away | Transient | Unknown
+
 
 def owner_in(ledger: Ledger) -> Owner:
     """The ledger's identity for targets."""
@@ -20,17 +22,18 @@ def owner_in(ledger: Ledger) -> Owner:
     return Owner(naming.ledger, frozenset(ledger.partitions.all_indexes()) if naming.since else frozenset())
 
 
-def demand_ownership(setup: EntitySetup, ledger: Ledger, generation: str) -> bool:
+def demand_ownership(setup: EntitySetup, ledger: Ledger, generation: str) -> Outage | None:
     """Check the ownership of the index that a job would write and the alias that it would move. Raises `NotOurs` if
-    another ledger owns one, `UserError` if this ledger is older than they are. A target that is down is not checked
-    (the answer is False): the job waits for it.
+    another ledger owns one, `UserError` if this ledger is older than they are. A target that is down is not checked:
+    the job waits for it. Returns that outage.
     """
-    with suppress(Away, Transient, Unknown):
+    try:
         refusal = foreign(setup, ledger, generation) or replaced(setup, ledger, generation)
-        if refusal is not None:
-            raise refusal
-        return True
-    return False
+    except (Away, Transient, Unknown) as error:
+        return error
+    if refusal is not None:
+        raise refusal
+    return None
 
 
 def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:

@@ -256,6 +256,8 @@ class _Run:
         if problem is None and done is not None:
             return done
         notes = [*plan.found.problems, *plan.found.warnings, *([plan.found.held_back] if plan.found.held_back else [])]
+        if plan.kind is Kind.NOTHING and plan.checkpoint is None and not plan.found.held_back:
+            notes += plan.found.why
         stopped = None
         if problem is not None:
             stopped = problem_of("is not up to date", plan.ref, problem, else_=RESUMES)

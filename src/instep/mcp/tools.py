@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
-from mcp_types import ToolAnnotations
-from pydantic import Field
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from instep import __version__
 from instep.answers.answer import Answer, as_json
@@ -28,6 +28,7 @@ from instep.app import Instep
 from instep.domain.filter_language import MAX_LENGTH
 from instep.domain.texts import cleaned
 from instep.errors import InstepError
+from instep.project.problems import argument_problem
 from instep.targets.facets import MAX_VALUES
 
 #: The name of agents in the ledger.
@@ -69,9 +70,23 @@ class Caller:
 CallerOf = Callable[[Mapping[str, str] | None], Caller]
 
 
+class _Server(MCPServer[Any]):
+    """Says of wrong arguments which they are and what is allowed, in one sentence."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(f"{name}: {argument_problem(error.__cause__)}") from None
+            raise
+
+
 def create_server(instep: Instep, caller_of: CallerOf, *, changes: bool = False) -> MCPServer[Any]:
     """The tools and resources of a project. `changes`: agents may ask for partitions, too."""
-    server: MCPServer[Any] = MCPServer(
+    server = _Server(
         instep.project.name,
         version=__version__,
         instructions=_INSTRUCTIONS.format(name=instep.project.name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
 
@@ -17,10 +17,10 @@ from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, togeth
 from instep.domain.wants import SCHEDULE
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
-from instep.entities.ownership import demand_ownership
+from instep.entities.ownership import Outage, demand_ownership
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
@@ -98,8 +98,8 @@ def plan_entity(
     if not (options.full_refresh or options.reroute):
         _demand_routes(setup, checkpoint, unfinished)
     current = ledger.instances.canonical(setup.ref, generation)
-    if checkpoint is None or unfinished:
-        demand_ownership(setup, ledger, generation)
+    first = checkpoint is None or unfinished is not None
+    outage = demand_ownership(setup, ledger, generation) if first else None
     kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
@@ -124,7 +124,10 @@ def plan_entity(
         )
     )
     if found.kind is not Kind.NOTHING:
-        demand_ownership(setup, ledger, generation)
+        # Of a target that was away a moment ago, an answer would be waited for twice.
+        outage = outage or demand_ownership(setup, ledger, generation)
+        if outage is not None:
+            found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
     elif checkpoint is not None:
         _demand_newest(setup, ledger, generation, contacts)
     check_limits([len(found.slices)])
@@ -143,13 +146,20 @@ def plan_entity(
     )
 
 
+def _said(outage: Outage) -> str:
+    """Where it is, and what is wrong. What to do next is for the run that waits."""
+    if not isinstance(outage, Away):
+        return str(outage)
+    return f"{outage.where}: {outage.what}" if outage.where else outage.what
+
+
 def _demand_newest(setup: EntitySetup, ledger: Ledger, generation: str, contacts: Contacts) -> None:
     """Check, where nothing is to be done, that the target has seen nothing newer than this ledger has done: it may have
     been replaced by an older one, and the source as well. See `contacts`.
     """
     known = contacts.known(setup.ref, generation)
     outdated = known is None or (known and known > ledger.leases.last_epoch(setup.ref))
-    if outdated and demand_ownership(setup, ledger, generation):
+    if outdated and demand_ownership(setup, ledger, generation) is None:
         contacts.note(setup.ref, generation, ledger.leases.last_epoch(setup.ref))
 
 

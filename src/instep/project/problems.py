@@ -90,6 +90,18 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
     return sorted(found, key=lambda each: each.line)
 
 
+def argument_problem(error: ValidationError) -> str:
+    """The problems of arguments that stand in no file, in one sentence: `limit must be at most 100`."""
+    return "; ".join(map(_argument_text, error.errors(include_url=False)))
+
+
+def _argument_text(detail: ErrorDetails) -> str:
+    context: dict[str, Any] = detail.get("ctx", {})
+    message = _WORDS.get(detail["type"], detail["msg"]).format(**context)
+    allowed = _allowed(context)
+    return f"{_dotted(detail['loc'])} {message}" + (f"; allowed: {', '.join(allowed)}" if allowed else "")
+
+
 def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     context: dict[str, Any] = detail.get("ctx", {})
     kind = detail["type"]

@@ -209,7 +209,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=asked)
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
-        kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
+        kind, why = Kind.NOTHING, [*why, _empty(setup.source_text)]
     held_back = None
     if (kind is Kind.FIRST_BUILD or (kind is Kind.REBUILD and checkpoint)) and not request.asked():
         held_back = _would_fail_again(setup, checkpoint, request.current, seen, ledger)
@@ -250,6 +250,13 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         until=topic.read.end if topic else None,
         seen=look.seen,
         of_past=found.as_of is not None,
+    )
+
+
+def _empty(source: str) -> str:
+    return (
+        f"there are no documents to index in `{source}`: put some there, or look at `path`, `include` and `exclude` "
+        "(`instep plan --skipped` lists what no `include` takes)"
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned, without
@@ -111,9 +112,9 @@ class HttpEmbedder:
                             raise EmbedRejected(f"the embedder refused it: {error}") from None
                         raise
         except _Unavailable as error:
-            raise Transient(f"the embedder is out of reach: {error}") from None
+            raise Transient(f"{self._place} is out of reach: {error}") from None
         except _NoAnswer:
-            raise Transient(f"the embedder is out of reach: no whole answer within {self.timeout:.0f} s") from None
+            raise Transient(f"{self._place} is out of reach: no whole answer within {self.timeout:.0f} s") from None
         raise AssertionError("a retry ends with an answer or an error")
 
     def _embeds_another(self) -> bool:
@@ -123,6 +124,12 @@ class HttpEmbedder:
         except (InstepError, _Unavailable, _NoAnswer):
             return False
         return True
+
+    @property
+    def _place(self) -> str:
+        """For people: users, passwords and options that its address may have are not shown."""
+        address = urlsplit(self.url)
+        return f"the embedder at {address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
 
     def metered(self, meter: Meter) -> HttpEmbedder:
         """The same, which counts what it is billed for."""

@@ -1,7 +1,7 @@
 """Tells whether a dear test must run: one of the files on which it depends has changed since it last passed.
 
 Tests depend on all that their file imports or names, through as many files as it takes, on fixtures of the folders that
-it is in, on the data beside any of these, and on the versions of libraries. `proved.txt`, which is committed, holds for
+it is in, on the data beside any of these, and on the versions of libraries; those of the documentation on all pages. `proved.txt`, which is committed, holds for
 each file of tests the digest of all that with which its proofs passed. `make proof` runs them and writes it; `make
 test` runs them whenever it differs, `make soak` always.
 """
@@ -23,6 +23,8 @@ PROVED: Final = Path(__file__).parent / "proved.txt"
 
 #: The versions of libraries: a newer one may do otherwise.
 _LIBRARIES: Final = "requirements.lock"
+#: The pages, and how the site is made of them.
+_PAGES: Final = ("docs", "README.md", "zensical.toml")
 #: The composition root, and all above it. Tests that reach one of these run the whole product.
 _WHOLE: Final = ("src/instep/api/", "src/instep/app/", "src/instep/cli/", "src/instep/container.py")
 #: What works on jobs. Not the faces (command line, HTTP, page, answers), nor how requests come: those have tests that
@@ -142,6 +144,8 @@ def depends(tests: str, root: Path = ROOT) -> set[str]:
     if "src/instep/ledger/schema.py" in found:
         found |= _below("src/instep/ledger/migrations", root)
     found |= {name for folder in {Path(each).parent for each in found} for name in _data(folder, root)}
+    if tests.startswith("tests/docs/"):
+        found |= {each for place in _PAGES for each in _below(place, root)}
     return found | {each for each in (_LIBRARIES,) if _is(root, each)}
 
 

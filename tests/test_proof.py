@@ -82,6 +82,13 @@ def test_a_contract_depends_on_its_own_adapter_only() -> None:
     assert not [each for each in found if each.startswith(("src/instep/targets/qdrant/", "src/instep/jobs/"))]
 
 
+@pytest.mark.parametrize("name", ["test_site", "test_cookbook"])
+def test_tests_of_the_documentation_depend_on_all_pages_and_on_the_settings_of_the_site(name: str) -> None:
+    found = depends(f"tests/docs/{name}.py")
+    assert {"docs/page.md", "docs/images/page-job.png", "README.md", "zensical.toml"} <= found
+    assert "docs/page.md" not in depends("tests/web/test_page.py")
+
+
 def test_stories_depend_on_what_works_on_jobs() -> None:
     found = depends("tests/e2e/test_faults.py")
     assert {"src/instep/jobs/wave.py", "src/instep/targets/lance/target.py", "tests/e2e/corpus.py"} <= found

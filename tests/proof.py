@@ -1,9 +1,9 @@
 """Tells whether a dear test must run: one of the files on which it depends has changed since it last passed.
 
 Tests depend on all that their file imports or names, through as many files as it takes, on fixtures of the folders that
-it is in, on the data beside any of these, and on the versions of libraries; those of the documentation on all pages. `proved.txt`, which is committed, holds for
-each file of tests the digest of all that with which its proofs passed. `make proof` runs them and writes it; `make
-test` runs them whenever it differs, `make soak` always.
+it is in, on the data beside any of these, and on the versions of libraries; those of the documentation on all pages.
+`proved.txt`, which is committed, holds for each file of tests the digest of all that with which its proofs passed.
+`make proof` runs them and writes it; `make test` runs them whenever it differs, `make soak` always.
 """
 
 from __future__ import annotations

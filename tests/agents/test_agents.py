@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import anyio
 import httpx
 import httpx2
 import pytest
+from anyio import from_thread, to_thread
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -21,6 +21,7 @@ from mcp_types import TextContent, TextResourceContents
 from instep.app import Instep, load
 from instep.mcp.serving import create_mcp_app
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
+from tests.retrievers.notes import SO_OFTEN, during_rebuilds, indexed
 
 READER: Final = "token-of-operations"
 PROJECT: Final = f"""\
@@ -190,29 +191,20 @@ def test_a_page_of_another_site_is_refused(project: Instep) -> None:
         assert httpx.post(f"{address}/mcp", headers=headers, json={}).status_code == 403
 
 
-@pytest.mark.long
-def test_agents_have_no_error_and_no_empty_answer_during_twenty_rebuilds(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    for name, text in DOCUMENTS.items():
-        (tmp_path / "docs" / f"{name}.md").write_text(text)
-    (tmp_path / "instep.yaml").write_text(PROJECT)
-    project = load(tmp_path)
-    project.run()
+@SO_OFTEN
+def test_agents_have_no_error_and_no_empty_answer_during_rebuilds(tmp_path: Path, rebuilds: int) -> None:
+    """Of what is found, where it comes from, and how far it is."""
 
-    def rebuild() -> None:
-        for _ in range(20):
-            assert [each.problem for each in load(tmp_path).run(full_refresh=True)] == [None]
+    async def questions(client: Client) -> set[int | None]:
+        found = await answer(client, "search", query="zebra")
+        assert sorted(each["title"] for each in found) == ["Open", "Tame", "Wild"]
+        origin = await answer(client, "why", entity="Note", id=found[0]["chunk_id"])
+        assert origin["row"]["source_uri"] == found[0]["source_uri"]
+        [status] = await answer(client, "status")
+        assert (status["ref"], status["documents"]) == ("Note@global", 4)
+        return {each["watermark"] for each in found}
 
-    asked = 0
-    with ThreadPoolExecutor(1) as pool:
-        rebuilds = pool.submit(rebuild)
+    async def ask(client: Client) -> None:
+        await to_thread.run_sync(during_rebuilds, tmp_path, lambda: from_thread.run(questions, client), rebuilds)
 
-        async def ask(client: Client) -> None:
-            nonlocal asked
-            while not rebuilds.done():
-                assert await titles(client) == ["Open"]
-                asked += 1
-
-        over_http(project, ask)
-        rebuilds.result()
-    assert asked >= 20
+    over_http(indexed(tmp_path), ask)

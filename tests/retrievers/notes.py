@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from instep.app import Instep, load
 
@@ -46,19 +47,28 @@ def indexed(folder: Path) -> Instep:
     return project
 
 
-def during_twenty_rebuilds(folder: Path, ask: Callable[[], None]) -> int:
-    """Ask again and again while another project of this folder rebuilds its index, and return how often."""
+#: As often as a test does it, and as often as it is promised.
+SO_OFTEN: Final = pytest.mark.parametrize("rebuilds", [3, pytest.param(20, marks=pytest.mark.long)])
 
-    def rebuild() -> None:
-        for _ in range(20):
-            assert [each.problem for each in load(folder).run(full_refresh=True)] == [None]
 
-    asked = 0
+def during_rebuilds(folder: Path, ask: Callable[[], set[int | None]], rebuilds: int) -> None:
+    """Ask again and again while another project of this folder rebuilds its index.
+
+    `ask` fails on an error or an empty answer, and returns up to when the answer is complete: after each rebuild that
+    is what the ledger says.
+    """
+    asked, before = 0, 0
     with ThreadPoolExecutor(1) as pool:
-        rebuilds = pool.submit(rebuild)
-        while not rebuilds.done():
-            ask()
-            asked += 1
-            time.sleep(0)
-        rebuilds.result()
-    return asked
+        for _ in range(rebuilds):
+            rebuilt = pool.submit(load(folder).run, full_refresh=True)
+            while not rebuilt.done():
+                ask()
+                asked += 1
+            assert [each.problem for each in rebuilt.result()] == [None]
+            (status,) = load(folder).status()
+            assert status.watermark is not None
+            assert status.watermark > before
+            assert ask() == {status.watermark}
+            before = status.watermark
+    print(f"{asked} questions during {rebuilds} rebuilds")
+    assert asked >= rebuilds

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.web.screenshots import PICTURES
+
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
 
@@ -24,7 +26,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
         there = page.parent / target if target else page
         assert there.exists(), target
-        if anchor:
+        if anchor and there.suffix == ".md":
             assert anchor in headings(there), f"{target}#{anchor}"
 
 
@@ -40,3 +42,16 @@ def test_modules_that_are_named_exist(page: Path) -> None:
     """`jobs/wave.py` is one of Instep's, `tests/proof.py` one of the repository."""
     for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8")):
         assert any((root / name).exists() for root in (ROOT, ROOT / "src" / "instep", page.parent)), name
+
+
+def test_each_view_is_shown_in_light_and_in_dark_and_no_picture_is_left_over() -> None:
+    shown = {
+        (path, scheme)
+        for page in ROOT.glob("docs/*.md")
+        for path, scheme in re.findall(r"!\[.+\]\(images/(.+)\.png#only-(\w+)\)", page.read_text(encoding="utf-8"))
+    }
+    expected = {(f"{view.name}-{scheme}", scheme) for view in PICTURES for scheme in ("light", "dark")}
+    assert shown == expected
+    assert {path.stem for path in ROOT.glob("docs/images/*")} == {name for name, _ in shown}
+    in_readme = re.findall(r'"(docs/images/.+?)"', (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [each for each in in_readme if not (ROOT / each).exists()] == []

@@ -1,7 +1,7 @@
 """Makes the pictures in docs/images anew: `python -m tests.web.screenshots [FOLDER]`.
 
-A project with the repository's own documentation in it, some history, many namespaces and a job under way is served
-for real, and looked at in Chromium.
+Each view is taken in light and in dark. A project with the repository's own documentation in it, some history, many
+namespaces and a job under way is served for real, and looked at in Chromium.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 from unittest.mock import patch
@@ -25,10 +26,13 @@ from tests.web import scene
 from tests.web.browsing import running_browser
 from tests.web.serving import Site
 
+Scheme = Literal["light", "dark"]
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 IMAGES: Final = REPOSITORY / "docs" / "images"
 HOUR: Final = 3600
 LAPTOP, TALL, PHONE = (1280, 800), (1280, 1270), (390, 844)
+SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 
 def _nothing(_page: Page) -> None:
@@ -46,16 +50,15 @@ class Picture:
     name: str
     way: str
     size: tuple[int, int]
-    scheme: Literal["light", "dark"]
     prepare: Callable[[Page], None] = _nothing
 
 
 PICTURES: Final = (
-    Picture("page-job", f"/jobs/{scene.JOB}", LAPTOP, "light", _pick_a_slice),
-    Picture("page-status", "/status", LAPTOP, "dark"),
-    Picture("page-partition", "/partitions/Guide%40global", TALL, "light"),
-    Picture("page-failures", "/failures", LAPTOP, "dark"),
-    Picture("page-phone", "/jobs", PHONE, "dark"),
+    Picture("page-job", f"/jobs/{scene.JOB}", LAPTOP, _pick_a_slice),
+    Picture("page-status", "/status", LAPTOP),
+    Picture("page-partition", "/partitions/Guide%40global", TALL),
+    Picture("page-failures", "/failures", LAPTOP),
+    Picture("page-phone", "/jobs", PHONE),
 )
 
 
@@ -83,8 +86,8 @@ def main(images: Path) -> None:
         clock = Past(ago=140)
         with scene.opened(folder, clock) as ledger, Site(folder).served() as site, running_browser() as browser:
             _advance(ledger, clock)
-            for each in PICTURES:
-                _take(browser, site, each, images)
+            for each, scheme in product(PICTURES, SCHEMES):
+                _take(browser, site, each, scheme, images)
 
 
 def _make(folder: Path) -> None:
@@ -124,11 +127,11 @@ def _advance(ledger: Ledger, clock: Past) -> None:
         ledger.workers.heartbeat(worker, [each.slice_id for each in claims])
 
 
-def _take(browser: Browser, site: Site, picture: Picture, images: Path) -> None:
+def _take(browser: Browser, site: Site, picture: Picture, scheme: Scheme, images: Path) -> None:
     width, height = picture.size
     context = browser.new_context(
         viewport={"width": width, "height": height},
-        color_scheme=picture.scheme,
+        color_scheme=scheme,
         device_scale_factor=2 if picture.size == PHONE else 1,
     )
     page = context.new_page()
@@ -137,7 +140,7 @@ def _take(browser: Browser, site: Site, picture: Picture, images: Path) -> None:
     page.get_by_role("heading", level=1).wait_for()
     page.wait_for_load_state("networkidle")
     picture.prepare(page)
-    page.screenshot(path=images / f"{picture.name}.png")
+    page.screenshot(path=images / f"{picture.name}-{scheme}.png")
     context.close()
 
 

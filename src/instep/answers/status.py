@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from instep.answers.answer import Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
@@ -53,8 +54,24 @@ class Partition(Answer):
     notes: tuple[str, ...]
 
 
+#: How often a status is read when each time another build is promoted meanwhile.
+_LOOKS: Final = 5
+
+
 def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> Partition:
-    """The status of a generation; by default of the promoted one."""
+    """The status of a generation; by default of the promoted one.
+
+    When another build was promoted while it was read, what it says is of a build that may be gone: it is read again.
+    """
+    for _ in range(_LOOKS):
+        found = _status(setup, ledger, generation)
+        now = ledger.checkpoints.get(setup.ref, found.generation)
+        if found.instance == (now.instance if now else None):
+            break
+    return found
+
+
+def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Partition:
     promoted = ledger.partitions.promoted(setup.ref)
     generation = (promoted or "") if generation is None else generation
     checkpoint = ledger.checkpoints.get(setup.ref, generation)

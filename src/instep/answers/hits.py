@@ -45,7 +45,7 @@ class Hits(Answers[Hit]):
     def to_pandas(self) -> pd.DataFrame:
         """The same as a data frame. Needs pandas."""
         if find_spec("pandas") is None:
-            raise UserError("a data frame needs pandas", hint="pip install 'pandas<3'")
+            raise UserError("a data frame needs pandas", hint="pip install 'instep[notebook]'")
         return self.to_arrow().to_pandas()
 
 

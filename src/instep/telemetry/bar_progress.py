@@ -74,7 +74,7 @@ class Bars:
     def __init__(self, console: Console | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         console = console or Console(stderr=True, markup=False, highlight=False)
         if console.is_jupyter and find_spec("ipywidgets") is None:
-            raise UserError("bars in a notebook need ipywidgets", hint="pip install ipywidgets")
+            raise UserError("bars in a notebook need ipywidgets", hint="pip install 'instep[notebook]'")
         self._monotonic = monotonic
         self._meters: dict[TaskID, Meter] = {}
         #: Bars are drawn while they hold their own lock, so this lock is separate.
@@ -100,6 +100,7 @@ class Bars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._bars.refresh()  # In a notebook `stop` would leave them as they were a moment ago.
         self._bars.stop()
 
     def listing(self, entity: str, found: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from instep.answers.answer import Answer
 from instep.answers.instances import Instance, Window, instance_answer
@@ -16,8 +16,11 @@ from instep.domain.wants import Want, WantState
 from instep.entities import provenance
 from instep.entities.generations import moved_text
 from instep.entities.setup import EntitySetup
-from instep.errors import Missing, Transient, UserError
+from instep.errors import InstepError, Missing, Transient, UserError
 from instep.ledger.ledger import Ledger
+
+#: How often a row is looked for when each time another build is promoted meanwhile.
+_LOOKS: Final = 5
 
 
 class WrittenBy(Answer):
@@ -128,12 +131,45 @@ def why(
     ]
     if not found:
         raise _unknown(setups, target)
+    for _ in range(_LOOKS):
+        looked: list[tuple[EntitySetup, list[str]]] = []
+        try:
+            return _row(
+                found,
+                ledger,
+                target,
+                id,
+                generation=generation,
+                principals=principals,
+                explain=explain,
+                looked=looked,
+            )
+        except InstepError as error:
+            problem = error
+            if all(_read(setup, ledger, generation) == before for setup, before in looked):
+                break  # Else another build was promoted, and the one that was looked at may be gone.
+    raise problem
+
+
+def _row(
+    found: Sequence[EntitySetup],
+    ledger: Ledger,
+    target: str | None,
+    id: str,
+    *,
+    generation: str | None,
+    principals: Sequence[str],
+    explain: bool,
+    looked: list[tuple[EntitySetup, list[str]]],
+) -> provenance.Provenance:
+    """See `why`. Notes in `looked` which indexes it has read."""
     built = False
     away: Transient | None = None
     untold: UserError | None = None
     for setup in found:
         try:
-            for physical in _read(setup, ledger, generation):
+            looked.append((setup, _read(setup, ledger, generation)))
+            for physical in looked[-1][1]:
                 built = True
                 try:
                     demand_told(setup, ledger, physical, principals, generation)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import ValidationError
 
 import instep
 from instep.domain import events as e
@@ -95,6 +96,17 @@ def test_a_build_and_a_refresh_are_runs_as_the_specification_has_them(tmp_path: 
     assert index["outputFacets"]["outputStatistics"]["rowCount"] == built.counts.rows_written
     assert {"name": "text", "type": "string"} in index["facets"]["schema"]["fields"]
     assert complete["run"]["facets"]["instep"]["counts"]["read"] == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("eventTime", "yesterday"), ("producer", "no address of anything"), ("eventType", "ENDED")],
+)
+def test_an_event_that_is_not_as_the_specification_has_it_is_noticed(field: str, wrong: str) -> None:
+    (start,) = told(BUILDING)
+    check(start)
+    with pytest.raises(ValidationError, match=wrong):
+        check(start | {field: wrong})
 
 
 def test_a_build_that_fails_ends_with_its_reason(tmp_path: Path, server: LineageServer) -> None:

@@ -112,6 +112,47 @@ def test_a_key_that_the_queue_cannot_have_is_unknown(http: httpx.Client, key: in
     assert (outcome["key"], outcome["effect"]) == (key, "unknown")
 
 
+def test_neighbouring_keys_beyond_what_a_float_tells_apart_stay_apart(http: httpx.Client, project: Instep) -> None:
+    several = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 2]
+    folder = project.project.root
+    with closing(sqlite3.connect(folder / "salts.db")) as database:
+        database.execute("CREATE TABLE wide (k INTEGER PRIMARY KEY)")
+        database.executemany("INSERT INTO wide VALUES (?)", [(key,) for key in several])
+        database.commit()
+    text = PROJECT.replace("table: source", "table: wide").replace("keys: {from: 0, below: 1000}\n", "\n")
+    (folder / "instep.yaml").write_text(text.replace("  salts:", "  wide:", 1))
+    wide = load(folder)
+    with wide.queue("wide") as queue:
+        queue.create()
+        queue.backfill()
+    with (
+        served(create_app(wide, token=TOKEN, loopback=True)) as address,
+        httpx.Client(base_url=f"{address}/api/queues", headers=bearer(), timeout=TIMEOUT_SECONDS) as client,
+    ):
+        assert _read(client) == several
+        [done] = client.post("/wide/ack", json={"keys": [{"key": 2**53 + 1}]}).json()["items"]
+        assert (done["key"], done["effect"]) == (2**53 + 1, "acked")
+        assert _read(client) == [2**53, 2**53 + 2, 2**63 - 2]
+
+
+def _read(client: httpx.Client) -> list[int]:
+    return sorted(each["key"] for each in client.post("/wide/next", json={}).json()["items"])
+
+
+@pytest.mark.parametrize("said", ["9007199254740993.0", "9.007199254740993e15", "-9007199254740993.0"])
+def test_a_key_as_a_float_that_may_be_one_of_several_is_refused(http: httpx.Client, said: str) -> None:
+    answer = http.post(
+        "/salts/ack", content=f'{{"keys": [{{"key": {said}}}]}}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["at"] == "body.keys.0.key"
+
+
+def test_a_key_as_a_float_that_is_one_whole_number_is_that(http: httpx.Client) -> None:
+    [outcome] = http.post("/salts/ack", json={"keys": [{"key": 7.0}]}).json()["items"]
+    assert (outcome["key"], outcome["effect"]) == (7, "acked")
+
+
 @pytest.mark.parametrize("action", ["next", "ack", "fail"])
 def test_no_key_is_given_or_taken_without_the_token(http: httpx.Client, action: str) -> None:
     body = {"limit": 1} if action == "next" else {"keys": [{"key": 1}]}

@@ -28,9 +28,13 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+#: From here on several whole numbers are one float, so that it does not say which was meant.
+_EXACT = 2.0**53
+
+
 def _whole(value: object) -> object:
     """JSON knows one kind of numbers: 7.0 is a whole one."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value
 
 
 #: Behind the bounds of a number.

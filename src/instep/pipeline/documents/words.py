@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_words import parted
 from instep.domain.words import BETWEEN, BYTES, Searched, normal
 from instep.pipeline.documents.rows import CONTEXT
 
@@ -37,16 +38,16 @@ def _texts(column: Any) -> Any:
 
 
 def _words(texts: Any, language: str) -> Any:
-    runs: Any = pc.ascii_split_whitespace(_small(texts))
-    coded: Any = runs.values.dictionary_encode()
-    words: Any = pa.array(normal(coded.dictionary.to_pylist(), language), pa.string())
+    found = parted(_small(texts))
+    runs: Any = found.runs
+    words: Any = pa.array(normal(runs.to_pylist(), language), pa.string())
     # Each with a space behind it, so that those of a text lie side by side as they are. What has no word in it, as a
     # dash between spaces, leaves nothing.
     spaced = pc.if_else(pc.equal(words, pa.scalar("")), words, pc.binary_join_element_wise(words, "", " "))
-    taken: Any = spaced.take(coded.indices)
+    taken: Any = spaced.take(pa.array(found.indices))
     _, ends, data = taken.buffers()
-    bounds = np.frombuffer(ends, np.int32)[runs.offsets.to_numpy()]
-    return pc.ascii_rtrim(pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds), data), " ")
+    bounds = np.frombuffer(ends, np.int32)[found.bounds]
+    return pc.ascii_rtrim(pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds.data), data), " ")
 
 
 def _small(texts: Any) -> pa.Array[Any]:

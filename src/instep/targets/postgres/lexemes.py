@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_words import parted
+
 #: Characters of a row's words: with their places, more does not fit into a tsvector.
 MOST_WORDS: Final = 150_000
 #: Words behind this one have its place, and of one word no more places than these are known.
@@ -27,20 +29,18 @@ def tsvectors(texts: Any) -> pa.Array[Any]:
     """For each text its words, as bytes that PostgreSQL reads."""
     if len(texts) and pc.max(pc.binary_length(texts)).as_py() > MOST_WORDS:
         texts = pc.utf8_slice_codeunits(texts, 0, MOST_WORDS)
-    split: Any = pc.ascii_split_whitespace(texts)
-    coded: Any = split.flatten().dictionary_encode()
-    lengths: Any = pc.list_value_length(split)
-    counts = lengths.to_numpy().astype(np.int64)
-    lexemes: Any = coded.dictionary.cast(pa.binary())
+    found = parted(texts)
+    starts, counts = found.bounds[:-1], np.diff(found.bounds)
+    once: Any = found.runs.cast(pa.binary()).dictionary_encode()
+    lexemes: Any = once.dictionary
     order: Any = pc.sort_indices(lexemes)
     lexemes = lexemes.take(order)
     kind = np.int32 if len(lexemes) < _FEW else np.int64
     ranks = np.empty(len(lexemes), kind)
     ranks[order.to_numpy()] = np.arange(len(lexemes)) << _PLACE_BITS
-    starts = np.cumsum(counts) - counts
-    before = np.repeat(starts.astype(np.int32) - 1, counts)
-    places = np.minimum(np.arange(len(before), dtype=np.int32) - before, _LAST_PLACE)
-    words = ranks[coded.indices.to_numpy()] | places
+    words = ranks[once.indices.to_numpy()][found.indices]
+    places = np.arange(1, len(words) + 1, dtype=np.int32) - np.repeat(starts.astype(np.int32), counts)
+    words |= np.minimum(places, _LAST_PLACE, out=places)
     _sort_each(words, starts, counts)
     rows = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     return _written(_entries(words, rows), lexemes, len(counts))

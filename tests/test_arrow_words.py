@@ -1,0 +1,34 @@
+"""Texts in Arrow are parted at their spaces as Python parts them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.arrow_words import parted
+
+TEXTS = st.lists(st.text(alphabet="ab é日\x00\t", max_size=12), max_size=12)
+
+
+def runs(texts: pa.StringArray) -> list[list[str]]:
+    """The runs of each text that have characters."""
+    found = parted(texts)
+    different = found.runs.to_pylist()
+    every = [different[each] for each in found.indices.tolist()]
+    bounds = found.bounds.tolist()
+    assert len(bounds) == len(texts) + 1
+    return [list(filter(None, every[first:last])) for first, last in pairwise(bounds)]
+
+
+@given(TEXTS, st.integers(0, 12), st.integers(0, 12))
+def test_runs_are_those_between_spaces_of_a_part_of_a_column_too(texts: list[str], first: int, number: int) -> None:
+    some = texts[first : first + number]
+    expected = [list(filter(None, each.split(" "))) for each in some]
+    assert runs(pa.array(texts, pa.string()).slice(first, number)) == expected
+
+
+def test_a_run_at_the_end_of_a_text_is_not_taken_together_with_the_next_text() -> None:
+    assert runs(pa.array(["a b", "b", "", "c a "])) == [["a", "b"], ["b"], [], ["c", "a"]]

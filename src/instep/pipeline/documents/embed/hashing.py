@@ -99,7 +99,7 @@ def _sums(data: Array, bounds: Array, dimensions: int) -> Array:
     codes, word_bytes = _alphabet()
     powers, inverses = _powers(max(_BLOCK, 1 << max(0, len(data) - 1).bit_length()))
     texts = len(bounds) - 1
-    word = word_bytes[data]
+    word = word_bytes.take(data)
     # A word starts where the byte before is not of a word or belongs to another text, and ends alike.
     before, after = np.zeros(len(data), bool), np.zeros(len(data), bool)
     before[1:], after[:-1] = word[:-1], word[1:]
@@ -107,8 +107,8 @@ def _sums(data: Array, bounds: Array, dimensions: int) -> Array:
     before[edges], after[edges - 1] = False, False
     starts, ends = np.flatnonzero(word > before), np.flatnonzero(word > after) + 1
     prefix = np.zeros(len(data) + 1, np.uint64)
-    np.cumsum(codes[data] * powers[: len(data)], out=prefix[1:])
-    hashes = (prefix[ends] - prefix[starts]) * inverses[starts]
+    np.cumsum(codes.take(data) * powers[: len(data)], out=prefix[1:])
+    hashes = (prefix.take(ends) - prefix.take(starts)) * inverses.take(starts)
     hashes ^= hashes >> np.uint64(29)
     words = np.diff(np.searchsorted(starts, bounds))
     rows = np.repeat(np.arange(texts) * dimensions, words)
@@ -116,9 +116,9 @@ def _sums(data: Array, bounds: Array, dimensions: int) -> Array:
     for factor in _VOTES:
         drawn = hashes * np.uint64(factor)
         drawn ^= drawn >> np.uint64(32)
-        places = ((drawn & np.uint64(0xFFFFFFFF)) * np.uint64(dimensions) >> np.uint64(32)).astype(np.int64)
-        signs = ((drawn >> np.uint64(62)) & np.uint64(2)).astype(np.float64) - 1.0
-        sums += np.bincount(places + rows, weights=signs, minlength=texts * dimensions)
+        places = ((drawn & np.uint64(0xFFFFFFFF)) * np.uint64(dimensions) >> np.uint64(32)).view(np.int64)
+        # The first bit is the sign of a float, too: a vote counts where it is set, and counts against where it is not.
+        sums -= np.bincount(places + rows, np.copysign(1.0, drawn.view(np.float64)), texts * dimensions)
     return sums.reshape(texts, dimensions)
 
 

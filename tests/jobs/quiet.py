@@ -67,6 +67,13 @@ class Quiet(Simulation):
         process.start(lambda: serve(setups, context, until_idle=True))
         self.to_the_end(process)
 
+    def watch(self) -> None:
+        """A worker that looks at the source as well, once."""
+        process = self.process("worker", [REF.entity], exact=True)
+        setups, context = self.setups(process, [REF.entity]), self.context(process)
+        process.start(lambda: serve(setups, context, until_idle=True, watch=60.0))
+        self.to_the_end(process)
+
     def to_the_end(self, process: Process) -> None:
         """Its errors are raised."""
         self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + 20 * MINUTE)

@@ -11,6 +11,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
+from instep.jobs.finish import SWEEP_SECONDS
 from tests.jobs.quiet import REF, Quiet, built, indexed, missing
 from tests.simulator.documents import Poison
 
@@ -233,3 +234,21 @@ def test_a_project_says_which_share_has_to_go_in() -> None:
     world.needed = 0.6
     assert world.run_once().promoted, "it is not held back any more"
     assert indexed(world) == ALL - THIRD
+
+
+@pytest.mark.parametrize("by", ["run", "worker"])
+def test_a_replaced_index_goes_an_hour_later_though_nothing_changes_any_more(by: str) -> None:
+    world = built()
+    (before,) = world.target.indexes
+    world.transform(2)
+    assert world.run_once().promoted
+    served = world.target.served(REF.entity)
+    assert set(world.target.indexes) == {before, served}, "readers may have it open"
+    for _ in range(4):
+        world.rest(SWEEP_SECONDS / 4)
+    if by == "run":
+        assert world.run_once().state is None
+    else:
+        world.watch()
+    assert set(world.target.indexes) == {served}
+    world.sound()

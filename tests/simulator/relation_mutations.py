@@ -71,7 +71,7 @@ def what_is_built_of_other_generations_is_swept(patch: Patch) -> None:
         for physical in setup.target.leftovers(setup.alias, idle_seconds=finish.SWEEP_SECONDS):
             setup.target.drop(physical)
 
-    patch.setattr(finish, "_sweep", sweep)
+    patch.setattr(finish, "sweep", sweep)
 
 
 @seeded_bug

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -106,7 +106,7 @@ def _end(
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         context.progress.phase(setup.ref.label, Phase.SERVED)
         _acknowledge(setup, part, ledger, job_id, notes)
-        _sweep(setup, ledger)
+        sweep(setup, ledger)
         _compact(setup, part, ledger, notes)
         _refine(setup, part, context, once, notes)
         return notes
@@ -298,7 +298,19 @@ def _job(ledger: Ledger, job_id: str) -> Job:
     return job
 
 
-def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
+def sweep_unchanged(setups: Iterable[EntitySetup], ledger: Ledger) -> None:
+    """Sweep for partitions with nothing to do, whose next part may be far away; once for all of an entity. Their target
+    is asked only if the ledger knows of an index that was replaced.
+    """
+    swept: set[str] = set()
+    for setup in setups:
+        with suppress(InstepError):
+            if setup.alias not in swept and ledger.partitions.rebuilt(setup.ref):
+                swept.add(setup.alias)
+                sweep(setup, ledger)
+
+
+def sweep(setup: EntitySetup, ledger: Ledger) -> None:
     """Drop indexes that no build will finish and no reader uses any more. An index of another generation stays though
     the alias does not serve it, and so does one that a stopped job has begun.
     """

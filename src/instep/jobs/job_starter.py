@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.domain.refs import PartitionRef
+from instep.entities.setup import EntitySetup
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Busy
+from instep.jobs.finish import sweep_unchanged
 from instep.jobs.membership import Membership
 from instep.jobs.restart_pauses import Refusals, RestartPauses, stays_stopped
 from instep.jobs.setup_cache import SetupCache
@@ -45,6 +47,7 @@ class JobStarter(ABC):
     def begin(self, member: Membership) -> bool:
         """Start a job of what is due. False if nothing was started."""
         plans: dict[PartitionRef, EntityPlan] = {}
+        unchanged: list[EntitySetup] = []
         self._moved = False
         due = self._due()
         if due and isinstance(self._planner.setups, SetupCache):
@@ -58,6 +61,8 @@ class JobStarter(ABC):
                 plans[ref] = plan
             elif plan is not None:
                 self._moved |= self._idle(plan)
+                unchanged.append(self._planner.setups[ref])
+        sweep_unchanged(unchanged, self._context.ledger)
         if not plans:
             return self._moved
         found = in_target_order(self._planner.setups[ref] for ref in plans)

@@ -19,6 +19,7 @@ from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Stopped
+from instep.jobs.finish import sweep_unchanged
 from instep.jobs.prerequisites import Find, Prerequisites
 from instep.jobs.promote import finish_interrupted
 from instep.jobs.retry import RESUMES
@@ -213,6 +214,8 @@ def _in_turn(
             run.problems.setdefault(ref, error)
     if alone and run.problems:
         raise next(iter(run.problems.values()))
+    unchanged = (ref for ref, plan in plans.items() if not plan.pending and ref not in run.problems)
+    sweep_unchanged((planner.setups[ref] for ref in unchanged), planner.context.ledger)
     before = [result for ref, result in run.results.items() if ref not in plans]
     return [*before, *(run.result(plan) for plan in plans.values())]
 

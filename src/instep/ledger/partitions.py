@@ -41,6 +41,13 @@ class Partitions(Store):
         return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
 
     @reads
+    def rebuilt(self, tx: Transaction, ref: PartitionRef) -> bool:
+        """Whether jobs that are not forgotten built an index of the partition that is not served in any generation."""
+        served = select(checkpoints.c.physical).where(checkpoints.c.ref == str(ref))
+        built = select(job_parts.c.physical).where(job_parts.c.ref == str(ref), job_parts.c.physical.not_in(served))
+        return tx.connection.scalar(built.limit(1)) is not None
+
+    @reads
     def all_indexes(self, tx: Transaction) -> set[str]:
         """Physical indexes that its jobs have ever made or written."""
         return set(tx.connection.scalars(select(job_parts.c.physical).distinct()))

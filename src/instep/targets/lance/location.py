@@ -136,9 +136,11 @@ class Location:
         if self.folder is not None and not self.folder.is_dir():
             return []
         with self.understood():
-            folders = [
-                each.rstrip("/").rpartition("/")[2] for each in self._files().list_with_delimiter().common_prefixes
-            ]
+            if self.folder is not None:  # Without the library: a run that finds nothing asks this, and needs it not.
+                folders = [each.name for each in self.folder.iterdir() if each.is_dir()]
+            else:
+                found = self._files().list_with_delimiter().common_prefixes
+                folders = [each.rstrip("/").rpartition("/")[2] for each in found]
         return sorted(
             each.removesuffix(".lance") for each in folders if each.startswith(prefix) and each.endswith(".lance")
         )

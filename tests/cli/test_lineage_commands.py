@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import instep
 from instep.answers.instances import instance_answer
 from instep.answers.lineage import Edge, Lineage, Node
 from instep.cli import graphs, main
@@ -334,3 +335,41 @@ def test_gc_lists_what_it_would_remove_and_removes_it(place: Home, say: Say) -> 
     assert "collected" not in say("lineage", "Document")
     assert answer(say, "ledger", "verify")["differences"] == []
     say("gc", "--keep", "soon", code=64)
+
+
+FEED = """
+name: test
+engine: inline
+targets: {index: {type: lance, uri: .instep/index}}
+entities:
+  Note:
+    source: {type: feed, path: feed.jsonl}
+    embed: {type: hashing}
+"""
+
+
+def test_why_tells_of_a_document_of_a_feed_without_a_row_what_became_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "feed.jsonl").write_text('{"id": "1", "text": "words"}\n{"id": "2", "text": ""}\n')
+    (tmp_path / "instep.yaml").write_text(FEED)
+    instep.load(tmp_path).run()
+    assert "it has been read, and has no text" in " ".join(say("why", "feed://Note/2", code=1).split())
+    told = " ".join(say("why", "Note", "feed://Note/3", code=1).split())
+    assert "no run has seen it, or it has left the source again" in told
+    assert "search --json" in told, "it may be asked for in a wrong form"
+
+
+def test_why_says_nothing_of_what_only_its_readers_may_know_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ('{"id": "1", "text": "words", "metadata": {"who": ["alice"]}}', '{"id": "2", "text": ""}')
+    (tmp_path / "feed.jsonl").write_text("".join(f"{each}\n" for each in lines))
+    readers = '    columns: {who: "string[]"}\n    readers: who\n'
+    (tmp_path / "instep.yaml").write_text(FEED + readers)
+    instep.load(tmp_path).run()
+    told = [say("why", "Note", f"feed://Note/{each}", code=1) for each in (1, 2, 3)]
+    assert len({re.sub(r"Note/\d", "", each) for each in told}) == 1, told
+    assert "no run has seen it" not in told[1]

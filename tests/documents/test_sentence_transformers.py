@@ -20,6 +20,7 @@ from instep.pipeline.documents import sentence_models
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.tokens import Tokens
 from instep.project import SentenceTransformersEmbed
+from tests.documents.chunks import texts_of
 
 installed = pytest.mark.skipif(
     find_spec("sentence_transformers") is None,
@@ -183,7 +184,7 @@ def test_a_prompt_stands_before_each_text_and_in_place_of_the_models_own(bert: P
 @installed
 def test_chunks_are_cut_by_its_tokens(bert: Path) -> None:
     chunker = Chunker(20, 0, False, Tokens("sentence-transformers", str(bert)))
-    (pieces,) = chunker.chunks([("text", " ".join(["paper"] * 50))])
+    (pieces,) = texts_of(chunker, ("text", " ".join(["paper"] * 50)))
     assert [len(each.split()) for each in pieces] == [20, 20, 10]
 
 

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 
 import instep
 from instep.errors import UserError
+from instep.pipeline.documents import sentence_models
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.embed.sentence_transformers import _model
 from instep.pipeline.documents.embed.static import tokenizer_file
 from instep.pipeline.documents.parse import ParseFailure
 from instep.pipeline.documents.tokens import TokenCounter, Tokens
@@ -98,9 +98,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = ModuleType("sentence_transformers")
     module.SentenceTransformer = SentenceTransformer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    _model.cache_clear()
+    sentence_models.load.cache_clear()
     yield
-    _model.cache_clear()
+    sentence_models.load.cache_clear()
 
 
 def test_models_of_sentence_transformers_count_by_their_own_tokenizers(

@@ -68,6 +68,11 @@ def build_of(setup: DocumentSetup, ledger: Ledger, physical: str, generation: st
     return None
 
 
+def keeps_readers(setup: EntitySetup) -> bool:
+    """Whether only readers of a document may know of it."""
+    return isinstance(setup, DocumentSetup) and setup.readers is not None
+
+
 def demand_told(
     setup: EntitySetup, ledger: Ledger, physical: str, principals: Sequence[str], generation: str | None
 ) -> None:

@@ -9,7 +9,7 @@ from instep.answers.answer import Answer
 from instep.answers.instances import Instance, Window, instance_answer
 from instep.answers.jobs import Counts
 from instep.answers.lineage import Node
-from instep.answers.readers import demand_told, shows
+from instep.answers.readers import demand_told, keeps_readers, shows
 from instep.domain.jobs import Job, JobPart, JobState
 from instep.domain.texts import unknown_name
 from instep.domain.wants import Want, WantState
@@ -21,6 +21,8 @@ from instep.ledger.ledger import Ledger
 
 #: How often a row is looked for when each time another build is promoted meanwhile.
 _LOOKS: Final = 5
+#: Of what neither the target nor the ledger knows.
+_UNSEEN = "no run has seen it, or it has left the source again"
 
 
 class WrittenBy(Answer):
@@ -187,10 +189,13 @@ def _row(
         moved = next(filter(None, (moved_text(each, ledger, generation) for each in found)), None)
         raise UserError(moved or f"nothing of {target or 'the project'} is served yet", hint="Run: instep run")
     where = target or "what is served"
-    absent = next(filter(None, (each.why_absent(ledger, id) for each in found)), None) if explain else None
+    missing = f"{where} has no row of {id!r}"
+    if not explain or any(map(keeps_readers, found)):
+        raise Missing(missing, hint=found[0].row_hint)
+    absent = next(filter(None, (each.why_absent(ledger, id) for each in found)), None)
     if absent is not None:
-        raise Missing(f"{where} has no row of {id!r}: {absent}")
-    raise Missing(f"{where} has no row of {id!r}", hint=found[0].row_hint)
+        raise Missing(f"{missing}: {absent}")
+    raise Missing(f"{missing}: {_UNSEEN}", hint=found[0].row_hint)
 
 
 def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:

@@ -39,7 +39,7 @@ def why(
 ) -> None:
     """Show the origin of a row: instance, job, wants, and the version of the file or the slice of the table.
 
-    Of a file that has no row it says whether it failed, is left out, or is not there.
+    Where there is no row it says whether it failed, is left out, or was never seen.
 
     \b
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
+from instep.domain.waves import SKIPPED
+from instep.ledger.failures import FailureFilter
 from instep.ledger.ledger import Ledger
 
 #: Number of a partition's newest wants that are searched for those that an instance satisfied.
@@ -49,6 +52,13 @@ def forgotten_at(ledger: Ledger, ref: PartitionRef) -> int | None:
     """The time at which the newest of a partition's forgotten jobs ended."""
     found = ledger.retention.of(ref)
     return found.at if found else None
+
+
+def why_failed(ledger: Ledger, refs: Collection[PartitionRef], ids: Collection[str]) -> str | None:
+    """The reason why one with such an id failed or was left out on purpose; None if none has."""
+    for each in ledger.failures.page(only=FailureFilter(refs, documents=ids), limit=1):
+        return f"it is left out: {each.reason}" if each.stage == SKIPPED else f"it failed ({each.stage}): {each.reason}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

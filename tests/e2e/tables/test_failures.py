@@ -10,9 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from instep.answers.why import why
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.entities.plan_request import Kind
+from instep.errors import Missing
 from tests.servers.postgres import running_postgres
 
 from .quick import QuickShop, during
@@ -57,8 +59,18 @@ def test_a_row_without_a_key_is_a_failure_and_the_others_are_there(shop: QuickSh
     assert result.counts.balanced
     assert len(failures(shop, "Person@global")) == 1
     assert "null" in next(iter(failures(shop, "Person@global").values()))
+    for named in ("null", "Person(null)"):
+        assert "it failed (row): " in why_not(shop, named)
+    assert "no run has seen it" in why_not(shop, "4711")
     without(shop, "null")
     assert shop.wrong("Person") == {}
+
+
+def why_not(shop: QuickShop, key: str) -> str:
+    container = shop.container()
+    with closing(container.ledger()) as ledger, pytest.raises(Missing) as raised:
+        why(container.setups(["Person"]), ledger, "Person", key, explain=True)
+    return str(raised.value)
 
 
 def test_failures_that_are_retried_leave_the_list(shop: QuickShop) -> None:

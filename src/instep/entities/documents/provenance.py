@@ -14,11 +14,9 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
-from instep.domain.waves import SKIPPED
 from instep.entities.documents.adapters import DocumentAdapters
-from instep.entities.provenance import Provenance, Window, background, forgotten_at
+from instep.entities.provenance import Provenance, Window, background, forgotten_at, why_failed
 from instep.errors import UserError
-from instep.ledger.failures import FailureFilter
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import NamingSource
 from instep.sources.files import FilesSource
@@ -80,10 +78,11 @@ def why_absent(setup: DocumentAdapters, ledger: Ledger, text: str) -> str | None
     if setup.readers is not None:
         return None
     ids = set(_row_ids(setup, text))
-    for failed in ledger.failures.page(only=FailureFilter([setup.ref], documents=ids), limit=1):
-        if failed.stage == SKIPPED:
-            return f"it is left out: {failed.reason}"
-        return f"it failed ({failed.stage}): {failed.reason}"
+    if (failed := why_failed(ledger, [setup.ref], ids)) is not None:
+        return failed
+    for served in ledger.checkpoints.of_entity(setup.ref.entity):
+        if any(ledger.documents.of_ids(served.instance, sorted(ids)).values()):
+            return "it has been read, and has no text to be found by"
     return setup.source.why_not_indexed(text) if isinstance(setup.source, FilesSource) else None
 
 

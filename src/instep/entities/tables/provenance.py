@@ -16,7 +16,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.domain.rows import Window as RowWindow
 from instep.domain.table_versions import VersionWindow
-from instep.entities.provenance import Provenance, Window, background, forgotten_at
+from instep.entities.provenance import Provenance, Window, background, forgotten_at, why_failed
 from instep.entities.tables.adapters import MICROS, TableAdapters
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
@@ -93,6 +93,15 @@ def trace(setup: TableAdapters, ledger: Ledger, physical: str, text: str) -> Row
         if row is not None:
             return _provenance(setup, ledger, physical, spec, row)
     return None
+
+
+def why_absent(setup: TableAdapters, ledger: Ledger, text: str) -> str | None:
+    """See `EntitySetup.why_absent`: `text` is the key, or what failures call the row."""
+    from instep.pipeline.tables.values import id_of  # Imports Arrow: only for what is not there.
+
+    entity = setup.ref.entity
+    refs = {setup.ref, *(each.ref for each in ledger.checkpoints.of_entity(entity))}
+    return why_failed(ledger, refs, [id_of(entity, text)])
 
 
 def _provenance(

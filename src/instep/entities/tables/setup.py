@@ -206,6 +206,9 @@ class TableSetup(TableAdapters):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
+    def why_absent(self, ledger: Ledger, text: str) -> str | None:
+        return provenance.why_absent(self, ledger, text)
+
     def inspect(self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None) -> tuple[None, str]:
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 

@@ -28,6 +28,7 @@ class QdrantServer:
 
     api_key: str = ""
     version: str = VERSION
+    read_only: bool = False
     max_bytes: int = 32 * 1024 * 1024
     answers: list[tuple[int, dict[str, str]] | None] = field(default_factory=list)
     after: Callable[[], None] | None = None
@@ -174,6 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if owner.api_key and self.headers.get("api-key") != owner.api_key:
             return self._answer(401, error="Must provide an API key or an Authorization bearer token")
+        if owner.read_only and self.command in ("PUT", "DELETE"):
+            return self._answer(403, error="Forbidden: Global manage access is required")
         body = json.loads(raw) if raw else None
         with owner.turn:
             owner.requests.append((self.command, path, body))

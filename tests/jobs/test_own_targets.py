@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from instep import DocumentTarget, ListedDocument
+from instep.errors import UserError
 from instep.targets.lance import LanceTarget
 from instep.targets.lance.tables import LanceTableTarget
 
@@ -42,6 +43,12 @@ class Told(LanceTarget):
 class Leaking(Told):
     def writer(self, *args, **kwargs):
         raise {"error": RuntimeError, "outage": ConnectionError}[self.log](f"login with {self.token} failed")
+
+
+class Short(Told):
+    def demand_dimensions(self, dimensions):
+        if dimensions > 16:
+            raise UserError(f"the server takes 16 dimensions, not {dimensions}")
 
 
 class Alone(Told):
@@ -154,6 +161,15 @@ def test_options_are_secrets(root: Path) -> None:
     with pytest.raises(UserError, match=r"ValueError: the token \*\*\* opens nothing at \*\*\*") as raised:
         project.run()
     assert raised.value.where == "targets.index"
+
+
+def test_vectors_that_its_server_does_not_take_are_noticed_before_anything_is_embedded(root: Path) -> None:
+    project = opened(root, told(root, "Short"))
+    for each in (project.plan, project.run):
+        with pytest.raises(UserError, match="takes 16 dimensions, not"):
+            each()
+    assert [each.subject for each in project.check() if "16 dimensions" in each.detail] == ["embedder of Page"]
+    assert project.jobs() == []
 
 
 def test_one_in_this_process_is_never_given_to_spark(root: Path) -> None:

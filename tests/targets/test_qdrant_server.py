@@ -286,6 +286,15 @@ def test_the_key_is_sent_and_never_shown(server: QdrantServer, monkeypatch: pyte
         target.rows("D__1")
 
 
+def test_a_key_that_may_only_read_does_not_pass_the_check(server: QdrantServer) -> None:
+    server.read_only = True
+    with pytest.raises(UserError, match="Qdrant refuses: Forbidden"):
+        QdrantTarget(server.url, None).check()
+    server.read_only = False
+    QdrantTarget(server.url, None).check()
+    assert server.local.get_collections().collections == [], "nothing is left of it"
+
+
 def test_old_servers(server: QdrantServer, target: QdrantTarget) -> None:
     target.check()
     server.version = "1.19.2"

@@ -343,6 +343,14 @@ class Bounded(Protocol):
         """
 
 
+@runtime_checkable
+class Narrow(Protocol):
+    """A target of which only its server says how long vectors may be."""
+
+    def demand_dimensions(self, dimensions: int) -> None:
+        """Raises `UserError` if it takes none of this length."""
+
+
 class DocumentTarget(IndexTarget, Protocol):
     """An index of chunks: what a target for documents has to do."""
 

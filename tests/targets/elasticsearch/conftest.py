@@ -11,6 +11,7 @@ DIALECT = (
     "test_rows_of_other_instances_are_swept",
     "test_rows_of_documents_are_given_back_whole",
     "test_hybrid_search_ranks_hits_of_both_first",
+    "test_the_longest_vectors_are_those_that_the_server_says",
     "test_the_server_is_recognized_by_its_answer",
     "test_travels_pickled",
     "test_updates_and_deletes_of_one_commit",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from instep.errors import UserError
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.testing.ownership import DocumentOwnership
 from tests.servers.elasticsearch import running_elasticsearch
@@ -38,3 +39,11 @@ class TestOwnership(DocumentOwnership):
 def test_the_server_is_recognized_by_its_answer(target: OpenSearchTarget) -> None:
     target.check()
     assert target.indexes.dialect.name == "Elasticsearch"
+
+
+@pytest.mark.proof
+def test_the_longest_vectors_are_those_that_the_server_says(target: OpenSearchTarget) -> None:
+    longest = target.indexes.dialect.longest
+    target.create("Long__1", longest, 1)
+    with pytest.raises(UserError, match=f"{longest}"):
+        target.create("Long__2", longest + 1, 1)

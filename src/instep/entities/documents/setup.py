@@ -30,6 +30,7 @@ from instep.sources.sqs_events import SqsEvents
 from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
 from instep.sources.tables.table_source import Sessions
 from instep.sources.topic import TopicSource
+from instep.targets.document_target import Narrow
 from instep.targets.trial import Trial, trial_of_documents
 
 if TYPE_CHECKING:
@@ -162,7 +163,11 @@ class DocumentSetup(DocumentAdapters):
         return Size(*ledger.documents.totals(checkpoint.instance))
 
     def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
-        """Embed one text before all of them, if embedding costs something, and read the queries of the promotion."""
+        """Embed one text before all of them, if embedding costs something, and read the queries of the promotion; what
+        the target would refuse is not embedded.
+        """
+        if _embeds(found):
+            self._demand_dimensions()
         if self.demand is not None:
             self.demand.read()
         if self.rehearsal is not None:
@@ -173,6 +178,11 @@ class DocumentSetup(DocumentAdapters):
     def demand_packages(self, found: Found) -> None:
         if _embeds(found):
             self.demand_package()
+            self._demand_dimensions()
+
+    def _demand_dimensions(self) -> None:
+        if isinstance(self.target, Narrow):
+            self.target.demand_dimensions(self.dimensions)
 
     def inspect(
         self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
@@ -244,6 +254,7 @@ class DocumentSetup(DocumentAdapters):
 
     def _check_embedder(self) -> str:
         probe(self.embedder())
+        self._demand_dimensions()
         return f"{self.dimensions} dimensions"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -16,7 +17,7 @@ from instep.domain.texts import without
 from instep.errors import Away, InstepError, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
 from instep.targets.opensearch import layout
-from instep.targets.opensearch.layout import STATE, Dialect, coded, decoded, spoken
+from instep.targets.opensearch.layout import PROBE, STATE, Dialect, coded, decoded, spoken
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -213,6 +214,9 @@ class Indexes:
     def check(self) -> None:
         try:
             _spoken(self.connection)
+            probe = f"{PROBE}{uuid.uuid4().hex}"
+            self.create(probe, {"settings": {"index": {"number_of_shards": 1, "number_of_replicas": 0}}})
+            self.drop_index(probe)
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right?") from None
 

@@ -24,6 +24,8 @@ class Dialect(ABC):
     least: ClassVar[tuple[int, int]]
     #: Settings of an index with vectors.
     settings: ClassVar[Mapping[str, Any]]
+    #: Length of the longest vectors, by its documentation.
+    longest: ClassVar[int]
     #: What a mapping calls the dimensions of a vector.
     dimensions: ClassVar[str]
     #: The path behind an index that opens a point in time, and what its id is called in the answer.
@@ -46,6 +48,7 @@ class Dialect(ABC):
 class _OpenSearch(Dialect):
     name = "OpenSearch"
     least = (2, 4)
+    longest = 16_000
     settings: ClassVar[Mapping[str, Any]] = {"knn": True}
     dimensions = "dimension"
     opening = ("_search", "point_in_time")
@@ -70,6 +73,7 @@ class _OpenSearch(Dialect):
 class _Elasticsearch(Dialect):
     name = "Elasticsearch"
     least = (8, 11)
+    longest = 4_096
     settings: ClassVar[Mapping[str, Any]] = {}
     dimensions = "dims"
     opening = ("_pit",)
@@ -239,6 +243,9 @@ _MARK = "+"
 
 #: Holds what Instep knows of its indexes: no name of an index is coded like this.
 STATE = "instep+journal"
+
+#: An index that is made and dropped again, to see whether that can be done; nor is this the name of one.
+PROBE = "instep+check-"
 
 
 def coded(name: str) -> str:

@@ -39,6 +39,15 @@ class OpenSearchTarget(LoggedDocuments, OpenSearchIndexes):
                 hint="Build a new one with: instep rebuild",
             )
 
+    def demand_dimensions(self, dimensions: int) -> None:
+        dialect = self.indexes.dialect
+        if dimensions > dialect.longest:
+            raise UserError(
+                f"{dialect.name} takes vectors of at most {dialect.longest:,} dimensions, not {dimensions:,}",
+                where=self.indexes.shown,
+                hint="Declare fewer (`embed: dimensions`), if the embedder has them, or another target.",
+            )
+
     def _tidy(self, physical: str, full: bool) -> None:
         self.indexes.serve(physical)
         if full:

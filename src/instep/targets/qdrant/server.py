@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -173,10 +174,15 @@ class ServerCollections:
 
     def check(self) -> None:
         try:
-            version = self._version()
-            self.connection.call(lambda client: client.get_collections())
+            self._demand_version()
+            probe = f"instep-check-{uuid.uuid4().hex}"
+            self.create(probe, 0, {})
+            self.drop(probe)
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right?") from None
+
+    def _demand_version(self) -> None:
+        version = self._version()
         if version < _LEAST:
             raise UserError(
                 f"Qdrant {_dotted(version)} has no conditional updates, which keep out writers of the past",

@@ -283,3 +283,14 @@ def test_a_job_is_not_all_done_before_it_has_ended(ledger: MemoryLedger) -> None
     ledgers.finish(ledger, part, JobState.COMPLETED)
     ended = one_job_answer(ledger, ledgers.JOB)
     assert (ended.phase, percent_text(ended)) == (None, "100%")
+
+
+def test_progress_counts_what_was_read_before_its_wave_is_committed(ledger: MemoryLedger) -> None:
+    (part,) = ledgers.begin(ledger, slices=4)
+    ledgers.complete(ledger, part, 1)
+    assert percent_text(one_job_answer(ledger, ledgers.JOB)) == "25%"
+    claimed = ledgers.claim(ledger, part, 2)
+    ledger.slices.tell(claimed[0], ANN, ledgers.UNITS)
+    read = one_job_answer(ledger, ledgers.JOB)
+    assert (read.done, read.counts.read) == (2 * ledgers.UNITS, ledgers.UNITS)
+    assert (read.phase, percent_text(read)) == ("waves", "50%")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +19,7 @@ from instep.domain.jobs import (
     JobPart,
     JobState,
     PartStatus,
+    Phase,
     SliceState,
     end_of_job,
     end_of_part,
@@ -110,3 +115,38 @@ def test_an_error_that_stops_a_job_is_none_of_its_parts_that_had_ended() -> None
 
     assert errors("Open: the target is full") == ["Open: the target is full", None]
     assert errors("stopped by ann") == ["stopped by ann", "stopped by ann"]
+
+
+def _part(*, name: str = "Document", slices: Mapping[SliceState, int] | None = None, **more: Any) -> PartStatus:
+    part = JobPart(PartitionRef(name), name, "", {}, 1, 1, 0, False)
+    known = {"state": None, "finished_at": None, "error": None, "slices": slices or {}, "units": 0, "counts": Counts()}
+    return PartStatus(part, **{**known, **more})
+
+
+IN_WAVES = _part(slices={SliceState.COMPLETED: 3, SliceState.PENDING: 1})
+WRITTEN = _part(name="Letter", slices={SliceState.COMPLETED: 4})
+DONE = _part(state=JobState.COMPLETED, told=Phase.PROMOTION)
+
+
+@pytest.mark.parametrize(
+    ("state", "parts", "phase"),
+    [
+        (JobState.INITIALIZING, [], Phase.LISTING),
+        (JobState.READY, [IN_WAVES], Phase.WAITING),
+        (JobState.RUNNING, [IN_WAVES], Phase.WAVES),
+        (JobState.RUNNING, [WRITTEN, IN_WAVES], Phase.WAVES),
+        (JobState.RUNNING, [WRITTEN, DONE], Phase.INDEXES),
+        (JobState.RUNNING, [replace(WRITTEN, told=Phase.WAVES)], Phase.INDEXES),
+        (JobState.RUNNING, [replace(WRITTEN, told=Phase.CHECKS)], Phase.CHECKS),
+        (JobState.RUNNING, [replace(WRITTEN, told=Phase.PROMOTION), DONE], Phase.PROMOTION),
+        (JobState.RUNNING, [replace(IN_WAVES, error="the target is full"), WRITTEN], Phase.INDEXES),
+        (JobState.RUNNING, [DONE], None),
+        (JobState.STOPPING, [IN_WAVES], None),
+        (JobState.STOPPED, [IN_WAVES], None),
+        (JobState.COMPLETED, [DONE], None),
+    ],
+)
+def test_a_job_is_in_the_first_phase_of_its_open_parts(
+    state: JobState, parts: Sequence[PartStatus], phase: Phase | None
+) -> None:
+    assert Job("job", state, "ann", {}, 0, 0, 0, 0, None, tuple(parts)).phase is phase

@@ -43,6 +43,9 @@ def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Le
     held = job.claim(3)
     expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "75")
     expect(page.get_by_role("button", name="in work 3")).to_be_visible()
+    # What a wave has read counts before the wave is committed.
+    ledger.slices.tell(held[0], scene.WORKERS[0], 2 * scene.UNITS)
+    expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "80")
     # The keys pick a slice, which is told in words.
     cells.focus()
     page.keyboard.press("End")

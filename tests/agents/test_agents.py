@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -133,6 +135,45 @@ def test_an_agent_that_starts_the_command_has_all_tools_that_read(project: Inste
 
 def test_an_agent_with_the_token_of_the_server_has_all_tools_that_read(project: Instep) -> None:
     over_http(project, asks_everything)
+
+
+async def asks_for_failures(client: Client) -> None:
+    [contents] = (await client.read_resource("instep://entities/Note/failures")).contents
+    assert isinstance(contents, TextResourceContents)
+    [failure] = json.loads(contents.text)
+    assert failure["uri"].endswith("broken.pdf")
+    assert failure == (await answer(client, "failures"))[0]
+
+
+def test_the_failures_of_an_entity_are_a_resource(project: Instep) -> None:
+    over_http(project, asks_for_failures)
+
+
+def test_the_command_serves_http_behind_the_token_of_a_file(project: Instep, tmp_path: Path) -> None:
+    file = tmp_path / "token.txt"
+    file.write_text(f"{TOKEN}\n")
+    options = ["--port", "0", "--token-file", str(file), "--allow-changes", "--json"]
+    command = [sys.executable, "-m", "instep", "mcp", "--project", str(project.project.root), *options]
+
+    async def main(address: str) -> None:
+        async with (
+            httpx2.AsyncClient(headers=bearer(), timeout=TIMEOUT_SECONDS, verify=False) as http,
+            Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            assert await titles(client) == ["Open"]
+            assert (await answer(client, "want", refs=["Note"]))["refs"] == ["Note@global"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            told = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")
+            assert told["token"] is None, "it is known already"
+            assert httpx.post(told["address"], headers=bearer("another"), json={}).status_code == 401
+            anyio.run(main, told["address"])
+        finally:
+            server.send_signal(signal.SIGINT)
+            _, said = server.communicate(timeout=TIMEOUT_SECONDS)
+    assert (server.returncode, TOKEN in said) == (0, False), said
 
 
 async def asks_as_a_reader(client: Client) -> None:

@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import httpx
 import pytest
+from mcp import Client
 from prometheus_client import generate_latest
 
 from instep.api.application import create_app
@@ -24,6 +26,7 @@ from instep.domain.filters import FilterError
 from instep.domain.readers import MOST, PUBLIC, PrincipalError, checked_principals
 from instep.domain.refs import PartitionRef
 from instep.errors import InstepError, UserError
+from instep.mcp.tools import Caller, create_server
 from instep.targets.lance import LanceTarget
 from tests.api.conftest import TIMEOUT_SECONDS, TOKEN, bearer, served
 from tests.api.test_access import ELSEWHERE, refused
@@ -153,6 +156,16 @@ def test_no_way_leads_to_a_forbidden_text(
         ways[f"/why {id}"] = asked("/api/why", ref="Note", id=id)
         ways[f"why lance {id}"] = command("why", "lance", id)
         ways[f"Instep.why {id}"] = python(partial(closed.why, "Note", id))
+    for principals in ((), ("bob",)):
+        asks: list[tuple[str, dict[str, Any]]] = [
+            *(("search", {"query": SECRET, "mode": mode}) for mode in ("text", "vector", "hybrid")),
+            *(("values", {"column": column, "begin": begin}) for column in ("team", "acl") for begin in ("", "q", "t")),
+            *(("why", {"entity": "Note", "id": id}) for id in ids),
+            ("status", {}),
+            ("failures", {}),
+        ]
+        for tool, arguments in asks:
+            ways[f"MCP as {principals}: {tool} {arguments}"] = by_agent(closed, principals, tool, arguments)
     for name in ("failures", "status", "jobs", "diff"):
         ways[name] = command(name, "--json")
         ways[f"{name}, shown"] = command(name)
@@ -163,6 +176,26 @@ def test_no_way_leads_to_a_forbidden_text(
     assert leaks == set()
     (failure,) = closed.failures()
     assert failure.reason == "column due: a value of another type, not shown as its documents have readers"
+
+
+def by_agent(instep: Instep, principals: tuple[str, ...], tool: str, arguments: dict[str, Any]) -> Callable[[], str]:
+    """All that an agent of such a reader (of the one who runs the project, if it is none) is told."""
+    server = create_server(instep, lambda _: Caller(principals, reader=bool(principals)))
+
+    async def ask() -> str:
+        async with Client(server) as client:
+            return (await client.call_tool(tool, arguments)).model_dump_json()
+
+    return partial(anyio.run, ask)
+
+
+def test_an_agent_of_a_reader_is_told_what_it_may_read(closed: Instep) -> None:
+    """So that the ways above do ask."""
+    for principals, wanted in ((("bob",), ["Open"]), (("alice",), ["Open", SECRET])):
+        found = json.loads(by_agent(closed, principals, "search", {"query": "zebra"})())
+        assert titles(found["structured_content"]["result"]) == wanted
+    assert SECRET in by_agent(closed, ("alice",), "values", {"column": "team"})()
+    assert SECRET in by_agent(closed, ("alice",), "why", {"entity": "Note", "id": "docs/secret.md"})()
 
 
 def _words(text: str, *words: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,25 @@ def test_failures_are_dismissed_and_listed_again_when_they_fail_again(
     (folder / "docs" / "good.md").write_text("A good one.")
     answer(capsys, "run", code=3)
     assert "bad.md" in answer(capsys, "failures")
+
+
+def test_search_shows_each_document_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = 'columns: {line: {type: int, from: "chunk:line"}, size: {type: int, from: "file:size"}}'
+    corpus.project(folder, folder / "docs", entity=columns)
+    answer(capsys, "run")
+    asked = ("search", "Section of 3", "--mode", "text", "--limit", "8")
+    hits = json.loads(answer(capsys, *asked, "--json"))
+    documents = list(dict.fromkeys(each["document_id"] for each in hits))
+    assert len(hits) == 8 > len(documents)
+    said = answer(capsys, *asked)
+    assert len(re.findall(r"(?m)^\d+\. ", said)) == len(documents)
+    # What they have in common is said once.
+    assert len(re.findall(r"(?m)^   line \d+, size \d+$", said)) == len(documents)
+    assert len(re.findall(r"(?m)^   also  \d\.\d{3}  line \d+$", said)) == 8 - len(documents)
+    grouped = json.loads(answer(capsys, *asked, "--json", "--group"))
+    assert [each["document_id"] for each in grouped][: len(documents)] == documents
+    assert len({each["document_id"] for each in grouped}) == len(grouped)
+    assert "also" not in answer(capsys, *asked, "--group")
 
 
 def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import unquote
 
@@ -15,6 +16,8 @@ from instep.cli.output import Output
 from instep.telemetry.texts import visible
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from instep.answers.search import FacetCount, Hit
     from instep.project import Project
     from instep.targets.document_target import SearchMode
@@ -69,7 +72,7 @@ def search(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search what is indexed, best first, with the matching words marked.
+    """Search what is indexed, best first, with the matching words marked; chunks of one document stand together.
 
     Several entities are fused by rank: the best of each come first.
 
@@ -132,20 +135,41 @@ def _show(out: Output, project: Project, found: Sequence[Hit]) -> None:
     else:
         ways = {(each.entity, each.mode): _way(project, each) for each in found}
         console.print(Text(f"found by {' and '.join(sorted(set(ways.values())))}", style="dim"))
-    for number, each in enumerate(found, 1):
+    documents: dict[tuple[str, str], list[Hit]] = {}
+    for each in found:
+        documents.setdefault((each.entity, each.document_id), []).append(each)
+    for number, (best, *others) in enumerate(documents.values(), 1):
         head = Text(f"{number}. ", style="dim")
-        head.append(visible(_title(each)), style="bold")
-        head.append(f"  {each.score:.3f}{'  weak' if each.weak else ''}", style="dim")
+        head.append(visible(_title(best)), style="bold")
+        head.append(_score(best), style="dim")
         console.print(head)
-        console.print(Text(f"   {visible(_name(each.source_uri))}", style="cyan"))
-        if told := ", ".join(
-            f"{name} {_value_text(value)}" for name, value in each.columns.items() if value is not None
-        ):
+        console.print(Text(f"   {visible(_name(best.source_uri))}", style="cyan"))
+        if told := _columns(best):
             console.print(Text(f"   {visible(told)}", style="dim"))
-        body = Text(visible(each.snippet))
-        for start, end in each.marks:
-            body.stylize("bold yellow", start, end)
-        console.print(body)
+        console.print(_body(best))
+        for each in others:
+            own = _columns(each, but=best.columns)
+            console.print(Text(f"   also{_score(each)}  {visible(own)}".rstrip(), style="dim"))
+            console.print(_body(each))
+
+
+def _columns(hit: Hit, but: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Its columns that have a value, and another one than in `but`."""
+    told = ((name, value) for name, value in hit.columns.items() if value is not None and value != but.get(name))
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in told)
+
+
+def _score(hit: Hit) -> str:
+    return f"  {hit.score:.3f}{'  weak' if hit.weak else ''}"
+
+
+def _body(hit: Hit) -> Text:
+    from rich.text import Text
+
+    body = Text(visible(hit.snippet))
+    for start, end in hit.marks:
+        body.stylize("bold yellow", start, end)
+    return body
 
 
 def _way(project: Project, hit: Hit) -> str:

@@ -11,11 +11,13 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 import instep
+from instep.ledger.job_log import SPARK
 from instep.pipeline.documents.embed.static import StaticEmbedder
 from instep.pipeline.engine.class_cache import spark_home
 from tests.documents.test_parser_process import GOOD, slow
@@ -119,6 +121,7 @@ def test_builds_edits_and_transforms_with_a_session_of_its_own(place: Location, 
 
 
 def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Location) -> None:
+    place.declare(extra='spark: {config: {spark.ui.enabled: "true", spark.ui.port: "0"}}')
     done = subprocess.run(
         [sys.executable, "-m", "instep", "run", "--engine", "spark", "--json"],
         cwd=place.root,
@@ -131,6 +134,8 @@ def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Location) -
     (result,) = json.loads(done.stdout)
     assert result["engine"] == "spark"
     assert place.wrong() == ""
+    pages = [each.text for each in instep.load(place.root).job_log(result["job"]) if each.kind == SPARK]
+    assert [re.sub(r"\d+$", "", each) for each in pages] == [f"http://{urlsplit(pages[0]).hostname}:"], "Spark's own"
 
 
 def test_a_pdf_that_occupies_its_parser_fails_alone_in_a_task(tmp_path: Path) -> None:

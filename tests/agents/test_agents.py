@@ -203,6 +203,9 @@ def test_mistakes_are_told_in_a_sentence(project: Instep) -> None:
         }
         for sentence, arguments in said.items():
             assert await refusal(client, "search", **arguments) == f"search: {sentence}"
+        unknown = await refusal(client, "search", query="zebra", filter="team = 'ops'")
+        assert unknown.startswith("search: there is no argument 'filter'; allowed: query, entities, where, ")
+        assert all(each.input_schema["additionalProperties"] is False for each in (await client.list_tools()).tools)
 
     over_http(project, ask)
 

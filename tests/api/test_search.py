@@ -87,6 +87,17 @@ def test_a_filter_that_means_nothing_is_refused_at_its_place(client: httpx.Clien
     assert not client.get("/api/search", params={**asked, "offset": 1}).json()["items"]
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/api/search?q=zebra&filter=x", "filter"), ("/api/failures?entty=Page", "entty"), ("/api/jobs?x=1", "x")],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused(client: httpx.Client, path: str, name: str) -> None:
+    """Passed over, a filter by another name would be none."""
+    answer = client.get(path)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(f"query.{name}: there is no such parameter; allowed: ")
+
+
 def test_values_complete_a_filter(tmp_path: Path, client: httpx.Client, instep: Instep) -> None:
     odd = ["100%_sure", "100 sure", "it's", "it_s"]
     for number, team in enumerate(odd):

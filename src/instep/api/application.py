@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.datastructures import Headers
 from starlette.staticfiles import StaticFiles
@@ -29,7 +29,7 @@ from instep.api import (
     search,
     wants,
 )
-from instep.api.dependencies import Server
+from instep.api.dependencies import Server, demand_known_parameters
 from instep.api.middleware import Access, Guard
 from instep.api.problems import Fault, Problem, responses
 from instep.api.worker_process import OwnWorker
@@ -116,7 +116,7 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
     app.state.server = server
     problems.install(app)
     for router in ROUTERS:
-        app.include_router(router, prefix="/api")
+        app.include_router(router, prefix="/api", dependencies=[Depends(demand_known_parameters)])
     for mount in BESIDE:
         mount(app, server)
     traces.enabled()  # An error in the settings of traces shows now, not at the first request.

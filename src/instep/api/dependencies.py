@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import HTTPConnection
 
 from instep.api.middleware import Access
@@ -46,6 +48,19 @@ def _worker_of(connection: HTTPConnection) -> OwnWorker:
 
 def _principals_of(connection: HTTPConnection) -> tuple[str, ...]:
     return server_of(connection).access.principals(connection.headers.get("authorization"))
+
+
+def demand_known_parameters(connection: HTTPConnection) -> None:
+    """Refuse a parameter that the route does not have: passed over, a filter by another name would be none."""
+    route = connection.scope["route"]
+    known = {each.alias for each in get_flat_params(route.dependant)}
+    wrong = [
+        {"loc": ("query", name), "msg": f"there is no such parameter; allowed: {', '.join(sorted(known)) or 'none'}"}
+        for name in connection.query_params
+        if name not in known
+    ]
+    if wrong:
+        raise RequestValidationError(wrong)
 
 
 #: The principals that the token of a request stands for; none without such a token.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
-from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 from pydantic import Field, ValidationError
 
 from instep import __version__
@@ -71,11 +71,23 @@ CallerOf = Callable[[Mapping[str, str] | None], Caller]
 
 
 class _Server(MCPServer[Any]):
-    """Says of wrong arguments which they are and what is allowed, in one sentence."""
+    """Says of wrong arguments which they are and what is allowed, in one sentence. Those that a tool does not have are
+    wrong, too: passed over, a filter by another name would be none.
+    """
+
+    async def list_tools(self) -> list[Tool]:
+        return [
+            each.model_copy(update={"input_schema": {**each.input_schema, "additionalProperties": False}})
+            for each in await super().list_tools()
+        ]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        allowed = {each.name: each.input_schema["properties"] for each in await self.list_tools()}
+        unknown = [each for each in arguments if each not in allowed.get(name, arguments)]
+        if unknown:
+            raise ToolError(f"{name}: there is no argument {unknown[0]!r}; allowed: {', '.join(allowed[name])}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:

@@ -47,7 +47,7 @@ class Shell:
     replaced: dict[str, str]
     variables: dict[str, str] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
-    #: By the command before.
+    #: On standard output, by the command before.
     said: str = ""
     _exported: dict[str, str] = field(default_factory=dict)
 
@@ -58,9 +58,9 @@ class Shell:
 
     def ask(self, line: str) -> str:
         """Its answer. It is no command of the page."""
-        code, said = self._done(line)
-        assert code == 0, f"{line}\n{said}"
-        return said
+        code, out, err = self._done(line)
+        assert code == 0, f"{line}\n{out}{err}"
+        return out
 
     def serve(self, line: str) -> str:
         """What it says first. It goes on until the page ends."""
@@ -80,20 +80,21 @@ class Shell:
             self._exported[name] = value
             return
         if _SERVES.search(line):
-            code, said = 0, self.serve(line)
+            code, out, err = 0, self.serve(line), ""
         else:
             line = line.replace("curl -s ", "curl -sS --fail-with-body ")
             # It would wait for work for ever.
             line = re.sub(r"\binstep worker\b", "instep worker --until-idle", line)
-            code, said = self._done(line)
-        self.said = said
+            code, out, err = self._done(line)
+        self.said, said = out, out + err
         wanted = next((code for start, code in self.codes.items() if written.startswith(start)), 0)
         assert code == wanted, f"{line}\n{said}"
         assert "Traceback" not in said
         unsaid = set(_WORD.findall(self.real(command.answer))) - set(_WORD.findall(said))
         assert not unsaid, f"{line}\ndoes not say {sorted(unsaid)}:\n{said}"
 
-    def _done(self, line: str) -> tuple[int, str]:
+    def _done(self, line: str) -> tuple[int, str, str]:
+        """Its exit code, and what it prints."""
         plain = _PLAIN.match(line)
         if plain and not self._exported:
             return self._called(shlex.split(plain["words"]), plain["read"], plain["write"])
@@ -106,9 +107,9 @@ class Shell:
             timeout=180,
             check=False,
         )
-        return done.returncode, done.stdout + done.stderr
+        return done.returncode, done.stdout, done.stderr
 
-    def _called(self, words: list[str], read: str | None, write: str | None) -> tuple[int, str]:
+    def _called(self, words: list[str], read: str | None, write: str | None) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
             for name, value in {**self.variables, "COLUMNS": "200"}.items():
@@ -118,7 +119,7 @@ class Shell:
             code = main(words)
             if write:
                 Path(write).write_text(out.getvalue(), encoding="utf-8")
-        return code, out.getvalue() + err.getvalue()
+        return code, out.getvalue(), err.getvalue()
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.project.load import load_project
-from tests.docs.blocks import blocks, commands, run, sections
+from tests.docs.blocks import blocks, commands, sections
+from tests.docs.page import Command
+from tests.docs.shell import Shell
 from tests.documents.test_parse import pdf
 from tests.servers.opensearch import running_opensearch
 from tests.servers.postgres import running_postgres
@@ -31,9 +33,14 @@ VARIABLES = {
 
 def _cooked(recipe: str, folder: Path, **variables: str) -> list[str]:
     """What each command of a recipe prints, with its first project."""
-    text = RECIPES[recipe]
+    text, said = RECIPES[recipe], []
     (folder / "instep.yaml").write_text(blocks(text, "yaml")[0])
-    return [run(each, folder, variables=VARIABLES | variables) for each in commands(text)]
+    with ExitStack() as stack:
+        shell = Shell(folder, stack, {}, VARIABLES | variables)
+        for each in commands(text):
+            shell.run(Command(each, ""))
+            said.append(shell.said)
+    return said
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

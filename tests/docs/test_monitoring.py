@@ -8,13 +8,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, create_engine, text
 
 from instep.api.metrics import registry_of
 from instep.app import load
+from instep.cli import main
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.ledger.open_server import server_at
@@ -66,6 +69,15 @@ def test_the_dashboard_asks_for_metrics_that_there_are(
     assert asked - known == set()
     places = [panel["gridPos"] for panel in dashboard["panels"]]
     assert len({(each["x"], each["y"]) for each in places}) == len(places)
+
+
+def test_the_places_to_scrape_are_where_servers_and_workers_listen(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", PAGE, re.DOTALL)
+    jobs = yaml.safe_load(block)["scrape_configs"]
+    server, worker = (urlsplit(f"//{each['static_configs'][0]['targets'][0]}") for each in jobs)
+    for command, port in (("serve", f"default: {server.port};"), ("worker", f"{worker.port}")):
+        assert main([command, "--help"]) == 0
+        assert port in capsys.readouterr().out
 
 
 def _texts(value: Any) -> list[str]:

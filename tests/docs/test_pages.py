@@ -13,8 +13,11 @@ from contextlib import ExitStack, chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import yaml
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 
 from instep.cli import main
 from instep.project.load import load_project
@@ -74,7 +77,12 @@ class Story:
         self._project = self._base
         self._names: dict[str, Any] = {"__name__": "page"}
         ports = {told: str(_free_port()) for told in ("8321", "8322")}
-        replaced = {"instep serve": f"instep serve --port {ports['8321']}", **ports, **stage.replaced}
+        replaced = {
+            "/home/ann/notes": str(folder),
+            "instep serve": f"instep serve --port {ports['8321']}",
+            **ports,
+            **stage.replaced,
+        }
         self._shell = Shell(folder, ExitStack(), replaced, {**VARIABLES, **stage.variables}, dict(stage.codes))
 
     def run(self) -> None:
@@ -114,7 +122,7 @@ class Story:
         elif block.language == "python":
             self._execute(block)
         elif block.language == "json":
-            _read_json(block.text)
+            self._use_json(block)
         elif block.language == "sql":
             self._stage.query(block.text, self._shell)
         elif block.language == "ini":
@@ -125,7 +133,8 @@ class Story:
     def _declare_block(self, block: Block) -> None:
         """It is valid, each alternative in it; and what it declares is indexed, if its source does not say why not."""
         before = self._project
-        if re.search("^entities:", block.text, re.MULTILINE) and "targets:" not in block.text:
+        is_another = re.search("^entities:", block.text, re.MULTILINE) and "targets:" not in block.text
+        if is_another and block.reason is None:
             # Another source of the same name: as if in a folder of its own.
             shutil.rmtree(self._folder / ".instep", ignore_errors=True)
         for part in _alternatives(self._shell.real(block.text)):
@@ -154,6 +163,11 @@ class Story:
         found = {each["ref"].partition("@")[0]: each for each in json.loads(out.getvalue())}
         empty = [name for name, each in found.items() if not each["unchanged"] + each["counts"]["written"]]
         assert not empty, out.getvalue()
+
+    def _use_json(self, block: Block) -> None:
+        read = _read_json(block.text)
+        for server in read[0].get("mcpServers", {}).values():
+            anyio.run(_ask_for_tools, server["command"], [self._shell.real(each) for each in server["args"]])
 
     def _verify_unit(self, block: Block) -> None:
         """A part of a unit of systemd."""
@@ -197,12 +211,19 @@ def _alternatives(text: str) -> list[str]:
     return [text] if len(tops) == len({*tops}) else text.splitlines(keepends=True)
 
 
-def _read_json(text: str) -> None:
+def _read_json(text: str) -> list[dict[str, Any]]:
+    """One value, or one a line."""
     try:
-        json.loads(text)
+        return [json.loads(text)]
     except ValueError:
-        for line in text.splitlines():
-            json.loads(line)
+        return [json.loads(line) for line in text.splitlines()]
+
+
+async def _ask_for_tools(command: str, arguments: list[str]) -> None:
+    """As an agent's client that is configured so."""
+    program = Path(sys.executable).with_name(command)
+    async with Client(StdioServerParameters(command=str(program), args=arguments)) as client:
+        assert "search" in {each.name for each in (await client.list_tools()).tools}
 
 
 def _free_port() -> int:

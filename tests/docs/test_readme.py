@@ -7,14 +7,34 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from instep.cli import main
 from instep.project.load import load_project
+from tests.docs.blocks import run
+from tests.docs.page import ROOT, blocks_of, commands_of
+from tests.docs.shell import Shell
+from tests.docs.world import PROJECT, make_documents, make_tables
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+#: Tables in this process's ClickHouse; one match of four is covered.
+MATCHES = """\
+from pathlib import Path
+from instep.clickhouse.embedded import session
+
+with session(Path(".instep/matches"), alone=True) as clickhouse:
+    for statement in (
+        "CREATE TABLE history (match_id UInt64, started_at DateTime) ENGINE = MergeTree ORDER BY match_id",
+        "CREATE TABLE match_salts (match_id UInt64) ENGINE = MergeTree ORDER BY match_id",
+        "INSERT INTO history SELECT number, now() - 86400 FROM numbers(4)",
+        "INSERT INTO match_salts VALUES (3)",
+    ):
+        clickhouse.command(statement)
+"""
 
 
 def _block(language: str) -> str:
@@ -50,6 +70,44 @@ def test_the_tour_and_the_python_example_work_as_written(
         [sys.executable, "-c", _block("python")], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "tides.md" in done.stdout.splitlines()[0]
+
+
+def test_what_make_is_asked_for_is_there() -> None:
+    (demo, test) = [line.partition(" #")[0].split() for line in _block("sh").splitlines()]
+    for command in (demo, test):
+        subprocess.run([command[0], "-n", *command[1:]], cwd=ROOT, capture_output=True, check=True)
+
+
+def test_the_commands_that_show_it_all_work(tmp_path: Path) -> None:
+    make_documents(tmp_path)
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    (block,) = [each for each in blocks_of("README.md") if "instep top" in each.text]
+    with ExitStack() as stack:
+        shell = Shell(tmp_path, stack, {"instep serve": "instep serve --port 0"})
+        for command in commands_of(block):
+            shell.run(command)
+            assert command.text.startswith("pip") or "handbook" in shell.said
+
+
+@pytest.mark.proof
+@pytest.mark.spark
+def test_the_graph_of_the_readme_is_built(tmp_path: Path) -> None:
+    make_tables(tmp_path)
+    (tmp_path / "instep.yaml").write_text(f"name: readme\n{_block('yaml')}")
+    results = json.loads(run("instep run --json", tmp_path))
+    assert {each["ref"]: each["counts"]["written"] for each in results} == {"Person@global": 1, "Commit@global": 1}
+
+
+@pytest.mark.proof
+def test_the_queue_of_the_readme_gives_what_is_missing(tmp_path: Path) -> None:
+    (block,) = [each.text for each in blocks_of("README.md") if each.text.startswith("queues:")]
+    (tmp_path / "instep.yaml").write_text(f"name: readme\n{block}")
+    (tmp_path / "made.py").write_text(MATCHES)
+    run("python made.py", tmp_path)
+    for step in ("create", "backfill", "verify", "switch"):
+        run(f"instep queue {step} salts", tmp_path)
+    given = [json.loads(line)["key"] for line in run("instep queue next salts", tmp_path).splitlines()]
+    assert sorted(given) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("declaration", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))

@@ -147,7 +147,7 @@ def plan_entity(
 
 
 def _said(outage: Outage) -> str:
-    """Where it is, and what is wrong. What to do next is for the run that waits."""
+    """An outage in one line: its place and reason. A hint is for the run that waits."""
     if not isinstance(outage, Away):
         return str(outage)
     return f"{outage.where}: {outage.what}" if outage.where else outage.what

@@ -198,9 +198,9 @@ MUTANTS = [
     ),
     Mutant(
         "a part of which everything failed is complete with errors",
-        "domain/jobs.py",
-        "if counts.read and counts.failed == counts.read:",
-        "if counts.read and counts.failed > counts.read:",
+        "domain/counts.py",
+        "and self.failed == self.read",
+        "and self.failed > self.read",
         (f"{_DOMAIN}/test_jobs.py",),
     ),
     Mutant(

@@ -101,6 +101,15 @@ def test_a_page_whose_tags_are_deep_in_each_other_fails_in_time(name: str) -> No
     assert time.monotonic() - began < 60, "it was not parsed to the end"
 
 
+def test_a_page_that_needs_too_much_memory_fails_and_the_next_one_is_parsed() -> None:
+    parser = isolated(memory=60_000_000)
+    page = b"<table>" + b"<tr><td>word here<td>7.12345" * 100_000
+    with pytest.raises(ParseFailure) as caught:
+        parse(parser, page, "a.html")
+    assert caught.value.reason == "needs more than 60,000,000 bytes to parse (parse_memory)"
+    assert parse(parser, b"<p>small" + b"<b>" * 21_000, "a.html").text == "small"
+
+
 def test_a_broken_pdf_fails_for_the_same_reason() -> None:
     found = failure(isolated(), b"%PDF-1.4 nothing")
     assert (found.stage, found.reason) == ("parse", "truncated PDF: its end mark is missing")

@@ -43,9 +43,12 @@ def html_text(text: str) -> tuple[str, str]:
     """The title of a page, and its text in Markdown. The time is linear in the number of its tags, but for the parser,
     whose time grows with the square of their depth.
     """
-    from selectolax.lexbor import LexborHTMLParser
+    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-    tree = LexborHTMLParser(text)
+    try:
+        tree = LexborHTMLParser(text)
+    except SelectolaxError as error:  # It takes anything for a page, as long as there is memory.
+        raise MemoryError(str(error)) from None
     named = tree.css_first("title") or tree.css_first("h1")
     title = named.text(separator=" ") if named else ""
     tree.strip_tags(list(_UNSEEN))

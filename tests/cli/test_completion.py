@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,27 @@ def test_nothing_is_said_where_there_is_no_project_to_read(
     if text is not None:
         (tmp_path / "instep.yaml").write_text(text)
     assert completed("instep run N", tmp_path, monkeypatch, capsys) == []
+
+
+def test_a_shell_completes_after_the_installation(tmp_path: Path) -> None:
+    """In a home of its own: the file that is written there, read by bash, completes commands and entities."""
+    (tmp_path / "instep.yaml").write_text(PROJECT)
+    home = tmp_path / "home"
+    home.mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(home), "PATH": path}
+
+    def ran(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    ran("instep", "--install-completion", "bash")
+    assert "instep" in (home / ".bashrc").read_text()
+    ask = """
+    source "$HOME/.bashrc"
+    COMP_WORDS=(instep run N) COMP_CWORD=2
+    "$(complete -p instep | sed -E 's/.* -F ([^ ]+) .*/\\1/')" instep N run
+    printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    assert ran("bash", "--norc", "-c", ask).split() == ["Note", "News"]

@@ -112,9 +112,21 @@ def test_why_of_nothing_helps(place: Home, say: Say) -> None:
     assert "search --json" in say("why", "Document", "x", code=1)
     assert "Declared: index, Document" in say("why", "nothing", "x", code=1)
     assert "did you mean Document?" in say("why", "Documnt", "x", code=1)
+    assert "did you mean Document?" in say("run", "Documnt", code=1)
     say("why", "Document", "x", "y", code=64)
     say("why", "Document", code=64)
     assert json.loads(say("why", "Document", "x", "--json", code=1).partition("error:")[0])["error"]["exit_code"] == 1
+
+
+def test_why_takes_each_name_of_a_row_that_search_prints(place: Home, say: Say) -> None:
+    """The path of its file, as people read it, and the ids and the address, as programs do."""
+    place.run()
+    hit = answer(say, "search", "document", "--limit", "1")[0]
+    (path,) = {each for each in say("search", "document", "--limit", "1").split() if each.endswith(".md")}
+    for name in (path, hit["chunk_id"], hit["document_id"], hit["source_uri"]):
+        found = answer(say, "why", name)
+        assert found["row"]["source_uri"] == hit["source_uri"], name
+        assert found["row"]["document_id"] == hit["document_id"], name
 
 
 def test_why_tells_of_a_file_without_a_row_what_became_of_it(place: Home, say: Say) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import instep
 from instep.errors import UserError
+from tests.cli.saying import said
 from tests.e2e import corpus, truth
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE
@@ -64,3 +65,20 @@ def test_no_error_of_a_run_has_the_password(server: PostgresServer, tmp_path: Pa
         assert "postgresql://127.0.0.1" in str(found.value)
         assert "s3same" not in str(found.value)
         assert server.password not in str(found.value)
+
+
+@pytest.mark.parametrize("command", ["plan", "check"])
+def test_a_wrong_password_is_told_by_plan_and_check_with_the_address(
+    server: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    corpus.write(tmp_path / "docs", range(1))
+    declare(tmp_path / "project", tmp_path / "docs", server.url(DATABASE, password="s3same"))
+    monkeypatch.chdir(tmp_path / "project")
+    told = " ".join(said(capsys, command, code=1).split())
+    assert "postgresql://127.0.0.1" in told
+    assert "PostgreSQL refused the user or the password" in told
+    assert "s3same" not in told

@@ -1,7 +1,8 @@
 """Check what is to be released: `make dist`.
 
-The source distribution gives the same wheel as the repository. The wheel is installed for every Python that it is for
-and that is here, first without PySpark: the tutorial is run with it, then `instep check --spark`.
+The source distribution gives the same wheel as the repository, and the list of components has what that asks for. The
+wheel is installed for every Python that it is for and that is here, first without PySpark: the tutorial is run with it,
+then `instep check --spark`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.docs.blocks import DOCS, blocks, commands
+from tests.packaging.components import without
 from tests.packaging.test_wheel import run, uv
 
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
@@ -30,6 +32,10 @@ def main() -> int:
             print(f"{source.name} gives another wheel than the repository")
             return 1
     print(f"{source.name} gives the same wheel as the repository")
+    if missing := without(dist / "instep.cdx.json", wheel):
+        print(f"The list of components lacks what the wheel asks for: {', '.join(sorted(missing))}")
+        return 1
+    print("The list of components has all that the wheel asks for")
     found = {version: _find(version) for version in PYTHONS}
     if not any(found.values()):
         print(f"No Python is here that it could be tried with: {', '.join(PYTHONS)}")

@@ -23,6 +23,7 @@ GROUPS: Final = {
         "sources/tables/test_row_documents.py",
         "sources/tables/test_table_files.py",
         "e2e/tables/test_main_job.py",
+        "e2e/tables/test_open_lineage.py",
         "e2e/tables/test_processes.py",
         "e2e/tables/test_queued_clickhouse.py",
         "e2e/tables/test_reconcile.py",

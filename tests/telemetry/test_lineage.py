@@ -279,6 +279,21 @@ def test_a_partition_that_is_dropped_aborts_what_was_in_work() -> None:
     assert kinds(told(BUILDING, e.PartitionDropped(ref="Author@global"))) == ["START"]
 
 
+def test_a_refresh_that_fails_is_a_run_that_fails_and_the_next_is_another() -> None:
+    def refreshing(job: str) -> e.Event:
+        return e.InstanceRefreshing(instance=UUID, job=job, floor=9, target=12)
+
+    live = e.InstanceLive(instance=UUID, job="job", watermark=9, physical="p", counts=Counts())
+    failed = e.RefreshFailed(instance=UUID, job="again", error="the target is full")
+    refreshed = e.InstanceRefreshed(instance=UUID, job="third", watermark=12, counts=Counts())
+    found = told(BUILDING, live, refreshing("again"), failed, refreshing("third"), refreshed)
+    assert kinds(found) == ["START", "COMPLETE", "START", "FAIL", "START", "COMPLETE"]
+    assert found[3]["run"]["facets"]["errorMessage"]["message"] == "the target is full"
+    ids = [each["run"]["runId"] for each in found]
+    assert ids[2] == ids[3]
+    assert len(set(ids)) == 3
+
+
 def test_what_an_instance_is_made_from_is_an_input() -> None:
     (start,) = told(BUILDING)
     assert [each["name"] for each in start["inputs"]] == ["/data/Page", "/index/Authorv2"]

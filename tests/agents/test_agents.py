@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent, TextResourceContents
+from starlette.requests import ClientDisconnect
 
 from instep.app import Instep, load
 from instep.mcp.serving import create_mcp_app
@@ -252,3 +254,12 @@ def test_agents_have_no_error_and_no_empty_answer_during_rebuilds(tmp_path: Path
         await to_thread.run_sync(during_rebuilds, tmp_path, lambda: from_thread.run(questions, client), rebuilds)
 
     over_http(indexed(tmp_path), ask)
+
+
+def test_a_client_that_goes_away_in_mid_request_leaves_no_traceback() -> None:
+    logger = logging.getLogger("mcp.server.streamable_http")
+    kept = [
+        bool(logger.filter(logger.makeRecord(logger.name, logging.ERROR, "f", 1, "m", (), (type(each), each, None))))
+        for each in (ClientDisconnect(), ValueError())
+    ]
+    assert kept == [False, True]

@@ -21,4 +21,4 @@ def without(components: Path, wheel: Path) -> set[str]:
         asked = message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
     itself = canonicalize_name(wheel.name.partition("-")[0])
     named = {canonicalize_name(Requirement(each).name) for each in asked} - {itself}
-    return {*named} - {canonicalize_name(each["name"]) for each in listed["components"]}
+    return set[str](named - {canonicalize_name(each["name"]) for each in listed["components"]})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from instep.api.application import readers_of
@@ -15,6 +17,14 @@ from instep.mcp.tools import Caller, create_server
 
 #: The guard in front looks at hosts and origins already.
 _GUARDED: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+def _of_a_client_that_stayed(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+
+
+# The SDK logs a traceback for each client that goes away in the middle of its request.
+logging.getLogger("mcp.server.streamable_http").addFilter(_of_a_client_that_stayed)
 
 
 def serve_stdio(instep: Instep, *, principals: Sequence[str] = (), changes: bool = False) -> None:

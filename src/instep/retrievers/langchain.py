@@ -31,8 +31,8 @@ class InstepRetriever(BaseRetriever):
     limit: int = 10
     where: str | None = None
     group: bool = False
-    entities: Sequence[str] | None = None
-    principals: Sequence[str] = ()
+    entities: str | Sequence[str] | None = None
+    principals: str | Sequence[str] = ()
     generation: str | None = None
     target: str | None = None
 

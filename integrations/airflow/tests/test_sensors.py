@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from dag_runs import end, start
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+from dag_runs import end, run, start
 
 import instep
 from conftest import write
+from instep_airflow.sensors import InstepPartitionSensor
 from instep_airflow.triggers import WantTrigger
 
 
@@ -99,3 +105,67 @@ with DAG("sensed") as dag:
     assert ran.tasks["there"]["xcom"]["instances"] == {"Note@global": served.instance}
     assert (served.watermark or 0) > (before or 0)
     assert "airflow: sensed.there" in opened.wants(ended=True)[0].by
+
+
+SENSED = """
+from airflow.sdk import DAG
+from instep_airflow.sensors import InstepPartitionSensor
+
+with DAG("sensed") as dag:
+    InstepPartitionSensor(task_id="there", project="{project}", partition="{partition}", poke_interval=0.1, {options})
+"""
+
+
+def sensed(dags: Path, project: Path, partition: str = "Note", options: str = "retries=0") -> Path:
+    dag = dags / "sensed.py"
+    dag.write_text(SENSED.format(project=project, partition=partition, options=options))
+    return dag
+
+
+def test_a_build_that_fails_fails_the_task_with_its_reason(dags: Path, project: Path) -> None:
+    for name in ("first", "second"):
+        write(project, name, "broken")
+    opened = instep.load(project)
+    running = start(sensed(dags, project))
+    wanted(project)
+    opened.worker(until_idle=True)
+    ran = end(running)
+    assert ran.states == {"there": ("failed", 1)}, ran.log
+    (want,) = opened.wants(ended=True)
+    assert want.error
+    assert f"Note Failed: {want.error}" in ran.log
+
+
+def deferred(project: Path, run_id: str = "first run") -> TaskDeferred:
+    """How a try of the task ends that has to wait."""
+    sensor = InstepPartitionSensor(task_id="there", project=str(project), partition="Note", timeout=7)
+    ti = SimpleNamespace(dag_id="sensed", task_id="there", run_id=run_id, map_index=-1)
+    with pytest.raises(TaskDeferred) as found:
+        sensor.execute({"ti": ti})
+    return found.value
+
+
+def test_a_sensor_waits_no_longer_than_its_timeout(project: Path) -> None:
+    assert deferred(project).timeout == timedelta(seconds=7)
+
+
+def test_another_try_of_a_run_waits_for_the_same_want_and_another_run_for_one_of_its_own(project: Path) -> None:
+    first, again, other = (deferred(project, name).trigger.serialize() for name in ("one", "one", "two"))
+    assert first == again != other
+    assert len(instep.load(project).wants()) == 2
+
+
+def test_an_entity_that_is_not_there_is_not_tried_again(dags: Path, project: Path) -> None:
+    ran = run(sensed(dags, project, "Nate", "retries=3"))
+    assert ran.states == {"there": ("failed", 1)}, ran.log
+    assert "did you mean Note?" in ran.log
+
+
+def wanted(project: Path) -> None:
+    """Wait until the sensor has made its want."""
+    opened = instep.load(project)
+    for _ in range(600):
+        if opened.wants():
+            return
+        time.sleep(0.1)
+    raise AssertionError("no want was made within a minute")

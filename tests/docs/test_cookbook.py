@@ -12,6 +12,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from instep.project.load import load_project
 from tests.docs.blocks import blocks, commands, sections
@@ -31,10 +32,10 @@ VARIABLES = {
 }
 
 
-def _cooked(recipe: str, folder: Path, **variables: str) -> list[str]:
-    """What each command of a recipe prints, with its first project."""
+def _cooked(recipe: str, folder: Path, project: int = 0, **variables: str) -> list[str]:
+    """What each command of a recipe prints, with its first project or another."""
     text, said = RECIPES[recipe], []
-    (folder / "instep.yaml").write_text(blocks(text, "yaml")[0])
+    (folder / "instep.yaml").write_text(blocks(text, "yaml")[project])
     with ExitStack() as stack:
         shell = Shell(folder, stack, {}, VARIABLES | variables)
         for each in commands(text):
@@ -109,21 +110,31 @@ def test_pdfs_are_found_in_postgres(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.proof
-def test_rows_of_parquet_are_found_in_opensearch(tmp_path: Path) -> None:
-    (tmp_path / "data" / "tickets").mkdir(parents=True)
-    noon = datetime(2026, 11, 28, 12, tzinfo=UTC)
-    tickets = {
+NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
+TICKETS = pa.table(
+    {
         "id": [1, 2],
         "subject": ["Printer", "Printer"],
         "body": ["The printer is on fire.", "The printer is blue."],
         "team": ["ops", "art"],
-        "updated_at": [noon, noon],
+        "updated_at": [NOON, NOON],
     }
-    pq.write_table(pa.table(tickets), tmp_path / "data" / "tickets" / "a.parquet")
-    _, found = _cooked("Parquet or Delta into OpenSearch", tmp_path, OPENSEARCH=running_opensearch().url().rstrip("/"))
+)
+
+
+@pytest.mark.proof
+def test_rows_of_parquet_and_of_delta_are_found_in_opensearch(tmp_path: Path) -> None:
+    recipe, server = "Parquet or Delta into OpenSearch", running_opensearch().url().rstrip("/")
+    (tmp_path / "data" / "tickets").mkdir(parents=True)
+    pq.write_table(TICKETS, tmp_path / "data" / "tickets" / "a.parquet")
+    _, found = _cooked(recipe, tmp_path, OPENSEARCH=server)
     assert "on fire" in found
     assert "blue" not in found
+    smoking = pa.array(["The printer smokes.", "The printer is blue."])
+    write_deltalake(tmp_path / "lake" / "tickets", TICKETS.set_column(2, "body", smoking))
+    _, found = _cooked(recipe, tmp_path, 1, OPENSEARCH=server)
+    assert "smokes" in found
+    assert "on fire" not in found
 
 
 def _named(said: str, folder: Path) -> set[str]:

@@ -20,5 +20,5 @@ def without(components: Path, wheel: Path) -> set[str]:
         (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
         asked = message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
     itself = canonicalize_name(wheel.name.partition("-")[0])
-    named = {canonicalize_name(Requirement(each).name) for each in asked} - {itself}
-    return set[str](named - {canonicalize_name(each["name"]) for each in listed["components"]})
+    named: set[str] = {canonicalize_name(Requirement(each).name) for each in asked} - {itself}
+    return named - {canonicalize_name(each["name"]) for each in listed["components"]}

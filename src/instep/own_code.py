@@ -109,7 +109,7 @@ def _archive(module: str) -> bytes | None:
     path = Path(file).resolve()
     depth = module.count(".") + (path.name == "__init__.py")
     root = path.parents[depth]
-    if _is_installed(root):
+    if is_installed(root):
         return None
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -119,7 +119,8 @@ def _archive(module: str) -> bytes | None:
     return made.getvalue()
 
 
-def _is_installed(root: Path) -> bool:
+def is_installed(root: Path) -> bool:
+    """Whether libraries are in this folder."""
     places = {Path(place).resolve() for place in sysconfig.get_paths().values()}
     return root in places or "site-packages" in root.parts
 

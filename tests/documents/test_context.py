@@ -13,7 +13,8 @@ import pytest
 
 import instep
 from instep.domain.jobs import JobState
-from instep.pipeline.documents import fingerprint, functions
+from instep.pipeline import code_fingerprint
+from instep.pipeline.documents import functions
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.columns import chunk_hashes
 from instep.pipeline.documents.embed.embedder import PROBE
@@ -64,7 +65,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.modules.pop(NAME, None)
     functions._loaded.cache_clear()
-    fingerprint._loaded.clear()
+    code_fingerprint._loaded.clear()
 
 
 def opened(root: Path, *, context: str | None = "headings", engine: str = "inline", **more: Any) -> instep.Instep:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from instep.pipeline.documents import fingerprint, functions
+from instep.pipeline import code_fingerprint
+from instep.pipeline.documents import functions
 
 
 def forget(module: str) -> None:
@@ -13,7 +14,7 @@ def forget(module: str) -> None:
     sys.modules.pop(module, None)
     functions._loaded.cache_clear()
     functions._made.cache_clear()
-    fingerprint._loaded.clear()
+    code_fingerprint._loaded.clear()
 
 
 def entry_point(folder: Path, group: str, name: str, value: str, *, package: str = "own-code") -> None:

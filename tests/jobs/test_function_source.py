@@ -63,6 +63,14 @@ def wrong():
 
 def numbers():
     return [(1, 2)]
+
+
+def nothing():
+    pass
+
+
+def asking(for_more):
+    return []
 """
 NAME = "own_source_of_a_test"
 
@@ -221,6 +229,8 @@ def test_a_document_over_the_limit_is_too_large(root: Path) -> None:
         ),
         ("wrong", {}, "it lists tuple, not documents"),
         ("numbers", {}, "it lists tuple, not documents"),
+        ("nothing", {}, "it returned NoneType, not documents"),
+        ("asking", {}, rf"missing 1 required positional argument: 'for_more' \(.*{NAME}.py:\d+ in asking\)"),
         ("missing", {}, "missing"),
     ],
 )

@@ -204,6 +204,41 @@ def test_a_changed_function_rebuilds_and_the_plan_says_which(root: Path, before:
     assert [each for each in ("parser", "chunker", "embedder") if f"{each} changed" in plan.why] == [part]
 
 
+MODEL = """
+class Model:
+    def __init__(self, tilt):
+        self.tilt = tilt
+
+    def encode(self, text):
+        return [float(len(text)), self.tilt, 1.0]
+
+
+MODEL = Model(1.0)
+
+
+def embed(texts):
+    return [MODEL.encode(each) for each in texts]
+"""
+
+
+@pytest.mark.parametrize("full_refresh", [False, True])
+def test_another_model_at_the_top_of_a_module_gives_other_vectors(root: Path, full_refresh: bool) -> None:
+    def nearest(text: str) -> float:
+        return opened(root, embed=EMBED).search(text, mode="vector", limit=1)[0].score
+
+    module = root / "code" / "own_functions_of_a_test.py"
+    module.write_text(MODEL)
+    write(root, one="a text")
+    opened(root, embed=EMBED).run()
+    same = nearest("a text")
+    module.write_text(MODEL.replace("Model(1.0)", "Model(-90.0)"))
+    forget("own_functions_of_a_test")
+    with pytest.raises(UserError, match="was built with another embedder"):
+        nearest("a text")
+    opened(root, embed=EMBED).run(full_refresh=full_refresh)
+    assert nearest("a text") == pytest.approx(same)
+
+
 @pytest.mark.parametrize(
     ("entity", "said"),
     [

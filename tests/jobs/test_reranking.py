@@ -16,7 +16,8 @@ import pytest
 
 import instep
 from instep.errors import UserError
-from instep.pipeline.documents import fingerprint, functions
+from instep.pipeline import code_fingerprint
+from instep.pipeline.documents import functions
 from instep.project import Project
 from instep.telemetry.progress import Silent
 
@@ -101,7 +102,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.modules.pop(NAME, None)
     functions._loaded.cache_clear()
-    fingerprint._loaded.clear()
+    code_fingerprint._loaded.clear()
 
 
 def opened(root: Path, rerank: dict[str, Any] | None, **more: Any) -> instep.Instep:

@@ -20,7 +20,8 @@ from instep.domain.wants import WantState
 from instep.error_transport import pack, unpacked
 from instep.errors import InstepError, UpstreamMissing, UserError
 from instep.ledger.ledger import Ledger
-from instep.pipeline.documents import fingerprint, functions
+from instep.pipeline import code_fingerprint
+from instep.pipeline.documents import functions
 from instep.project import Project
 
 #: A page with `needs NAME` is read with what is indexed of NAME, in its own file of the folder `built`.
@@ -59,7 +60,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.modules.pop(NAME, None)
     functions._loaded.cache_clear()
-    fingerprint._loaded.clear()
+    code_fingerprint._loaded.clear()
 
 
 def opened(root: Path, engine: str = "inline", **more: Any) -> instep.Instep:

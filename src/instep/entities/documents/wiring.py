@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from instep.document_state.columns import FEW
 from instep.domain.document_columns import DeclaredColumn, Origin
@@ -72,14 +72,11 @@ def document_setup(
     embeddings = str(project.state_dir / "embeddings")
     readers = next((each for each in columns if each.name == entity.readers), None)
 
-    def transform() -> Any:
-        return load_transform(entity.transform) if entity.transform else None
-
     def fingerprints() -> Mapping[str, str]:
         made = fingerprint(
             chunker=chunker_of(entity),
             embedder=embedder_of(entity.embed),
-            transform=transform(),
+            transform=entity.transform,
             columns=columns,
             searched=searched,
             parser=parser_of(entity).fingerprint,
@@ -105,7 +102,7 @@ def document_setup(
             readers=readers,
             searched=searched,
             cache=embeddings,
-            transform=transform(),
+            transform=load_transform(entity.transform) if entity.transform else None,
         )
 
     def scanned_rows() -> int:

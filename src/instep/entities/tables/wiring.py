@@ -18,7 +18,8 @@ from instep.entities.tables.adapters import ROWS, Slicing
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError
-from instep.pipeline.documents.fingerprint import loaded_fingerprint, revision_of
+from instep.pipeline.code_fingerprint import loaded_fingerprint
+from instep.pipeline.documents.fingerprint import revision_of
 from instep.pipeline.loading import load_transform
 from instep.project import Project
 from instep.project.load import declared_at
@@ -199,7 +200,7 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
     }
     made = {part: digest(value) for part, value in parts.items()} | {TARGET: location}
     if entity.transform:
-        made["transform"] = loaded_fingerprint(load_transform(entity.transform))
+        made["transform"] = loaded_fingerprint(entity.transform, load_transform(entity.transform))
     if entity.mapping:
         made["mapping"] = digest(declared["mapping"])
     if entity.changes:

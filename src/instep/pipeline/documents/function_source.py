@@ -88,8 +88,14 @@ class FunctionSource:
         return Listing(documents, [])
 
     def _documents(self, progress: Callable[[int], None] | None) -> Iterator[SourceDocument]:
-        number = 0
-        for number, each in enumerate(self.listing.call(counted=False), start=1):
+        listed, number = self.listing.call(counted=False), 0
+        if not isinstance(listed, Iterable):
+            raise UserError(
+                f"it returned {type(listed).__name__}, not documents",
+                where=self.listing.name,
+                hint="Return a list of them, which may be empty, or yield them.",
+            )
+        for number, each in enumerate(listed, start=1):
             yield self._listed(each)
             if progress and not number % _PROGRESS_EVERY:
                 progress(number)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned, without
 from instep.errors import InstepError, UserError
+from instep.pipeline.code_fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.chunk import Chunk, Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list, demand_length
-from instep.pipeline.documents.fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.parse import (
     FILE_PARSER,
     Parsed,
@@ -99,7 +99,7 @@ class OwnFunction:
         """The function, or class, that a setting names. Raises `UserError` if it cannot be imported."""
         name = full_name(name, setting)
         function = (load_class if setting.endswith(".class") else load_function)(name, setting)
-        return cls(name, digest([name, loaded_fingerprint(function), installed_versions(name.partition(":")[0])]))
+        return cls(name, digest([name, loaded_fingerprint(name, function), installed_versions(name.partition(":")[0])]))
 
     @property
     def function(self) -> Any:
@@ -146,9 +146,11 @@ class OwnFunction:
 
     def _failed(self, error: BaseException) -> FunctionFailed:
         frames = traceback.extract_tb(error.__traceback__)
-        home = getattr(getattr(self.function, "__code__", None), "co_filename", None)
-        frame = next((each for each in reversed(frames) if each.filename == home), frames[-1])
+        code = getattr(self.function, "__code__", None)
+        frame = next((each for each in reversed(frames) if code and each.filename == code.co_filename), frames[-1])
         place = f"({frame.filename}:{frame.lineno} in {frame.name})"
+        if code and frame.filename == __file__:  # It was not even called: it takes other arguments, say.
+            place = f"({code.co_filename}:{code.co_firstlineno} in {code.co_name})"
         kind = type(error).__name__
         return FunctionFailed(f"{self._said(kind, error)} {place}", f"{kind} {place}")
 

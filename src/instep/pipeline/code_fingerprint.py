@@ -1,0 +1,238 @@
+"""Fingerprints of functions: all code of their own that they may reach, and the versions of the libraries they name.
+
+Code is compared by the syntax trees of the statements of modules, so that comments, docstrings and layout do not count.
+From the statement that binds the function, names lead to the statements that bind those, in all modules of its own
+code, and imports are followed wherever they stand. No object is looked at: what made it counts, from source to source.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any, Final
+
+from instep.domain.fingerprint import digest
+from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, package_content
+
+#: By the name of a function that is kept: the function and its fingerprint.
+_loaded: dict[str, tuple[Any, str]] = {}
+#: What may lead to anything in the module that names it.
+_ANYTHING: Final = frozenset({"eval", "exec", "globals"})
+#: By this a class finds those that derive from it.
+_SUBCLASSES: Final = ("__init_subclass__", "__subclasses__")
+
+
+def loaded_fingerprint(name: str, function: Any) -> str:
+    """The fingerprint of the loaded code, taken when it was first asked for: its file may have changed since it was
+    loaded.
+    """
+    kept, found = _loaded.get(name, (None, ""))
+    if kept is not function:
+        found = code_fingerprint(name)
+        _loaded[name] = (function, found)
+    return found
+
+
+def code_fingerprint(name: str) -> str:
+    """Changes when the function `package.module:name` would do something else, as far as code and libraries tell."""
+    module, _, attribute = name.partition(":")
+    reached = _Reached(OwnModules(module))
+    reached.follow((*module.split("."), attribute))
+    reached.add_registered()
+    return digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
+
+
+def installed_versions(package: str) -> list[str]:
+    """Name and version of what a package is installed from; none for one that is not installed."""
+    return [f"{each} {version(each)}" for each in sorted(set(_distributions().get(package.partition(".")[0], ())))]
+
+
+class _Reached:
+    """The statements that names lead to. With `imports`, importing a module counts: what it does besides binding names."""
+
+    def __init__(self, own: OwnModules, *, imports: bool = True) -> None:
+        self._own = own
+        self._imports = imports
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._seen: set[object] = set()
+        self.modules: dict[str, Module] = {}
+        self.statements: dict[str, set[int]] = defaultdict(set)
+        self.imported: set[str] = set()
+        self.versions: dict[str, str] = {}
+
+    def follow(self, path: Names) -> None:
+        """Reach what a path from a package's top on means, and all that this leads to."""
+        self._follow(path)
+        self._drain()
+
+    def add_registered(self) -> None:
+        """Reach, too, what a decorator or a base class may have put into something that is reached."""
+        before = -1
+        while before != (before := sum(map(len, self.statements.values()))):
+            for module in list(self.modules.values()):
+                for number, statement in enumerate(module.statements):
+                    if number not in self.statements[module.name] and self._is_registered(module, statement):
+                        self._statement(module, number)
+            self._drain()
+
+    def dumps(self) -> list[object]:
+        """The statements of each module: definitions in any order, all others in theirs."""
+        found: list[object] = []
+        for name, module in sorted(self.modules.items()):
+            statements = [module.statements[each] for each in sorted(self.statements[name])]
+            definitions = sorted(ast.dump(each) for each in statements if _only_defines(each))
+            others = [ast.dump(each) for each in statements if not _only_defines(each)]
+            if statements or module.content:
+                found.append([name, definitions, others, module.content])
+        return found
+
+    def _later(self, call: Callable[..., None], path: Names) -> None:
+        """Chains of imports may be longer than Python's stack."""
+        if (call.__name__, path) not in self._seen:
+            self._seen.add((call.__name__, path))
+            self._waiting.append(functools.partial(call, path))
+
+    def _drain(self) -> None:
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def _follow(self, path: Names) -> None:
+        if not self._own.has(path[0]):
+            self._library(path[0])
+            return
+        for depth in range(1, len(path) + 1):
+            module = self._own.module(path[:depth])
+            if module is None:
+                return
+            self._module(module)
+            rest = path[depth:]
+            inner = module.is_package and bool(rest) and self._own.module(path[: depth + 1]) is not None
+            found = bool(rest) and self._name(module, rest)
+            if not found and not inner:
+                self._all(module)  # It is handed on as a whole, or what it is asked for is not to be seen in it.
+            if not inner:
+                return
+
+    def _name(self, module: Module, path: Names, imports: Mapping[str, list[Names]] | None = None) -> bool:
+        """Reach what a path means in a module; whether it means anything there."""
+        first, *rest = path
+        targets = [*(imports or {}).get(first, ()), *module.imports.get(first, ())]
+        for target in targets:
+            self.imported.add(f"{module.name}:{first} {'.'.join(target)}")
+            self._later(self._follow, (*target, *rest))
+        for number in module.bound.get(first, ()):
+            self._statement(module, number)
+        return bool(targets) or first in module.bound
+
+    def _all(self, module: Module) -> None:
+        for number in range(len(module.statements)):
+            self._statement(module, number)
+
+    def _statement(self, module: Module, number: int) -> None:
+        self._module(module)
+        if number not in self.statements[module.name]:
+            self.statements[module.name].add(number)
+            self._waiting.append(functools.partial(self._read, module, module.statements[number]))
+
+    def _read(self, module: Module, statement: ast.stmt) -> None:
+        """Reach what a statement names and imports."""
+        _strip_docstrings(statement)
+        imports = module.imports_of(*ast.walk(statement))
+        for path in imports.get("", ()):
+            self._later(self._import, path)
+        for path in _paths(statement):
+            self._name(module, path, imports)
+            if path[0] in _ANYTHING:
+                self._all(module)
+
+    def _module(self, module: Module) -> None:
+        """Reach what a module does when it is imported."""
+        if module.name in self.modules:
+            return
+        self.modules[module.name] = module
+        if self._imports:
+            for number in module.does():
+                self._statement(module, number)
+            for path in module.imports.get("", ()):
+                self._later(self._import, path)
+        for path in module.imports.get("*", ()):
+            self._later(self._follow, path)
+
+    def _import(self, path: Names) -> None:
+        for depth in range(1, len(path) + 1) if self._imports and self._own.has(path[0]) else ():
+            module = self._own.module(path[:depth])
+            if module is None:
+                return
+            self._module(module)
+
+    def _is_registered(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether its decorators, or base classes, lead to something reached that may know it by now."""
+        if not isinstance(statement, DEFINITIONS):
+            return False
+        bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
+        paths = [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
+        led = _Reached(self._own, imports=False)
+        for path in paths:
+            led._name(module, path)
+        led._drain()
+        return any(
+            _may_hold(led.modules[name].statements[number])
+            for name, numbers in led.statements.items()
+            for number in numbers & self.statements[name]
+        )
+
+    def _library(self, package: str) -> None:
+        if package in sys.stdlib_module_names:
+            self.versions["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+            return
+        for distribution in _distributions().get(package, [package]):
+            try:
+                self.versions[distribution] = version(distribution)
+            except PackageNotFoundError:
+                self.versions[package] = package_content(package)
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """The distributions that a package comes from. Looking through all that is installed takes long."""
+    return packages_distributions()
+
+
+def _paths(tree: ast.AST) -> Iterator[Names]:
+    """Dotted names that the code reads, as far as they go: `pc.utf8_lower` → ("pc", "utf8_lower")."""
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        names: list[str] = []
+        inner: ast.AST = node
+        while isinstance(inner, ast.Attribute):
+            names.append(inner.attr)
+            inner = inner.value
+            inside.add(id(inner))
+        if isinstance(inner, ast.Name) and id(node) not in inside:
+            yield (inner.id, *reversed(names))
+
+
+def _strip_docstrings(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, DEFINITIONS):
+            node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _only_defines(statement: ast.stmt) -> bool:
+    return isinstance(statement, DEFINITIONS) and not statement.decorator_list
+
+
+def _may_hold(statement: ast.stmt) -> bool:
+    """Whether what it binds may know of functions or classes that were made later."""
+    if isinstance(statement, ast.ClassDef):
+        text = ast.dump(statement)
+        return any(each in text for each in _SUBCLASSES)
+    return not isinstance(statement, DEFINITIONS)

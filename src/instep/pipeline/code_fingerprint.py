@@ -52,7 +52,7 @@ def installed_versions(package: str) -> list[str]:
 
 
 class _Reached:
-    """The statements that names lead to. With `imports`, importing a module counts: what it does besides binding names."""
+    """The statements that names lead to. With `imports`, what a module does when it is imported counts as well."""
 
     def __init__(self, own: OwnModules, *, imports: bool = True) -> None:
         self._own = own

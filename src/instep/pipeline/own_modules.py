@@ -41,7 +41,7 @@ class Module:
         self.imports = self.imports_of(*(node for each in self.statements for node in _at_import(each)))
 
     def imports_of(self, *nodes: ast.AST) -> Imports:
-        """What these bind; by `*` the modules of which they take everything, and by `""` all that they name."""
+        """The imports of these nodes; by `*` modules of which they take everything, and by `""` all that they name."""
         found: Imports = defaultdict(list)
         for node in nodes:
             if isinstance(node, ast.Import):

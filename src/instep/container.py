@@ -25,6 +25,7 @@ from instep.ledger.liveness import LockFiles
 from instep.ledger.open import open_ledger
 from instep.planning.contacts import ContactFiles
 from instep.planning.context import Context
+from instep.planning.loaded import Loaded
 from instep.project import Project
 from instep.project.documents import DocumentEntity
 from instep.project.load import declared_at
@@ -74,6 +75,7 @@ class Container:
         hide(secrets_of(project))
         self.project = project
         self.clock: Clock = clock or SystemClock()
+        self._made_at = self.clock.monotonic()
         self.ids: Ids = ids or RandomIds()
         self.timing = timing if project.lease == TIMING.lease else timing.lasting(project.lease)
         setting = cast("EngineSetting", engine or project.engine)
@@ -158,11 +160,22 @@ class Container:
             prepare=self.engines.prepare,
             counters=counters or Uncounted(),
             contacts=self.contacts(ledger),
+            loaded=Loaded(ledger.present() - self._age, self._changed_files),
             group=partial(group_of, self.project),
             named=lambda name: declared_refs([name], self.project),
             driver_cpu=self.engines.driver_cpu,
             retention=self.project.retention,
         )
+
+    @property
+    def _age(self) -> int:
+        """Milliseconds since the project was taken as it is."""
+        return round(1_000 * (self.clock.monotonic() - self._made_at))
+
+    def _changed_files(self, ref: PartitionRef) -> list[str]:
+        from instep.pipeline.code_fingerprint import changed_files
+
+        return changed_files(each.partition(":")[0] for each in self.project.entities[ref.entity].functions)
 
     @property
     def tables(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Errors, grouped by what the caller should do about them.
 
 * `UserError`: the user can mend it. Shown without a traceback. `Away` may mend itself; `Missing` names what is not
-  there, `UpstreamMissing` what has to be built first.
+  there, `UpstreamMissing` what has to be built first; `Outdated` is mended by a restart.
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
 * `Conflict`: another process changed the same thing; read again and retry.
@@ -48,6 +48,10 @@ class Away(UserError):
     """Ledger or target are out of reach (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 
     exit_code = 75
+
+
+class Outdated(UserError):
+    """This process has older code or settings than what an index was built by."""
 
 
 class Missing(UserError):

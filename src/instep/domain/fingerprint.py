@@ -18,6 +18,8 @@ WORDS: Final = "words"
 COLUMN: Final = "column"
 #: The part that names the column of readers, if there is one.
 READERS: Final = "readers"
+#: The part that says which rows a table without a watermark has: it is of the source, and not declared.
+ROWS: Final = "rows"
 
 
 def column_part(name: str) -> str:

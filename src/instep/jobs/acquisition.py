@@ -8,15 +8,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from instep.domain.events import InstanceExpired
+from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import InstanceState
-from instep.domain.jobs import JobPart
+from instep.domain.jobs import Job, JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.entities.ownership import is_taken, newer_elsewhere, unused
 from instep.entities.plan_request import Kind
 from instep.entities.setup import EntitySetup
-from instep.errors import Conflict, Fenced, InstepError, UserError
+from instep.errors import Conflict, Fenced, InstepError, Outdated, UserError
 from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
 from instep.jobs.membership import Membership
@@ -214,6 +215,7 @@ class Acquisition:
         left = self._ledger.jobs.unfinished(ref, self.todo[ref].generation)
         if left is None:
             return False, lease
+        self._leave_newer(left, lease)
         setup, since = self._planner.setups[ref], self._context.clock.monotonic()
         lease = self._ledger.leases.transfer(lease, left.id)
         self._member.heartbeat.keep(lease, since=since)
@@ -231,6 +233,19 @@ class Acquisition:
             return True, lease
         give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._member.id, why=why)
         return False, self._acquire(ref, self._job_id)
+
+    def _leave_newer(self, left: Job, lease: Lease) -> None:
+        """Give the lease back if the job was made by newer code or settings. Raises `Outdated` then."""
+        part, loaded = left.part(lease.ref).part, self._context.loaded
+        if loaded is None:
+            return
+        changed = changed_parts(self._planner.setups[lease.ref].fingerprint, part.fingerprint)
+        try:
+            loaded.demand_newest(lease.ref, changed, self._ledger.instances.get(part.instance))
+        except Outdated:
+            self._ledger.leases.release(lease)
+            self._member.heartbeat.drop(lease.ref)
+            raise
 
     def _changed_since_plan(self, ref: PartitionRef) -> bool:
         """Whether the partition changed since its plan: another run had the lease, or its instance is tainted."""
@@ -301,6 +316,8 @@ class Acquisition:
             return
         others = any(each.id not in self._context.own_workers for each in self._ledger.workers.all())
         self._ledger.parts.plan(self._job_id, parts, stagger=others)
+        if self._context.loaded:
+            self._context.loaded.own_jobs.add(self._job_id)
         self._ledger.jobs.start(self._job_id)
         for new in parts:
             # A fresh part may need an index of its own, which does not exist yet.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup
-from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.errors import Away, InstepError, Outdated, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Busy
 from instep.jobs.finish import sweep_unchanged
 from instep.jobs.membership import Membership
@@ -159,5 +159,5 @@ class JobStarter(ABC):
 
 
 def passes(error: InstepError) -> bool:
-    """Whether it is an outage, after which the same may work."""
-    return isinstance(error, Transient | Unknown | Away)
+    """Whether it is an outage, after which the same may work; or a fault of this process alone."""
+    return isinstance(error, Transient | Unknown | Away | Outdated)

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup
-from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.errors import Away, InstepError, Outdated, Transient, Unknown, UserError
 
 Turn = Sequence[EntitySetup]
 
@@ -52,7 +52,8 @@ def problem_of(what: str, ref: PartitionRef, error: InstepError, *, else_: str |
     if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:
         return Away(text, hint=hint or else_)
     place = getattr(error, "where", None)
-    return UserError(text, where=None if place == str(ref) else place, hint=hint)
+    kind = Outdated if isinstance(error, Outdated) else UserError
+    return kind(text, where=None if place == str(ref) else place, hint=hint)
 
 
 def _answers(setup: EntitySetup) -> bool:

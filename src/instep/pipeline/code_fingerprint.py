@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
 from typing import Any, Final
 
 from instep.domain.fingerprint import digest
@@ -20,6 +22,8 @@ from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, 
 
 #: By the name of a function that is kept: the function and its fingerprint.
 _loaded: dict[str, tuple[Any, str]] = {}
+#: By the name of a module: its file, and a digest of that when its code was asked for.
+_files: dict[str, tuple[Path, str]] = {}
 #: What may lead to anything in the module that names it.
 _ANYTHING: Final = frozenset({"eval", "exec", "globals"})
 #: By this a class finds those that derive from it.
@@ -32,9 +36,29 @@ def loaded_fingerprint(name: str, function: Any) -> str:
     """
     kept, found = _loaded.get(name, (None, ""))
     if kept is not function:
+        _note_file(name.partition(":")[0])
         found = code_fingerprint(name)
         _loaded[name] = (function, found)
     return found
+
+
+def changed_files(modules: Iterable[str]) -> list[str]:
+    """The files of these modules that are no longer what this process has loaded, or are gone."""
+    noted = [_files[each] for each in dict.fromkeys(modules) if each in _files]
+    return [str(path) for path, then in noted if _content(path) != then]
+
+
+def _note_file(module: str) -> None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is not None:
+        _files[module] = Path(file), _content(Path(file))
+
+
+def _content(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def code_fingerprint(name: str) -> str:

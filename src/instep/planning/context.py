@@ -15,6 +15,7 @@ from instep.ledger.liveness import Liveness
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import Engine
 from instep.planning.contacts import Contacts, Unasked
+from instep.planning.loaded import Loaded
 from instep.telemetry.progress import Counters, Progress, Uncounted
 
 
@@ -38,6 +39,8 @@ class Context:
     prepare: Callable[[EntitySetup], None]
     counters: Counters = field(default_factory=Uncounted)
     contacts: Contacts = field(default_factory=Unasked)
+    #: None where it is not known.
+    loaded: Loaded | None = None
     #: The group whose limit holds for what workers start or go on with there by themselves.
     group: Callable[[PartitionRef], Group | None] = lambda _: None
     #: The partitions that a name means. Raises `UserError` for one that the project does not declare.

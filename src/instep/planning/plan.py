@@ -25,6 +25,7 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.contacts import Contacts, Unasked
+from instep.planning.loaded import Loaded
 from instep.planning.upstream import missing_upstream, replaced_inputs
 
 _UNASKED: Final = Unasked()
@@ -88,9 +89,10 @@ def plan_entity(
     listing: Callable[[int], None] | None = None,
     indexes: Callable[[str], set[str]] | None = None,
     contacts: Contacts = _UNASKED,
+    loaded: Loaded | None = None,
 ) -> EntityPlan:
     """Compare the source with the ledger. Never writes but for notes of `contacts`; may be thrown away. `indexes` is
-    the ledger's method, or a cache of it.
+    the ledger's method, or a cache of it. `loaded`: what this process has loaded. Raises `Outdated` if that is too old.
     """
     made_of = setup.fingerprint  # First: what cannot be built is not read, for which Spark might have to start.
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
@@ -100,7 +102,7 @@ def plan_entity(
     current = ledger.instances.canonical(setup.ref, generation)
     first = checkpoint is None or unfinished is not None
     outage = demand_ownership(setup, ledger, generation) if first else None
-    kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger)
+    kind, why = _kind(setup, checkpoint, unfinished, current, options, ledger=ledger, loaded=loaded)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
     if kind is Kind.REFRESH and current and (newer := replaced_inputs(setup, ledger, current)):
@@ -245,6 +247,7 @@ def _kind(
     options: PlanOptions,
     *,
     ledger: Ledger,
+    loaded: Loaded | None,
 ) -> tuple[Kind, list[str]]:
     """The action and its reasons, from the ledger alone; a target that is declared in another place is asked, too."""
     if unfinished and not options.full_refresh:
@@ -253,18 +256,21 @@ def _kind(
             return Kind.RESUME, [f"job {unfinished.id} has not ended"]
     if checkpoint is None:
         return Kind.FIRST_BUILD, ["not indexed yet"]
+    why = _outdated(setup, ledger, checkpoint, loaded)
     if options.full_refresh:
         return Kind.REBUILD, ["full refresh asked"]
-    if why := _outdated(setup, ledger, checkpoint):
+    if why:
         return Kind.REBUILD, why
     if current and not current.usable:
         return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")]
     return Kind.REFRESH, []
 
 
-def _outdated(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> list[str]:
+def _outdated(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, loaded: Loaded | None) -> list[str]:
     """The reasons why the declaration needs another index than that of the checkpoint."""
     changed = setup.changed_since_built(ledger, checkpoint)
+    if changed and loaded:
+        loaded.demand_newest(setup.ref, changed, ledger.instances.get(checkpoint.instance))
     why = [change_text(part, setup.fingerprint, checkpoint.fingerprint) for part in changed]
     if checkpoint.buckets != setup.buckets:
         why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")

@@ -78,6 +78,7 @@ class Planner:
             listing=lambda found: context.progress.listing(ref.label, found),
             indexes=indexes,
             contacts=context.contacts,
+            loaded=context.loaded,
         )
         self._tell_listing(plan)
         known = plan.checkpoint

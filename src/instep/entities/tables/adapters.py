@@ -17,10 +17,6 @@ from instep.ledger.ledger import Ledger
 from instep.sources.tables.table_source import Sessions, TableSource
 from instep.targets.table_target import TableSpec, TableTarget
 
-#: Part of a fingerprint: the rows of a table without a watermark.
-ROWS = "rows"
-
-
 #: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
 MICROS = 1_000
 

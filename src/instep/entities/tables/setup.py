@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
-from instep.domain.fingerprint import TARGET
+from instep.domain.fingerprint import ROWS, TARGET
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.promotion_rules import Loss
@@ -21,7 +21,7 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import Size
 from instep.entities.tables import changes, pending_keys, promotion_checks, provenance, reconciling, versions
-from instep.entities.tables.adapters import ROWS, TableAdapters
+from instep.entities.tables.adapters import TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger

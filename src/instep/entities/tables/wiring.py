@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from instep.domain.columns import TIMESTAMP, Column, TypeName
-from instep.domain.fingerprint import TARGET, digest
+from instep.domain.fingerprint import ROWS, TARGET, digest
 from instep.domain.graph import GraphEntity, GraphError, GraphTable, graph_tables, node_keys
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
 from instep.entities.lakes import lake_rows
 from instep.entities.partitions import upstream_refs
-from instep.entities.tables.adapters import ROWS, Slicing
+from instep.entities.tables.adapters import Slicing
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError

@@ -19,10 +19,11 @@ class InstepError(Exception):
 class UserError(InstepError):
     """Something the user can mend: says what, where and what to do next.
 
-    `exit_code` is what the command line returns (2 is left to "changes are pending").
+    `exit_code` is what the command line returns (2 is left to "changes are pending"), `state` what a run is then.
     """
 
     exit_code = 1
+    state = "FAILED"
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
@@ -48,10 +49,13 @@ class Away(UserError):
     """Ledger or target are out of reach (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 
     exit_code = 75
+    state = "AWAY"
 
 
 class Outdated(UserError):
     """This process has older code or settings than what an index was built by."""
+
+    state = "OUTDATED"
 
 
 class Missing(UserError):

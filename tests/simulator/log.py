@@ -22,6 +22,8 @@ from instep.domain.wants import WantState
 from instep.ledger.event_log import LogRow
 from instep.ledger.ledger import Ledger
 
+from .documents import WRONG
+
 #: What says how a job's work on an instance has ended.
 _ENDS = (InstanceLive, InstanceFailed, InstanceRefreshed, RefreshFailed)
 #: More than any schedule has.
@@ -45,7 +47,7 @@ class LogChecker:
             if self._ledger.partitions.promoted(ref) != state.promoted.get(str(ref)):
                 self._broken(f"log: {ref}: the promoted generation is told otherwise")
             for generation in state.generations(str(ref)):
-                for problem in self._served(state, ref, generation):
+                for problem in (*self._served(state, ref, generation), *self._built_back(ref, generation)):
                     self._broken(f"log: {generation_text(ref, generation)}: {problem}")
 
     def kinds(self) -> list[str]:
@@ -138,6 +140,14 @@ class LogChecker:
         if served.state is InstanceState.LIVE and served.error is None and checkpoint.job_id != last:
             yield f"the checkpoint is of job {checkpoint.job_id}, the instance of job {last}"
         yield from self._current(state, ref, served)
+
+    def _built_back(self, ref: PartitionRef, generation: str) -> Iterator[str]:
+        """Transforms are numbered as they are changed."""
+        found = [each for each in self._ledger.instances.newest(ref, _ALL) if each.generation == generation]
+        built = [(each.live_at, each.fingerprint["transform"]) for each in found if each.live_at and each.fingerprint]
+        numbers = [int(transform.rstrip(WRONG)) for _, transform in sorted(built)]
+        if numbers != sorted(numbers):
+            yield f"what newer code had built was built back: {numbers}"
 
     def _current(self, state: State, ref: PartitionRef, served: Instance) -> Iterator[str]:
         current = state.current(str(ref), served.generation)

@@ -28,6 +28,7 @@ from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice, pace_of
 from instep.planning.context import Context
+from instep.planning.loaded import Loaded
 from instep.telemetry.progress import Silent
 from tests.simulator.model import ModelLedger
 
@@ -238,6 +239,7 @@ class Simulation:
             choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0, pace_of("inline", 2)),
             engine=lambda _: engine,
             prepare=lambda _: None,
+            loaded=Loaded(self.ledger.present()),
         )
 
     def process(self, kind: str, entities: Sequence[str], *, exact: bool = False) -> Process:

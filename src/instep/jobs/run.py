@@ -17,7 +17,7 @@ from instep.domain.texts import cleaned, hidden
 from instep.domain.topic_offsets import Offsets
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.setup import EntitySetup
-from instep.errors import Away, Conflict, Fenced, InstepError, Outdated, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.finish import sweep_unchanged
 from instep.jobs.prerequisites import Find, Prerequisites
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 #: Note of an interrupt that came after the work.
 ALL_WRITTEN: Final = "stopped; all is written, nothing is left to resume"
-
-#: States of JSON, by the kind of a problem.
-_PROBLEMS: Mapping[type[UserError], str] = {Away: "AWAY", Outdated: "OUTDATED"}
 
 _WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
@@ -121,7 +118,7 @@ class EntityResult:
     def state_name(self) -> str:
         """Its state as JSON has it."""
         if self.problem is not None:
-            return _PROBLEMS.get(type(self.problem), "FAILED")
+            return self.problem.state
         if self.state is None and not self.held_back and self.incomplete:
             return "INCOMPLETE"
         if self.state is None and self.damaged:

@@ -279,6 +279,31 @@ def test_a_job_that_was_only_left_is_continued(site: Site, clock: Steps) -> None
     assert site.place.wrong() == ""
 
 
+def test_a_watcher_with_older_code_changes_nothing_until_it_is_its_own_again(site: Site, clock: Steps) -> None:
+    """Others rebuild while it watches: once as it is declared anew, and once more as it was."""
+
+    def rebuild(chunk: int) -> None:
+        site.place.declare(chunk=chunk, entity="buckets: 3\ndeletes: {share: 0.2, floor: 2}")
+        clock.milliseconds += 60_000
+        site.run()
+
+    def change() -> None:
+        assert len(jobs(site)) == 2
+        corpus.write(site.place.docs, range(12, 13))
+
+    def go_back() -> None:
+        assert len(jobs(site)) == 2, "nothing was rebuilt"
+        assert said(site, "it was built by newer code or settings than this process has loaded") == 1
+        rebuild(800)
+        corpus.write(site.place.docs, range(13, 14))
+
+    clock.quiet, clock.calm = 60.0, 10 * 60.0
+    clock.steps = [lambda: rebuild(500), change, go_back, lambda: None]
+    watch(site, every=SELDOM)
+    assert [job.part(REF).part.fresh for job in jobs(site)] == [True, True, True, False]
+    assert site.place.wrong() == ""
+
+
 UPSTREAM = """
   Site:
     source: {type: files, path: sites}

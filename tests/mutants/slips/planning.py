@@ -10,7 +10,37 @@ _MAIN = "tests/e2e/test_main_job.py"
 _BAD_INPUT = "tests/e2e/test_bad_input.py"
 _GENERATIONS = ("tests/e2e/test_generations.py",)
 
+_NEWER = f"{_SERVICE}/test_newer_code.py"
+
 MUTANTS = [
+    Mutant(
+        "an older process builds back what newer code has built",
+        "planning/loaded.py",
+        "if built.started_at is not None and built.started_at > self.at:",
+        "if built.started_at is not None and built.started_at > self.at + 10**12:",
+        (_NEWER,),
+    ),
+    Mutant(
+        "a process goes on with what it has imported though the file has changed",
+        "pipeline/documents/fingerprint.py",
+        "if _content(path) != then]",
+        "if _content(path) == then]",
+        (_NEWER,),
+    ),
+    Mutant(
+        "an older process gives up the job of a newer one",
+        "jobs/acquisition.py",
+        "        self._leave_newer(left, lease)\n",
+        "",
+        (_NEWER,),
+    ),
+    Mutant(
+        "an older worker spends the attempts of wants that newer ones could serve",
+        "jobs/job_starter.py",
+        "isinstance(error, Transient | Unknown | Away | Outdated)",
+        "isinstance(error, Transient | Unknown | Away)",
+        (_NEWER,),
+    ),
     Mutant(
         "what is gone before the last look of a rebuild is deleted without a guard",
         "entities/documents/changes.py",

@@ -24,6 +24,7 @@ from instep.jobs.slice_claims import SliceClaims
 from instep.jobs.wave import WaveRunner
 from instep.jobs.worker import Worker
 from instep.ledger.sweep import Swept
+from instep.planning.loaded import Loaded
 from instep.requests import messages
 from instep.requests.messages import Messages
 from tests.simulator.model import leases, moves, parts, recovery, slices
@@ -488,3 +489,8 @@ def an_attempt_is_committed_again(patch: Patch) -> None:
 
     original = SimTarget.commit
     patch.setattr(SimTarget, "commit", commit)
+
+
+@seeded_bug
+def an_older_process_builds_back(patch: Patch) -> None:
+    patch.setattr(Loaded, "demand_newest", lambda *_: None)

@@ -33,6 +33,7 @@ NOTICED = {
     "what_failed_is_not_told": 0,
     "the_target_forgets_epochs": 18,
     "a_promotion_is_not_recorded": 63,
+    "an_older_process_builds_back": 84,
 }
 
 

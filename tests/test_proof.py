@@ -85,7 +85,7 @@ def test_a_contract_depends_on_its_own_adapter_only() -> None:
 @pytest.mark.parametrize("name", ["test_site", "test_cookbook"])
 def test_tests_of_the_documentation_depend_on_all_pages_and_on_the_settings_of_the_site(name: str) -> None:
     found = depends(f"tests/docs/{name}.py")
-    assert {"docs/page.md", "docs/images/page-job.png", "README.md", "zensical.toml"} <= found
+    assert {"docs/page.md", "docs/images/page-job-dark.png", "README.md", "zensical.toml"} <= found
     assert "docs/page.md" not in depends("tests/web/test_page.py")
 
 

@@ -283,6 +283,17 @@ def test_a_function_may_be_made_in_any_way(code: Code, text: str) -> None:
     assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("'one'", "'two'")})
 
 
+def test_a_name_that_a_function_sets_counts_with_it(code: Code) -> None:
+    text = "ONE = 0\ndef start():\n    global ONE\n    ONE = 1\nTWO = start()\ndef clean(frame): return ONE\n"
+    assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("ONE = 1", "ONE = 2")})
+
+
+def test_of_an_installed_package_all_counts(code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.pipeline.own_modules.is_installed", lambda place: place == code.folder.resolve())
+    files = {"shop/__init__.py": "", "shop/main.py": "def clean(frame): return 1\ndef other(): return 2\n"}
+    assert code.notices(files, {"shop/main.py": files["shop/main.py"].replace("2", "3")})
+
+
 def test_a_module_that_is_handed_on_counts_as_a_whole(code: Code) -> None:
     files = {
         "shop/main.py": "import beside\ndef clean(frame): return getattr(beside, frame.name)()\n",

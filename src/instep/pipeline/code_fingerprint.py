@@ -64,9 +64,13 @@ def _content(path: Path) -> str:
 def code_fingerprint(name: str) -> str:
     """Changes when the function `package.module:name` would do something else, as far as code and libraries tell."""
     module, _, attribute = name.partition(":")
-    reached = _Reached(OwnModules(module))
+    own = OwnModules(module)
+    reached = _Reached(own)
     reached.follow((*module.split("."), attribute))
-    reached.add_registered()
+    if own.installed:  # They change with their version, all at once; and may be many.
+        reached.versions[module] = package_content(module.partition(".")[0])
+    else:
+        reached.add_registered()
     return digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
 
 
@@ -83,6 +87,7 @@ class _Reached:
         self._imports = imports
         self._waiting: deque[Callable[[], None]] = deque()
         self._seen: set[object] = set()
+        self._led: dict[tuple[str, Names], list[tuple[str, int]]] = {}
         self.modules: dict[str, Module] = {}
         self.statements: dict[str, set[int]] = defaultdict(set)
         self.imported: set[str] = set()
@@ -199,15 +204,22 @@ class _Reached:
             return False
         bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
         paths = [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
-        led = _Reached(self._own, imports=False)
-        for path in paths:
+        return any(number in self.statements[name] for each in paths for name, number in self._holders(module, each))
+
+    def _holders(self, module: Module, path: Names) -> list[tuple[str, int]]:
+        """The statements that this path leads to and that bind what may know of functions or classes made later."""
+        key = (module.name, path)
+        if key not in self._led:
+            led = _Reached(self._own, imports=False)
             led._name(module, path)
-        led._drain()
-        return any(
-            _may_hold(led.modules[name].statements[number])
-            for name, numbers in led.statements.items()
-            for number in numbers & self.statements[name]
-        )
+            led._drain()
+            self._led[key] = [
+                (name, number)
+                for name, numbers in led.statements.items()
+                for number in numbers
+                if _may_hold(led.modules[name].statements[number])
+            ]
+        return self._led[key]
 
     def _library(self, package: str) -> None:
         if package in sys.stdlib_module_names:

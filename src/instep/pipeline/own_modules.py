@@ -75,7 +75,8 @@ class OwnModules:
     def __init__(self, name: str) -> None:
         self._top = name.partition(".")[0]
         place = _place(self._top)
-        self._place = None if place is None or is_installed(place) else place
+        self.installed = place is not None and is_installed(place)
+        self._place = None if self.installed else place
         self._read: dict[Names, Module | None] = {}
 
     def has(self, top: str) -> bool:
@@ -153,6 +154,7 @@ def _bound(statement: ast.stmt) -> set[str]:
     for node in _at_import(statement):
         if isinstance(node, DEFINITIONS):
             found.add(node.name)
+            found.update(*(each.names for each in ast.walk(node) if isinstance(each, ast.Global)))
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.add(node.id)
     return found

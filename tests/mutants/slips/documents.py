@@ -9,6 +9,7 @@ _PARSE = ("tests/documents/test_parse.py",)
 
 _NARROWING = ("tests/documents/test_narrowing.py",)
 _COLUMNS = ("tests/documents/test_columns.py",)
+_CODE = ("tests/documents/test_code_fingerprint.py",)
 
 MUTANTS = [
     Mutant(
@@ -395,5 +396,33 @@ MUTANTS = [
         "return found, bad if broken is None else pc.or_(bad, broken)",
         "return found, bad",
         ("tests/jobs/test_odd_bytes.py",),
+    ),
+    Mutant(
+        "imports within a function lead nowhere",
+        "pipeline/code_fingerprint.py",
+        "self._name(module, path, imports)",
+        "self._name(module, path)",
+        _CODE,
+    ),
+    Mutant(
+        "what a module does when it is imported does not count",
+        "pipeline/code_fingerprint.py",
+        "for number in module.does():",
+        "for number in ():",
+        _CODE,
+    ),
+    Mutant(
+        "what a decorator put into a table does not count",
+        "pipeline/code_fingerprint.py",
+        "        reached.add_registered()\n",
+        "        pass\n",
+        _CODE,
+    ),
+    Mutant(
+        "modules beside a function's are libraries",
+        "pipeline/own_modules.py",
+        "return top == self._top or (beside and _place(top) == self._place)",
+        "return top == self._top",
+        _CODE,
     ),
 ]

@@ -86,6 +86,7 @@ def test_what_is_searched_of_a_row() -> None:
         ("", TextQuery()),
         ("the printer is on fire", TextQuery(("printer", "fire"))),
         ("the", TextQuery(("the",))),
+        ("fire, fire and smoke", TextQuery(("fire", "fire", "smoke"))),
         ('"on fire" the printer', TextQuery(("on", "fire", "printer"), (("on", "fire"),))),
         ('fire "', TextQuery(("fire",))),
         ('"" „a b”', TextQuery(("a", "b"), (("a", "b"),))),

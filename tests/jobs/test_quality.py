@@ -106,7 +106,7 @@ def test_declared_weights_decide_what_comes_first(tmp_path: Path) -> None:
     assert best == {"words": "bread.md", "meaning": "reset.md"}
     (unsaid,) = project(tmp_path, STATIC).project.entities.values()
     assert isinstance(unsaid, DocumentEntity)
-    assert unsaid.embed.weight == 0.6, "as docs/quality.md says"
+    assert unsaid.embed.weight == 0.5, "as docs/quality.md says"
 
 
 def test_what_is_served_is_measured_in_every_mode(tmp_path: Path) -> None:

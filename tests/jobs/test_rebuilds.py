@@ -244,7 +244,7 @@ def test_a_replaced_index_goes_an_hour_later_though_nothing_changes_any_more(by:
     assert world.run_once().promoted
     served = world.target.served(REF.entity)
     assert set(world.target.indexes) == {before, served}, "readers may have it open"
-    for _ in range(4):
+    for _ in range(5):
         world.rest(SWEEP_SECONDS / 4)
     if by == "run":
         assert world.run_once().state is None

@@ -60,6 +60,7 @@ class TestQdrantInProcess(OnQdrantInProcess, TargetContract):
     every = 6
     rounds = 2
     upkeep = ("indexed",)
+    counts_repeats = False
 
 
 class TestQdrantInProcessInShort(OnQdrantInProcess, ShortContract):

@@ -92,6 +92,7 @@ class TestOwnership(DocumentOwnership):
 class TestQdrantServer(OnServer, TargetContract):
     """All of it."""
 
+    counts_repeats = False
     every = 6
     upkeep = ("indexed",)
 

@@ -188,7 +188,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Let those that a daemon has closed lead nowhere: else a file that is opened later would take their numbers."""
+    """Open the null device in place of those that a daemon has closed, so that no file takes their numbers."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -107,8 +107,8 @@ def _say(message: str, details: Mapping[str, Any], as_json: bool, code: ExitCode
     text = f"{where}: {message}" if where else message
     prefix = "" if code is ExitCode.INTERRUPTED else "error: "
     lines = [f"{prefix}{text}", *([f"hint: {hint}"] if hint else [])]
-    shown = {"message": message, **{key: value for key, value in details.items() if value is not None}}
     print("\n".join(lines), file=sys.stderr, flush=True)
     if as_json:
+        shown = {"message": message, **{key: value for key, value in details.items() if value is not None}}
         print(json.dumps({"error": {**shown, "exit_code": int(code)}}, indent=2), flush=True)
     return code

@@ -199,7 +199,8 @@ def _library() -> Any:
 @dataclass(frozen=True, slots=True)
 class TextQuery:
     """A search by words: for rows that have all of the phrases, each a row of words side by side, and if
-    there is no phrase, one of the words. The more of the words a row has, and the rarer they are, the better it is.
+    there is no phrase, one of the words. The more of the words a row has, and the rarer they are, the better it is. A
+    word that is there twice counts twice.
     """
 
     words: tuple[str, ...] = ()
@@ -223,7 +224,7 @@ def text_query(typed: str, language: str = "english") -> TextQuery:
     kept = [each for each in loose if each not in stop]
     if not kept and not phrases:
         kept = loose
-    words = dict.fromkeys([*(word for phrase in phrases for word in phrase), *kept])
+    words = [*(word for phrase in phrases for word in phrase), *kept]
     return TextQuery(tuple(words)[:MAX_WORDS], tuple(dict.fromkeys(phrases))[:MAX_PHRASES])
 
 

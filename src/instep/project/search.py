@@ -34,7 +34,7 @@ class Weights(Model):
     text: Real = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
     """Weight of the list by words."""
     vector: Real | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
-    """Weight of the list by vectors: 1, or 0.6 with the embedder `static`, when left out."""
+    """Weight of the list by vectors: 1, or 0.5 with the embedder `static`, when left out."""
 
     @model_validator(mode="after")
     def _something_counts(self) -> Self:

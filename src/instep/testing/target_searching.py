@@ -35,6 +35,8 @@ TYPED = [
 class SearchingContract(OnOneIndex):
     #: What upkeep has done before rows are looked for; all alike where it makes no index of words or rows.
     upkeep: tuple[str, ...] = ("indexed", "not indexed", "half indexed")
+    #: Whether a word that a query says twice counts twice.
+    counts_repeats: bool = True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "library" in metafunc.fixturenames:
@@ -127,6 +129,15 @@ class SearchingContract(OnOneIndex):
         target.maintain(index)
         missed = [word for text, word in RARE if self.found(target, index, word) != [text]]
         assert not missed, f"{len(missed)} of {len(RARE)}"
+
+    def test_a_word_that_a_query_says_twice_counts_more(self, target: DocumentTarget, index: str) -> None:
+        texts = {"a": ["one lion"], "b": ["one puma"], **{f"c{number}": ["one goat"] for number in range(9)}}
+        put(target, index, texts, epoch=1, attempt="1")
+        target.maintain(index)
+        lion, puma = (self.found(target, index, f"lion puma {each}") for each in ("lion", "puma"))
+        assert sorted(lion) == sorted(puma) == ["one lion", "one puma"]
+        if self.counts_repeats:
+            assert (lion[0], puma[0]) == ("one lion", "one puma")
 
     @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
     def test_pages_fit_together_where_many_hits_are_equal(self, target: DocumentTarget, index: str, mode: Any) -> None:

@@ -22,7 +22,7 @@ MUTANTS = [
     ),
     Mutant(
         "a process goes on with what it has imported though the file has changed",
-        "pipeline/documents/fingerprint.py",
+        "pipeline/code_fingerprint.py",
         "if _content(path) != then]",
         "if _content(path) == then]",
         (_NEWER,),

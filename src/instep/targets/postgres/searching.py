@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -177,9 +178,9 @@ def _words(session: Session, index: DocumentIndex, text: TextQuery) -> list[_Wor
     common, rows = _statistics(session, index)
     least = min(common.values(), default=1.0)
     words = []
-    for each in text.words:
+    for each, times in Counter(text.words).items():
         share = common.get(each, least)
-        words.append(_Word(_quoted(each), math.log1p(1 / share), share * rows))
+        words.append(_Word(_quoted(each), times * math.log1p(1 / share), share * rows))
     return sorted(words, key=lambda word: (-word.weight, word.query))[:_MAX_WORDS]
 
 

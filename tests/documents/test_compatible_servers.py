@@ -248,6 +248,12 @@ def test_one_that_says_500_once_or_twice_is_asked_again(endpoint: Endpoint) -> N
     assert endpoint.asked == [["a"]] * 3
 
 
+def test_an_outage_that_ends_while_it_is_looked_at_fails_no_text(endpoint: Endpoint) -> None:
+    endpoint.script = [lambda _: (500, {}, {"error": "busy"})] * 3
+    assert HttpEmbedder(endpoint.url, "m", 3, first_wait=0.01).embed(["a"]).tolist() == [vector("a")]
+    assert endpoint.asked == [["a"]] * 3 + [[PROBE], ["a"]]
+
+
 def test_a_declaration_is_documented_for_each_of_them() -> None:
     made = [OpenAIEmbed.model_validate(yaml.safe_load(each)["embed"]) for each in DOCUMENTED]
     assert [each.api_key_header for each in made] == ["api-key", "api-key", None, None, None, None]

@@ -157,6 +157,7 @@ def test_a_page_that_is_nested_deeply_loses_nothing(tag: str) -> None:
         "<table>" + "<tr><td colspan=60000>x<td>y" * 3_000,
         "<ul>" * 300 + "<li>x<br>y" * 8_000,
         "<table><tr>" + "<td>x" * 9_000 + "<tr><td>x" * 4_000,
+        "<table><tr><td>h<td>k<tr><td colspan=33333>x<td>x</table>" * 1_000,
     ],
 )
 def test_a_page_does_not_become_much_more_than_it_is(page: str) -> None:
@@ -169,3 +170,29 @@ def test_a_page_does_not_become_much_more_than_it_is(page: str) -> None:
     assert text.count("x") > 1_000
     assert len(text) < 20 * len(page) + 200_000
     assert peak < 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p>Hello</p><?php echo 1 ?><p>world</p>", "Hello\n\nworld"),
+        ("<h1>A<?x?>b</h1><pre>c<?x?>d</pre>", "# Ab\n\n```\ncd\n```"),
+        ("<table><?x?><tr><td>a<?x?><td>b<tr><td>c<td>d</table>", "| a | b |\n| --- | --- |\n| c | d |"),
+    ],
+)
+def test_instructions_for_a_server_that_were_left_in_are_no_text(page: str, text: str) -> None:
+    assert markdown(page) == text
+
+
+def test_a_cell_that_reaches_over_more_columns_than_there_are_adds_none() -> None:
+    page = '<table><tr><td>a<td>b<tr><td colspan="100%">note</table>'
+    assert markdown(page) == "| a | b |\n| --- | --- |\n| note |  |"
+
+
+def test_items_have_the_numbers_that_the_page_says() -> None:
+    assert markdown('<ol start="3"><li>c<li value="7">g<li>h</ol>') == "3. c\n7. g\n8. h"
+    assert markdown('<ol start="0"><li>a<li>b</ol>') == "1. a\n2. b"
+
+
+def test_what_a_search_in_the_page_would_open_is_text() -> None:
+    assert markdown('<p hidden="until-found">seen</p><p hidden>unseen</p>') == "seen"

@@ -27,6 +27,7 @@ def test_lines_of_json_hold_queries_and_judgements() -> None:
         (["7\twhat is a tide"], ["7 0 tides 2", "7 0 winds -1", "8 0 other 1"]),
         (['{"_id": "7", "text": "what is a tide"}'], ["query-id\tcorpus-id\tscore", "7\ttides\t2"]),
         (["7\twhat is a tide"], ["7\t0\ttides\t2"]),
+        (["7\twhat is a tide"], ["7 0\ttides\t2"]),
     ],
 )
 def test_files_of_trec_and_beir_are_read_as_they_are(queries: list[str], judgements: list[str]) -> None:

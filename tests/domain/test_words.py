@@ -86,7 +86,7 @@ def test_what_is_searched_of_a_row() -> None:
         ("", TextQuery()),
         ("the printer is on fire", TextQuery(("printer", "fire"))),
         ("the", TextQuery(("the",))),
-        ("fire, fire and smoke", TextQuery(("fire", "fire", "smoke"))),
+        ("fire, fire and smoke", TextQuery(("fire", "smoke", "fire"))),
         ('"on fire" the printer', TextQuery(("on", "fire", "printer"), (("on", "fire"),))),
         ('fire "', TextQuery(("fire",))),
         ('"" „a b”', TextQuery(("a", "b"), (("a", "b"),))),
@@ -103,6 +103,12 @@ def test_a_query_has_a_bound() -> None:
     found = text_query(" ".join(map(str, range(1000))) + ' "a b"' * 100)
     assert len(found.words) <= 64
     assert len(found.phrases) <= 8
+
+
+def test_repetitions_push_no_word_out_of_a_query() -> None:
+    found = text_query("error timeout server " * 100 + "postgres lag")
+    assert {"error", "timeout", "server", "postgr", "lag"} == set(found.words)
+    assert len(found.words) == 64
 
 
 def test_the_words_of_a_text_are_marked() -> None:

@@ -95,7 +95,9 @@ def _judgements(lines: Iterable[str]) -> Mapping[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for number, line in _told(lines):
         # A name may have blanks where tabs stand between.
-        columns = [each.strip() for each in line.split("\t")] if "\t" in line else line.split()
+        columns = [each.strip() for each in line.split("\t")]
+        if len(columns) not in (3, 4) or " " in columns[0]:
+            columns = line.split()
         if columns[0] == "query-id":
             continue  # The head of BEIR's.
         if len(columns) not in (3, 4):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -224,7 +225,9 @@ def text_query(typed: str, language: str = "english") -> TextQuery:
     kept = [each for each in loose if each not in stop]
     if not kept and not phrases:
         kept = loose
-    words = [*(word for phrase in phrases for word in phrase), *kept]
+    said = Counter([*(word for phrase in phrases for word in phrase), *kept])
+    # The different ones first: repetitions push none of them out.
+    words = [*said, *(said - Counter(list(said))).elements()]
     return TextQuery(tuple(words)[:MAX_WORDS], tuple(dict.fromkeys(phrases))[:MAX_PHRASES])
 
 

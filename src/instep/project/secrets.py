@@ -12,7 +12,7 @@ from pydantic import BaseModel, Secret, SecretStr
 from instep.project.models import Project
 
 #: Names of options whose values are secrets, wherever they come from; else an option may as well be a table's name.
-_NAMED: Final = re.compile(r"(?i)secret|passw|pwd|token|credential|key|\bsas\b")
+_NAMED: Final = re.compile(r"(?i)secret|passw|pwd|token|credential|key|signature|\bsas\b|\bsig\b")
 #: What stands before a key in a header.
 _SCHEME: Final = re.compile(r"(?i)(?:bearer|basic|token|apikey)\s+(\S+)")
 #: Of an address the password, a token in the place of user and password, and parameters with such a name.

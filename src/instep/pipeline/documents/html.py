@@ -10,10 +10,12 @@ from typing import Any, Final, NamedTuple
 
 #: What nobody sees; the contents of frames are for browsers without them.
 _UNSEEN: Final = ("script", "style", "template", "noscript", "head", "iframe", "noembed", "noframes")
-_HIDDEN: Final = '[hidden], [style*="display:none" i], [style*="display: none" i]'
+_HIDDEN: Final = '[hidden]:not([hidden="until-found" i]), [style*="display:none" i], [style*="display: none" i]'
 _HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
 _LISTS: Final = frozenset(("ul", "ol", "menu"))
 _CELLS: Final = frozenset(("td", "th"))
+#: A processing instruction, such as one of PHP, has no tag.
+_INSTRUCTION: Final = "-instruction"
 #: Lines and indentation are what these are for.
 _KEPT: Final = frozenset(("pre", "textarea", "listing", "xmp", "plaintext"))
 _WHOLE: Final = frozenset((*_HEADINGS, *_KEPT))
@@ -124,6 +126,8 @@ class _Table:
     def _texts(self) -> list[list[str]]:
         """The rows that say something. What is in a cell of several rows is in each of them."""
         left = _TO_FILL_UP
+        # Pages write `colspan="100%"` for as many columns as there are.
+        widest = max(map(len, self.rows), default=0)
         open_: dict[int, tuple[int, str]] = {}
         found = []
         for row in self.rows:
@@ -139,7 +143,7 @@ class _Table:
                     continue
                 if cell.rows > 1:
                     open_[len(made)] = cell.rows - 1, cell.text
-                over = max(0, min(cell.columns - 1, left))
+                over = max(0, min(cell.columns - 1, widest - len(made) - 1, left))
                 made += [cell.text, *[""] * over]
                 left -= 3 * over
             if any(made):
@@ -176,7 +180,7 @@ class _Page:
 
     def enter(self, node: Any) -> bool:
         """Whether what is in it is wanted."""
-        tag = node.tag
+        tag = node.tag or _INSTRUCTION
         if tag == "-text":
             self._lines[-1].append(node.text_content or "")
         elif self._deep:
@@ -194,7 +198,7 @@ class _Page:
         return not tag.startswith("-")
 
     def leave(self, node: Any) -> None:
-        tag = node.tag
+        tag = node.tag or _INSTRUCTION
         if self._deep:
             self._deep -= tag in _WHOLE
             if self._deep:
@@ -226,9 +230,11 @@ class _Page:
 
     def _open(self, tag: str, node: Any) -> None:
         if tag in _LISTS:
-            self._lists.append(_number(node, "start") if tag == "ol" else 0)
+            self._lists.append(max(1, _number(node, "start")) if tag == "ol" else 0)
         elif tag == "li":
             number = self._lists[-1] if self._lists else 0
+            if number and "value" in node.attributes:
+                number = self._lists[-1] = _number(node, "value")
             self._mark = f"{number}. " if number else "- "
             if number:
                 self._lists[-1] += 1

@@ -107,10 +107,13 @@ class HttpEmbedder:
                 with attempt:
                     try:
                         return self._request(texts)
+                    except _Failed:
+                        if attempt.num < _SUSPICIOUS or not self._embeds_another():
+                            raise
+                    try:
+                        return self._request(texts)  # The outage may just be over.
                     except _Failed as error:
-                        if attempt.num >= _SUSPICIOUS and self._embeds_another():
-                            raise EmbedRejected(f"the embedder refused it: {error}") from None
-                        raise
+                        raise EmbedRejected(f"the embedder refused it: {error}") from None
         except _Unavailable as error:
             raise Transient(f"{self._place} is out of reach: {error}") from None
         except _NoAnswer:

@@ -160,7 +160,7 @@ class Container:
             prepare=self.engines.prepare,
             counters=counters or Uncounted(),
             contacts=self.contacts(ledger),
-            loaded=Loaded(ledger.present() - self._age, self._changed_files),
+            loaded=Loaded(ledger.present() - self._age, self._changed_code),
             group=partial(group_of, self.project),
             named=lambda name: declared_refs([name], self.project),
             driver_cpu=self.engines.driver_cpu,
@@ -172,10 +172,10 @@ class Container:
         """Milliseconds since the project was taken as it is."""
         return round(1_000 * (self.clock.monotonic() - self._made_at))
 
-    def _changed_files(self, ref: PartitionRef) -> list[str]:
-        from instep.pipeline.code_fingerprint import changed_files
+    def _changed_code(self, ref: PartitionRef) -> list[str]:
+        from instep.pipeline.code_fingerprint import changed_code
 
-        return changed_files(each.partition(":")[0] for each in self.project.entities[ref.entity].functions)
+        return changed_code(self.project.entities[ref.entity].functions)
 
     @property
     def tables(self) -> frozenset[str]:

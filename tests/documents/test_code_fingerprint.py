@@ -338,6 +338,12 @@ def test_code_that_leads_back_to_itself_is_no_endless_tale(code: Code, files: Ma
     assert code.fingerprint(files)
 
 
+def test_long_sums_are_no_error(code: Code) -> None:
+    words = " + ".join(["'x'"] * 1_200)
+    one = code.fingerprint({"shop/main.py": f"WORDS = {words}\ndef clean(frame): return WORDS\n"})
+    assert one != code.fingerprint({"shop/main.py": f"WORDS = {words} + 'y'\ndef clean(frame): return WORDS\n"})
+
+
 def test_a_package_of_300_modules_takes_less_than_a_second(code: Code) -> None:
     functions = "".join(f"def f{each}(value):\n    return [x + {each} for x in value if x]\n" for each in range(10))
     files = {
@@ -389,6 +395,8 @@ def test_of_a_package_without_a_version_the_files_count(
     monkeypatch.syspath_prepend(str(elsewhere.folder))
     elsewhere.write({"spaced/__init__.py": "", "spaced/one.py": "def f(): return 1\n"})
     before = code.fingerprint({"shop/main.py": "from spaced.one import f\ndef clean(frame): return f()\n"})
+    (elsewhere.folder / "spaced" / ".#one.py").symlink_to("editor@host.1")
+    assert code_fingerprint("shop.main:clean") == before, "an editor has it open"
     elsewhere.write({"spaced/one.py": "def f(): return 2\n"})
     assert code_fingerprint("shop.main:clean") != before
 

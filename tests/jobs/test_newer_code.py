@@ -65,8 +65,8 @@ def test_what_others_began_after_our_code_was_loaded_is_left_alone(differs: list
 
 
 def test_what_was_built_before_is_left_alone_where_our_code_has_changed_on_disk() -> None:
-    with pytest.raises(Outdated, match=r"mine\.py has changed since"):
-        Loaded(LOADED, lambda _: ["mine.py"]).demand_newest(REF, ["transform"], built(LOADED - 1))
+    with pytest.raises(Outdated, match=r"that of mine:\w+ has changed since"):
+        Loaded(LOADED, lambda _: ["mine:parse"]).demand_newest(REF, ["transform"], built(LOADED - 1))
 
 
 # Two processes, one of which has loaded the project before it was declared otherwise.
@@ -198,6 +198,7 @@ def test_an_old_worker_leaves_a_want_to_newer_ones_and_spends_none_of_its_attemp
 # Code on disk.
 
 MODULE = "code_that_is_changed_by_a_test"
+HELPER = "helper_that_is_changed_by_a_test"
 PROJECT = f"""
 name: p
 engine: inline
@@ -210,25 +211,37 @@ entities:
 """
 
 
-def test_a_process_whose_file_has_changed_since_it_was_imported_does_not_build_back(tmp_path: Path) -> None:
+def _restart() -> None:
+    for each in (MODULE, HELPER):
+        forget(each)
+
+
+@pytest.mark.parametrize("changed", [MODULE, HELPER])
+def test_a_process_whose_code_has_changed_since_it_was_imported_does_not_build_back(
+    tmp_path: Path, changed: str
+) -> None:
     """Its project is loaded anew for each run, as orchestrators do; Python imports a module once."""
+    said = "def said(data):\n    return 'old ' + data.decode()\n"
+    parse = "\n\ndef parse(data, uri):\n    return said(data)\n"
+    (tmp_path / f"{HELPER}.py").write_text(said)
     code = tmp_path / f"{MODULE}.py"
-    code.write_text("def parse(data, uri):\n    return 'old ' + data.decode()\n")
+    code.write_text((said if changed == MODULE else f"from {HELPER} import said\n") + parse)
+    code = tmp_path / f"{changed}.py"
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("one")
     (tmp_path / "instep.yaml").write_text(PROJECT)
     project = instep.load(tmp_path)
     try:
         project.run()
-        code.write_text("def parse(data, uri):\n    return 'new ' + data.decode()\n")
+        code.write_text(code.read_text().replace("old", "newer"))  # Of another size: Python may compare no more.
         subprocess.run([sys.executable, "-m", "instep", "run", "--quiet"], cwd=tmp_path, check=True)
         (tmp_path / "docs" / "b.txt").write_text("two")
-        with pytest.raises(Outdated, match=rf"{MODULE}\.py has changed since"):
+        with pytest.raises(Outdated, match=rf"that of {MODULE}:\w+ has changed since"):
             instep.load(tmp_path).run()
-        assert [each.text for each in project.search("one", mode="text")] == ["new one"]
-        forget(MODULE)  # A restart.
+        assert [each.text for each in project.search("one", mode="text")] == ["newer one"]
+        _restart()
         (result,) = instep.load(tmp_path).run()
         assert (result.state_name, result.counts.written) == ("COMPLETED", 1)
     finally:
-        forget(MODULE)
+        _restart()
         sys.path[:] = [each for each in sys.path if each != str(tmp_path)]

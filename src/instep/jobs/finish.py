@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -21,6 +22,8 @@ from instep.telemetry import traces
 
 #: An index that is no longer served is kept this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
+#: So long a process does not look again for indexes that were replaced, where nothing changes.
+_SWEEP_AGAIN = 600.0
 
 #: Does a piece of upkeep of an index once, in this process or on a cluster.
 Once = Callable[[Callable[[], None]], None]
@@ -298,19 +301,21 @@ def _job(ledger: Ledger, job_id: str) -> Job:
     return job
 
 
-def sweep_unchanged(setups: Iterable[EntitySetup], ledger: Ledger) -> None:
-    """Sweep for partitions with nothing to do, whose next part may be far away; once for all of an entity. Their target
-    is asked only if the ledger knows of an index that was replaced.
+def sweep_unchanged(setups: Iterable[EntitySetup], context: Context) -> None:
+    """Sweep for partitions with nothing to do, whose next part may be far away; of those of an entity for one, now and
+    then. Their target is asked only if the ledger knows of indexes that were replaced, and only those are dropped.
     """
-    swept: set[str] = set()
+    now = context.clock.monotonic()
     for setup in setups:
+        if context.swept.get(setup.alias, -math.inf) > now - _SWEEP_AGAIN:
+            continue
+        context.swept[setup.alias] = now
         with suppress(InstepError):
-            if setup.alias not in swept and ledger.partitions.rebuilt(setup.ref):
-                swept.add(setup.alias)
-                sweep(setup, ledger)
+            if replaced := context.ledger.partitions.replaced(setup.ref):
+                sweep(setup, context.ledger, among=replaced)
 
 
-def sweep(setup: EntitySetup, ledger: Ledger) -> None:
+def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = None) -> None:
     """Drop indexes that no build will finish and no reader uses any more. An index of another generation stays though
     the alias does not serve it, and so does one that a stopped job has begun.
     """
@@ -318,7 +323,7 @@ def sweep(setup: EntitySetup, ledger: Ledger) -> None:
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
         needed = ledger.partitions.indexes(setup.ref.entity) if left else set()
         for physical in left:
-            if physical not in needed:
+            if physical not in needed and (among is None or physical in among):
                 setup.target.drop(physical)
 
 

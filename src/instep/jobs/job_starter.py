@@ -62,8 +62,8 @@ class JobStarter(ABC):
             elif plan is not None:
                 self._moved |= self._idle(plan)
                 unchanged.append(self._planner.setups[ref])
-        sweep_unchanged(unchanged, self._context.ledger)
         if not plans:
+            sweep_unchanged(unchanged, self._context)
             return self._moved
         found = in_target_order(self._planner.setups[ref] for ref in plans)
         begun = self._start([{setup.ref: plans[setup.ref] for setup in turn} for turn in found], member)

@@ -215,7 +215,7 @@ def _in_turn(
     if alone and run.problems:
         raise next(iter(run.problems.values()))
     unchanged = (ref for ref, plan in plans.items() if not plan.pending and ref not in run.problems)
-    sweep_unchanged((planner.setups[ref] for ref in unchanged), planner.context.ledger)
+    sweep_unchanged((planner.setups[ref] for ref in unchanged), planner.context)
     before = [result for ref, result in run.results.items() if ref not in plans]
     return [*before, *(run.result(plan) for plan in plans.values())]
 

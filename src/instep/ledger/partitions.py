@@ -41,11 +41,11 @@ class Partitions(Store):
         return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
 
     @reads
-    def rebuilt(self, tx: Transaction, ref: PartitionRef) -> bool:
-        """Whether jobs that are not forgotten built an index of the partition that is not served in any generation."""
+    def replaced(self, tx: Transaction, ref: PartitionRef) -> set[str]:
+        """Indexes of the partition that jobs built that are not forgotten, and that no generation serves."""
         served = select(checkpoints.c.physical).where(checkpoints.c.ref == str(ref))
         built = select(job_parts.c.physical).where(job_parts.c.ref == str(ref), job_parts.c.physical.not_in(served))
-        return tx.connection.scalar(built.limit(1)) is not None
+        return set(tx.connection.scalars(built))
 
     @reads
     def all_indexes(self, tx: Transaction) -> set[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import sys
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from pathlib import Path
 from typing import Any, Final
 
 from instep.domain.fingerprint import digest
@@ -22,8 +22,8 @@ from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, 
 
 #: By the name of a function that is kept: the function and its fingerprint.
 _loaded: dict[str, tuple[Any, str]] = {}
-#: By the name of a module: its file, and a digest of that when its code was asked for.
-_files: dict[str, tuple[Path, str]] = {}
+_DEEP: Final = threading.RLock()
+_DEEPEST: Final = 20_000
 #: What may lead to anything in the module that names it.
 _ANYTHING: Final = frozenset({"eval", "exec", "globals"})
 #: By this a class finds those that derive from it.
@@ -36,42 +36,46 @@ def loaded_fingerprint(name: str, function: Any) -> str:
     """
     kept, found = _loaded.get(name, (None, ""))
     if kept is not function:
-        _note_file(name.partition(":")[0])
         found = code_fingerprint(name)
         _loaded[name] = (function, found)
     return found
 
 
-def changed_files(modules: Iterable[str]) -> list[str]:
-    """The files of these modules that are no longer what this process has loaded, or are gone."""
-    noted = [_files[each] for each in dict.fromkeys(modules) if each in _files]
-    return [str(path) for path, then in noted if _content(path) != then]
+def changed_code(names: Iterable[str]) -> list[str]:
+    """Those of these functions whose code, or whose libraries, are no longer what this process has loaded."""
+    return [each for each in dict.fromkeys(names) if _is_loaded(each) and code_fingerprint(each) != _loaded[each][1]]
 
 
-def _note_file(module: str) -> None:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is not None:
-        _files[module] = Path(file), _content(Path(file))
-
-
-def _content(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+def _is_loaded(name: str) -> bool:
+    """Whether what was fingerprinted is still what its module has: it may have been imported again."""
+    module, _, attribute = name.partition(":")
+    return name in _loaded and getattr(sys.modules.get(module), attribute, None) is _loaded[name][0]
 
 
 def code_fingerprint(name: str) -> str:
     """Changes when the function `package.module:name` would do something else, as far as code and libraries tell."""
     module, _, attribute = name.partition(":")
-    own = OwnModules(module)
-    reached = _Reached(own)
-    reached.follow((*module.split("."), attribute))
-    if own.installed:  # They change with their version, all at once; and may be many.
-        reached.versions[module] = package_content(module.partition(".")[0])
-    else:
-        reached.add_registered()
-    return digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
+    with _deep():
+        own = OwnModules(module)
+        reached = _Reached(own)
+        reached.follow((*module.split("."), attribute))
+        if own.installed:  # They change with their version, all at once; and may be many.
+            reached.versions[module] = package_content(module.partition(".")[0])
+        else:
+            reached.add_registered()
+        return digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Trees are as deep as sums are long. The limit is that of the process."""
+    with _DEEP:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, _DEEPEST))
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
 
 
 def installed_versions(package: str) -> list[str]:

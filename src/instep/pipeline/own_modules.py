@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from instep.errors import UserError
 from instep.own_code import is_installed
 
 #: `a.b.c`: as it stands in a module, or from the top of a package on.
@@ -102,7 +103,8 @@ def package_content(package: str) -> str:
     folders = [Path(each) for each in spec.submodule_search_locations or ()]
     made = hashlib.sha256(_data(spec))
     for path in (each for folder in folders for each in sorted(folder.rglob("*.py"))):
-        made.update(path.read_bytes())
+        if path.is_file() and not path.name.startswith("."):  # An editor's lock, say.
+            made.update(_bytes(path))
     return made.hexdigest()[:16]
 
 
@@ -122,12 +124,19 @@ def _spec(name: str) -> ModuleSpec | None:
 
 def _data(spec: ModuleSpec) -> bytes:
     if spec.origin and Path(spec.origin).is_file():
-        return Path(spec.origin).read_bytes()
+        return _bytes(Path(spec.origin))
     try:  # It may be in an archive.
         data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     except (AttributeError, OSError):
         return b""
     return data
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"this code cannot be read: {error.strerror}", where=str(path)) from None
 
 
 def _place(top: str) -> Path | None:

@@ -39,6 +39,8 @@ class Context:
     prepare: Callable[[EntitySetup], None]
     counters: Counters = field(default_factory=Uncounted)
     contacts: Contacts = field(default_factory=Unasked)
+    #: When indexes that were replaced were last looked for, by alias (seconds of the clock).
+    swept: dict[str, float] = field(default_factory=dict)
     #: None where it is not known.
     loaded: Loaded | None = None
     #: The group whose limit holds for what workers start or go on with there by themselves.

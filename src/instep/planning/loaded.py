@@ -18,7 +18,7 @@ def _none(_: PartitionRef) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`at`: since when, by the ledger's clock (ms). `changed`: the files of a partition's functions that are no longer
+    """`at`: since when, by the ledger's clock (ms). `changed`: the functions of a partition whose code is no longer
     what was loaded. `own_jobs`: the jobs that this process has made.
     """
 
@@ -28,14 +28,15 @@ class Loaded:
 
     def demand_newest(self, ref: PartitionRef, differs: Collection[str], built: Instance | None) -> None:
         """Check that a build whose fingerprint differs in these parts may be replaced. Raises `Outdated` if another
-        process began it after this one had loaded its code and settings, or has newer code in the very files.
+        process began it after this one had loaded its code and settings, or if the code of its functions has changed
+        since.
         """
         if built is None or built.job in self.own_jobs or not set(differs) - {ROWS}:
             return
         if built.started_at is not None and built.started_at > self.at:
             why = f"newer code or settings than this process has loaded, at {_time(self.at)}"
-        elif files := self.changed(ref):
-            why = f"other code than this process has loaded, and {files[0]} has changed since"
+        elif functions := self.changed(ref):
+            why = f"other code than this process has loaded, and that of {functions[0]} has changed since"
         else:
             return
         raise Outdated(

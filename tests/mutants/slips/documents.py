@@ -316,8 +316,8 @@ MUTANTS = [
     Mutant(
         "one text that an endpoint cannot embed is an outage",
         "pipeline/documents/embed/http.py",
-        "if attempt.num >= _SUSPICIOUS and self._embeds_another():",
-        "if attempt.num >= _SUSPICIOUS and not self._embeds_another():",
+        "if attempt.num < _SUSPICIOUS or not self._embeds_another():",
+        "if attempt.num < _SUSPICIOUS or self._embeds_another():",
         ("tests/documents/test_compatible_servers.py",),
     ),
     Mutant(

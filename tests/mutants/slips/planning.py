@@ -23,8 +23,8 @@ MUTANTS = [
     Mutant(
         "a process goes on with what it has imported though the file has changed",
         "pipeline/code_fingerprint.py",
-        "if _content(path) != then]",
-        "if _content(path) == then]",
+        "and code_fingerprint(each) != _loaded[each][1]]",
+        "and code_fingerprint(each) == _loaded[each][1]]",
         (_NEWER,),
     ),
     Mutant(
@@ -171,8 +171,8 @@ MUTANTS = [
     Mutant(
         "what a stopped job has begun is swept",
         "jobs/finish.py",
-        "            if physical not in needed:\n                setup.target.drop(physical)\n",
-        "            setup.target.drop(physical)\n",
+        "            if physical not in needed and (among is None or physical in among):\n",
+        "            if among is None or physical in among:\n",
         _GENERATIONS,
     ),
     Mutant(

@@ -609,11 +609,11 @@ class _Partitions(_Kept, Partitions):
         with self._lock:
             return {row.part.physical for job in self._tables.jobs.values() for row in job.parts.values()}
 
-    def rebuilt(self, ref: PartitionRef) -> bool:
+    def replaced(self, ref: PartitionRef) -> set[str]:
         with self._lock:
             served = {each.physical for each in parts.checkpoints(self._tables, ref)}
             built = {job.parts[ref].part.physical for job in self._tables.jobs.values() if ref in job.parts}
-            return not built <= served
+            return built - served
 
     def indexes(self, entity: str) -> set[str]:
         with self._lock:

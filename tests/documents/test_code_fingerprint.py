@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from instep.errors import UserError
+from instep.errors import Outdated, UserError
 from instep.pipeline.code_fingerprint import code_fingerprint, loaded_fingerprint
 from instep.pipeline.documents.functions import OwnFunction
 from instep.pipeline.loading import load_transform
@@ -372,6 +372,29 @@ def test_loaded_code_keeps_its_fingerprint_though_its_file_changes(code: Code) -
     assert loaded() == before
     forget()
     assert loaded() != before
+
+
+def test_a_module_that_changed_after_it_was_loaded_runs_with_no_function_that_is_loaded_later(code: Code) -> None:
+    """Else what old code made would be recorded as made by the new one."""
+
+    def loaded(name: str) -> str:
+        return loaded_fingerprint(name, load_transform(name))
+
+    code.write(
+        {
+            "shop/__init__.py": "",
+            "shop/shared.py": "def own(x): return x\n",
+            "shop/one.py": "from shop.shared import own\ndef f(frame): return own(frame)\n",
+            "shop/two.py": "from shop.shared import own\ndef f(frame): return own(frame)\n",
+        }
+    )
+    forget()
+    loaded("shop.one:f")
+    code.write({"shop/shared.py": "def own(x): return x + 1\n"})
+    with pytest.raises(Outdated, match=r"shop\.shared has changed since this process loaded it"):
+        loaded("shop.two:f")
+    forget()  # A restart, or all imported anew.
+    assert loaded("shop.two:f") == code_fingerprint("shop.two:f")
 
 
 def upgrade(monkeypatch: pytest.MonkeyPatch, distribution: str) -> None:

@@ -15,6 +15,7 @@ def forget(module: str) -> None:
     functions._loaded.cache_clear()
     functions._made.cache_clear()
     code_fingerprint._loaded.clear()
+    code_fingerprint._modules.clear()
 
 
 def entry_point(folder: Path, group: str, name: str, value: str, *, package: str = "own-code") -> None:

@@ -18,10 +18,13 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from typing import Any, Final
 
 from instep.domain.fingerprint import digest
+from instep.errors import Outdated
 from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, package_content
 
 #: By the name of a function that is kept: the function and its fingerprint.
 _loaded: dict[str, tuple[Any, str]] = {}
+#: By the name of a module that functions reach: its specification, another one for each import, and its digest then.
+_modules: dict[str, tuple[object, str]] = {}
 _DEEP: Final = threading.RLock()
 _DEEPEST: Final = 20_000
 #: What may lead to anything in the module that names it.
@@ -32,13 +35,27 @@ _SUBCLASSES: Final = ("__init_subclass__", "__subclasses__")
 
 def loaded_fingerprint(name: str, function: Any) -> str:
     """The fingerprint of the loaded code, taken when it was first asked for: its file may have changed since it was
-    loaded.
+    loaded. Raises `Outdated` if it would run together with a module that another function had loaded before that
+    changed.
     """
     kept, found = _loaded.get(name, (None, ""))
     if kept is not function:
-        found = code_fingerprint(name)
+        found, modules = _fingerprint(name)
+        _demand_as_loaded(modules)
         _loaded[name] = (function, found)
     return found
+
+
+def _demand_as_loaded(modules: Iterable[Module]) -> None:
+    for module in modules:
+        spec = getattr(sys.modules.get(module.name), "__spec__", None)
+        before, digest_then = _modules.get(module.name, (None, ""))
+        if spec is not None and before is spec and digest_then != module.digest:
+            raise Outdated(
+                f"{module.name} has changed since this process loaded it",
+                hint="Restart this process: it would run old and new code together.",
+            )
+        _modules[module.name] = spec, module.digest
 
 
 def changed_code(names: Iterable[str]) -> list[str]:
@@ -54,6 +71,11 @@ def _is_loaded(name: str) -> bool:
 
 def code_fingerprint(name: str) -> str:
     """Changes when the function `package.module:name` would do something else, as far as code and libraries tell."""
+    return _fingerprint(name)[0]
+
+
+def _fingerprint(name: str) -> tuple[str, list[Module]]:
+    """With the modules of its own code that it may reach."""
     module, _, attribute = name.partition(":")
     with _deep():
         own = OwnModules(module)
@@ -63,7 +85,8 @@ def code_fingerprint(name: str) -> str:
             reached.versions[module] = package_content(module.partition(".")[0])
         else:
             reached.add_registered()
-        return digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
+        found = digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
+        return found, list(reached.modules.values())
 
 
 @contextmanager

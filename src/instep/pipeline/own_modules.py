@@ -29,12 +29,13 @@ class Module:
     def __init__(self, name: str, data: bytes, *, is_package: bool) -> None:
         self.name = name
         self.is_package = is_package
+        self.digest = hashlib.sha256(data).hexdigest()
         self.content = ""
         self.statements: list[ast.stmt] = []
         try:
             self.statements = [each for each in ast.parse(data).body if not _never_runs(each)]
         except (SyntaxError, ValueError):
-            self.content = hashlib.sha256(data).hexdigest()
+            self.content = self.digest
         self.bound: dict[str, list[int]] = defaultdict(list)
         for number, statement in enumerate(self.statements):
             for each in _bound(statement):

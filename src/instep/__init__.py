@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from instep.domain.settings import JobSettings
     from instep.errors import Away, InstepError, Interrupted, Missing, Transient, UpstreamMissing, UserError
     from instep.jobs.adoption import Adoption
+    from instep.jobs.entity_result import EntityResult
     from instep.jobs.garbage_collection import Garbage
     from instep.jobs.namespaces import Deletion
     from instep.jobs.promote import Promotion
-    from instep.jobs.run import EntityResult
     from instep.ledger.failures import FailurePlace
     from instep.ledger.jobs import JobPlace
     from instep.ledger.key_leases import KeyFailure
@@ -134,7 +134,7 @@ _HOMES = {
     "instep.jobs.garbage_collection": ("Garbage",),
     "instep.jobs.namespaces": ("Deletion",),
     "instep.jobs.promote": ("Promotion",),
-    "instep.jobs.run": ("EntityResult",),
+    "instep.jobs.entity_result": ("EntityResult",),
     "instep.ledger.failures": ("FailurePlace",),
     "instep.ledger.jobs": ("JobPlace",),
     "instep.ledger.key_leases": ("KeyFailure",),

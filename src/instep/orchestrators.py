@@ -18,7 +18,7 @@ from instep.domain.events import InstanceLive, InstanceRefreshed, read
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import generation_of
 from instep.errors import Away, InstepError, UserError
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 
 #: How many failures are told.
 _TOLD = 3

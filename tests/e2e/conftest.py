@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import instep
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 
 from . import corpus, truth
 

@@ -25,7 +25,8 @@ from instep.domain.wants import Want, WantState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
 from instep.jobs.acquisition import Acquisition
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.jobs.want_scheduler import WantScheduler
 from instep.jobs.worker import Worker

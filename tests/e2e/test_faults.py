@@ -21,7 +21,8 @@ from instep.domain.clock import Timing
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Unknown
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.doubles.through import through

@@ -18,7 +18,7 @@ import instep
 from instep.container import Container
 from instep.entities.plan_request import Kind
 from instep.entities.tables.setup import TableSetup
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.sources.tables.sessions import session
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "git"

@@ -20,7 +20,7 @@ import instep
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind
 from instep.errors import UserError
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.sources.tables import clickhouse_tables
 from tests.sources.tables.sessions import session
 

@@ -8,7 +8,7 @@ import lance
 import pytest
 
 from instep.errors import UserError
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from instep.pipeline.documents.embed.http import close_connections
 from tests.documents import gguf_model
 from tests.servers.llama import LlamaServer

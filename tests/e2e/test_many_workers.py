@@ -26,7 +26,8 @@ from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient, UserError
 from instep.jobs import slice_claims
 from instep.jobs.acquisition import Busy
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.pipeline.engine.engine import Engine, TableProgram, WaveProgram
 from instep.pipeline.engine.inline import InlineEngine

@@ -9,7 +9,7 @@ import pytest
 
 import instep
 from instep.domain.refs import PartitionRef
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.cli.saying import said
 
 from . import corpus

@@ -18,7 +18,7 @@ from instep.app import Instep
 from instep.cli import main
 from instep.container import Container
 from instep.errors import UserError
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from instep.targets.lance import LanceTarget
 from instep.targets.ownership import NO_OWNER, NotOurs
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from semantic_text_splitter import TextSplitter
 
 import instep
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.servers.jars import jar
 from tests.servers.postgres import running_postgres
 from tests.sources.tables import clickhouse_tables, databases

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import instep
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.e2e import corpus
 
 

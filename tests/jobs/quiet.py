@@ -12,7 +12,7 @@ from instep.domain.jobs import PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Retries, Want
 from instep.entities.plan_request import PlanOptions
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from instep.jobs.serve import serve
 from tests.simulator.documents import WRONG, Poison, Source
 from tests.simulator.scheduler import Crash, Process

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from instep.container import Container
 from instep.entities.documents import listings
 from instep.entities.plan_request import Kind, PlanOptions
-from instep.jobs.run import EntityResult, _run_all
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import _run_all
 from instep.jobs.source_poller import SourcePoller
 from instep.planning.plan import EntityPlan, plan_entity
 from instep.planning.planner import Planner

@@ -21,7 +21,8 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Outdated
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.planning.loaded import Loaded
 from tests.doubles.container import workshop_of

@@ -11,7 +11,7 @@ import stamina
 
 import instep
 from instep.cli import main
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 
 PROJECT = """
 name: p

@@ -22,8 +22,9 @@ from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError
+from instep.jobs.entity_result import EntityResult
 from instep.jobs.promote import promote
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice, pace_of

@@ -10,7 +10,8 @@ from instep.answers.spending import Spent, spent_answer
 from instep.domain import speed
 from instep.entities.plan_request import Kind
 from instep.entities.setup import Inspection
-from instep.jobs import adoption, garbage_collection, namespaces, promote, run
+from instep.jobs import adoption, garbage_collection, namespaces, promote
+from instep.jobs.entity_result import EntityResult
 
 
 class Cpu(Answer):
@@ -45,7 +46,7 @@ class Run(Answer):
     problem: str | None
 
 
-def run_answer(found: run.EntityResult) -> Run:
+def run_answer(found: EntityResult) -> Run:
     planned = found.plan.found.counts
     return Run(
         ref=found.ref,
@@ -66,7 +67,7 @@ def run_answer(found: run.EntityResult) -> Run:
     )
 
 
-class Runs(Answers[run.EntityResult]):
+class Runs(Answers[EntityResult]):
     """Results of a run, one for each partition. A notebook shows them as a table."""
 
     def answers(self) -> Iterable[Run]:

@@ -33,7 +33,7 @@ from instep.errors import Interrupted, UserError
 from instep.telemetry.texts import ref_text, seconds_text, state_text
 
 if TYPE_CHECKING:
-    from instep.jobs.run import EntityResult
+    from instep.jobs.entity_result import EntityResult
 
 
 def run(

@@ -18,7 +18,7 @@ import pytest
 import instep
 from instep.entities.plan_request import Found
 from instep.errors import Away, UserError
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from instep.sources.kafka import KafkaTopic
 from tests.e2e.truth import stored
 from tests.servers.kafka import KafkaServer, running_kafka

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
 
 import instep
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from tests.e2e.truth import served
 
 if TYPE_CHECKING:

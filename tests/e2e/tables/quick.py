@@ -28,7 +28,7 @@ from instep.domain.table_files import Files, TableFile
 from instep.domain.waves import TaskOutcome, Wave
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup
-from instep.jobs.run import EntityResult
+from instep.jobs.entity_result import EntityResult
 from instep.jobs.serve import serve
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import TableProgram, WaveProgram

@@ -23,7 +23,8 @@ from instep.domain.refs import PartitionRef
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.planning.context import Context
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock

@@ -17,7 +17,8 @@ import instep
 from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import PlanOptions
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.ledger.jobs import Jobs
 from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock

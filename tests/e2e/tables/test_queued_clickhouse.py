@@ -15,7 +15,8 @@ from instep.domain.pending_queue import LARGEST_KEY
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.tables import pending_keys
 from instep.entities.tables.setup import TableSetup
-from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
 from instep.queues.open import open_queue
 from instep.queues.queue_state import remember_reader
 from instep.telemetry.progress import Silent

@@ -12,7 +12,7 @@ _JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_answers.py")
 MUTANTS = [
     Mutant(
         "a run in which documents failed exits with 0",
-        "jobs/run.py",
+        "jobs/entity_result.py",
         "        with_errors = self.counts.failed > 0 or self.state is JobState.COMPLETED_WITH_ERRORS\n",
         "        with_errors = False\n",
         _COMMANDS,

@@ -16,12 +16,11 @@ import clickhouse_connect
 
 import instep
 from tests.docs.shell import Shell
-from tests.docs.world import PROJECT, make_documents, make_tables
+from tests.docs.world import PROJECT, empty_opensearch, make_documents, make_tables
 from tests.doubles.qdrant_server import QdrantServer
 from tests.e2e.paid_endpoint import PaidEndpoint, PaidHandler, serving
 from tests.servers.clickhouse import running as running_clickhouse
 from tests.servers.mariadb import running_mariadb
-from tests.servers.opensearch import running_opensearch
 from tests.servers.postgres import running_postgres
 from tests.telemetry.collector import collecting
 from tests.telemetry.receiver import receiving
@@ -90,7 +89,7 @@ def _clickhouse() -> Iterator[Mapping[str, str]]:
 def _stores() -> Iterator[Mapping[str, str]]:
     """All that `docs/configuration.md` names."""
     with _postgres() as postgres, _clickhouse() as clickhouse, QdrantServer() as qdrant:
-        opensearch = running_opensearch().url().rstrip("/")
+        opensearch = empty_opensearch()
         named = {"https://qdrant:6333": qdrant.url, "http://localhost:9200": opensearch}
         yield {**postgres, **clickhouse, **named}
 

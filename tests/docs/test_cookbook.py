@@ -18,8 +18,8 @@ from instep.project.load import load_project
 from tests.docs.blocks import blocks, commands, sections
 from tests.docs.page import Command
 from tests.docs.shell import Shell
+from tests.docs.world import empty_opensearch
 from tests.documents.test_parse import pdf
-from tests.servers.opensearch import running_opensearch
 from tests.servers.postgres import running_postgres
 
 RECIPES = sections("cookbook.md")
@@ -124,7 +124,7 @@ TICKETS = pa.table(
 
 @pytest.mark.proof
 def test_rows_of_parquet_and_of_delta_are_found_in_opensearch(tmp_path: Path) -> None:
-    recipe, server = "Parquet or Delta into OpenSearch", running_opensearch().url().rstrip("/")
+    recipe, server = "Parquet or Delta into OpenSearch", empty_opensearch()
     (tmp_path / "data" / "tickets").mkdir(parents=True)
     pq.write_table(TICKETS, tmp_path / "data" / "tickets" / "a.parquet")
     _, found = _cooked(recipe, tmp_path, OPENSEARCH=server)

@@ -16,11 +16,10 @@ import pytest
 
 import instep
 from tests.docs.blocks import blocks, sections
-from tests.docs.world import make_documents, make_tables
+from tests.docs.world import empty_opensearch, make_documents, make_tables
 from tests.doubles.qdrant_server import QdrantServer
 from tests.servers.clickhouse import running
 from tests.servers.milvus import running_milvus
-from tests.servers.opensearch import running_opensearch
 from tests.servers.postgres import running_postgres
 
 pytestmark = pytest.mark.proof
@@ -145,7 +144,7 @@ def test_milvus(folder: Path) -> None:
 @pytest.mark.spark
 def test_opensearch(folder: Path) -> None:
     """Documents, and then rows with the same client."""
-    address = running_opensearch().url().rstrip("/")
+    address = empty_opensearch()
     with ExitStack() as stack:
         index(folder, f'{{type: opensearch, uri: "{address}"}}', DOCUMENT + TICKETS)
         names: dict[str, Any] = {"vector": [0.25] * 16}

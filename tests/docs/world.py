@@ -12,6 +12,10 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from instep.targets.opensearch.target import OpenSearchTarget
+from tests.servers.opensearch import running_opensearch
+from tests.targets.opensearch.conftest import forget_all
+
 PROJECT: Final = """\
 name: handbook
 engine: inline
@@ -68,3 +72,10 @@ def make_tables(folder: Path, names: Iterable[str] = tuple(_TABLES)) -> None:
         pq.write_table(pa.Table.from_pylist([_TABLES[name]]), folder / name / "rows.parquet")
     for name in ("people", "tickets"):
         deltalake.write_deltalake(folder / "lake" / name, pa.Table.from_pylist([{"id": 1, **_TABLES[f"data/{name}"]}]))
+
+
+def empty_opensearch() -> str:
+    """The address of the server of this process, without what other tests have left there."""
+    address = running_opensearch().url().rstrip("/")
+    forget_all(OpenSearchTarget(address))
+    return address

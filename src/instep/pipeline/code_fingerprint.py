@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from instep.domain.fingerprint import digest
 from instep.errors import Outdated
@@ -29,6 +29,8 @@ _DEEP: Final = threading.RLock()
 _DEEPEST: Final = 20_000
 #: What may lead to anything in the module that names it.
 _ANYTHING: Final = frozenset({"eval", "exec", "globals"})
+#: What is followed: its kind, and what it is about.
+_Step: TypeAlias = tuple[object, ...]
 #: By this a class finds those that derive from it.
 _SUBCLASSES: Final = ("__init_subclass__", "__subclasses__")
 
@@ -107,14 +109,18 @@ def installed_versions(package: str) -> list[str]:
 
 
 class _Reached:
-    """The statements that names lead to. With `imports`, what a module does when it is imported counts as well."""
+    """The statements that names lead to. With `imports`, what a module does when it is imported counts as well.
+
+    A step leads from a name, a path, a module or a statement to the next ones.
+    """
 
     def __init__(self, own: OwnModules, *, imports: bool = True) -> None:
         self._own = own
         self._imports = imports
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._seen: set[object] = set()
-        self._led: dict[tuple[str, Names], list[tuple[str, int]]] = {}
+        self._waiting: deque[tuple[_Step, Callable[[], object]]] = deque()
+        #: The steps that lead to each one, and the one that is taken now; none at the start.
+        self._from: dict[_Step, set[_Step]] = defaultdict(set)
+        self._at: _Step = ()
         self.modules: dict[str, Module] = {}
         self.statements: dict[str, set[int]] = defaultdict(set)
         self.imported: set[str] = set()
@@ -127,13 +133,42 @@ class _Reached:
 
     def add_registered(self) -> None:
         """Reach, too, what a decorator or a base class may have put into something that is reached."""
+        led = _Reached(self._own, imports=False)
         before = -1
         while before != (before := sum(map(len, self.statements.values()))):
-            for module in list(self.modules.values()):
-                for number, statement in enumerate(module.statements):
-                    if number not in self.statements[module.name] and self._is_registered(module, statement):
-                        self._statement(module, number)
+            made = [
+                (module, number, [led._start(module, each) for each in _made_by(statement)])
+                for module in self.modules.values()
+                for number, statement in enumerate(module.statements)
+                if number not in self.statements[module.name]
+            ]
+            led._drain()
+            leading = led._leading_to(self.statements)
+            for module, number, starts in made:
+                if not leading.isdisjoint(starts):
+                    self._statement(module, number)
             self._drain()
+
+    def _start(self, module: Module, path: Names) -> _Step:
+        """A step that leads to what a path means in a module, once all waiting ones are taken."""
+        start: _Step = ("name", module.name, path)
+        self._lead(start, functools.partial(self._name, module, path))
+        return start
+
+    def _leading_to(self, statements: Mapping[str, set[int]]) -> set[_Step]:
+        """The steps that lead to one of these statements, if that binds what may know of code that is made later."""
+        waiting: list[_Step] = [
+            ("statement", name, number)
+            for name, numbers in self.statements.items()
+            for number in numbers.intersection(statements.get(name, ()))
+            if _may_hold(self.modules[name].statements[number])
+        ]
+        found: set[_Step] = set()
+        while waiting:
+            new = self._from[waiting.pop()] - found
+            found |= new
+            waiting += new
+        return found
 
     def dumps(self) -> list[object]:
         """The statements of each module: definitions in any order, all others in theirs."""
@@ -146,15 +181,20 @@ class _Reached:
                 found.append([name, definitions, others, module.content])
         return found
 
-    def _later(self, call: Callable[..., None], path: Names) -> None:
-        """Chains of imports may be longer than Python's stack."""
-        if (call.__name__, path) not in self._seen:
-            self._seen.add((call.__name__, path))
-            self._waiting.append(functools.partial(call, path))
+    def _lead(self, step: _Step, take: Callable[[], object]) -> None:
+        """Take a step later, if it is a new one: chains of imports may be longer than Python's stack."""
+        if step not in self._from:
+            self._waiting.append((step, take))
+        self._from[step].add(self._at)
 
     def _drain(self) -> None:
         while self._waiting:
-            self._waiting.popleft()()
+            self._at, take = self._waiting.popleft()
+            take()
+        self._at = ()
+
+    def _later(self, call: Callable[[Names], None], path: Names) -> None:
+        self._lead((call.__name__, path), functools.partial(call, path))
 
     def _follow(self, path: Names) -> None:
         if not self._own.has(path[0]):
@@ -190,9 +230,8 @@ class _Reached:
 
     def _statement(self, module: Module, number: int) -> None:
         self._module(module)
-        if number not in self.statements[module.name]:
-            self.statements[module.name].add(number)
-            self._waiting.append(functools.partial(self._read, module, module.statements[number]))
+        self.statements[module.name].add(number)
+        self._lead(("statement", module.name, number), functools.partial(self._read, module, module.statements[number]))
 
     def _read(self, module: Module, statement: ast.stmt) -> None:
         """Reach what a statement names and imports."""
@@ -206,10 +245,11 @@ class _Reached:
                 self._all(module)
 
     def _module(self, module: Module) -> None:
-        """Reach what a module does when it is imported."""
-        if module.name in self.modules:
-            return
         self.modules[module.name] = module
+        self._lead(("module", module.name), functools.partial(self._when_imported, module))
+
+    def _when_imported(self, module: Module) -> None:
+        """Reach what a module does when it is imported."""
         if self._imports:
             for number in module.does():
                 self._statement(module, number)
@@ -224,29 +264,6 @@ class _Reached:
             if module is None:
                 return
             self._module(module)
-
-    def _is_registered(self, module: Module, statement: ast.stmt) -> bool:
-        """Whether its decorators, or base classes, lead to something reached that may know it by now."""
-        if not isinstance(statement, DEFINITIONS):
-            return False
-        bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
-        paths = [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
-        return any(number in self.statements[name] for each in paths for name, number in self._holders(module, each))
-
-    def _holders(self, module: Module, path: Names) -> list[tuple[str, int]]:
-        """The statements that this path leads to and that bind what may know of functions or classes made later."""
-        key = (module.name, path)
-        if key not in self._led:
-            led = _Reached(self._own, imports=False)
-            led._name(module, path)
-            led._drain()
-            self._led[key] = [
-                (name, number)
-                for name, numbers in led.statements.items()
-                for number in numbers
-                if _may_hold(led.modules[name].statements[number])
-            ]
-        return self._led[key]
 
     def _library(self, package: str) -> None:
         if package in sys.stdlib_module_names:
@@ -287,6 +304,14 @@ def _strip_docstrings(tree: ast.AST) -> None:
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _made_by(statement: ast.stmt) -> list[Names]:
+    """The decorators and base classes of a definition: they may know of it by now."""
+    if not isinstance(statement, DEFINITIONS):
+        return []
+    bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
+    return [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
 
 
 def _only_defines(statement: ast.stmt) -> bool:

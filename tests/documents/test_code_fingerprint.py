@@ -257,6 +257,17 @@ def test_what_it_does_not_reach_does_not_count(code: Code, file: str, old: str, 
     assert not code.notices(files, {file: files[file].replace(old, new)})
 
 
+@pytest.mark.parametrize("line", ["from shop.words import *", "from shop import words\nONE = vars(words)"])
+def test_the_docstring_of_a_module_that_counts_as_a_whole_does_not_count(code: Code, line: str) -> None:
+    files = {
+        "shop/__init__.py": "",
+        "shop/main.py": f"{line}\ndef clean(frame): return ONE\n",
+        "shop/words.py": '"""Words."""\nONE = 1\n',
+    }
+    assert not code.notices(files, {"shop/words.py": '"""Words, explained."""\nONE = 1\n'})
+    assert code.notices(files, {"shop/words.py": '"""Words."""\nONE = 2\n'})
+
+
 def test_functions_may_stand_in_another_order(code: Code) -> None:
     one, other = "def clean(frame): return cut(frame)\n", "def cut(frame): return 1\n"
     files = {"shop/__init__.py": "", "shop/main.py": one + other}

@@ -177,7 +177,9 @@ def _does(node: ast.AST) -> bool:
 
 
 def _never_runs(statement: ast.stmt) -> bool:
-    """Whether it is for type checkers, or for a script alone."""
+    """Whether it is a docstring, or for type checkers, or for a script alone."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
     test = ast.unparse(statement.test)

@@ -174,8 +174,9 @@ class Container:
 
     def _changed_code(self, ref: PartitionRef) -> list[str]:
         from instep.pipeline.code_fingerprint import changed_code
+        from instep.pipeline.loading import meant_by
 
-        return changed_code(self.project.entities[ref.entity].functions)
+        return changed_code(meant for each in self.project.entities[ref.entity].functions for meant in meant_by(each))
 
     @property
     def tables(self) -> frozenset[str]:

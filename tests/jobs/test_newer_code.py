@@ -29,7 +29,7 @@ from tests.doubles.container import workshop_of
 from tests.e2e import corpus
 from tests.e2e.conftest import Location
 from tests.e2e.test_many_workers import LiveRefresh, Site
-from tests.jobs.own_code import forget
+from tests.jobs.own_code import entry_point, forget
 
 REF = PartitionRef("Document")
 LOADED = 1_000_000
@@ -222,6 +222,19 @@ def test_a_process_whose_code_has_changed_since_it_was_imported_does_not_build_b
     tmp_path: Path, changed: str
 ) -> None:
     """Its project is loaded anew for each run, as orchestrators do; Python imports a module once."""
+    _changes_on_disk(tmp_path, changed, PROJECT)
+
+
+def test_nor_does_one_whose_plug_in_has_changed_that_is_installed_to_be_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry_point(tmp_path, "instep.parsers", "changing", f"{MODULE}:parse")
+    _changes_on_disk(tmp_path, MODULE, PROJECT.replace(f"{MODULE}:parse", "changing"))
+
+
+def _changes_on_disk(tmp_path: Path, changed: str, declared: str) -> None:
+    """A process runs, a newer one builds with other code, and the first one leaves that alone until it restarts."""
     said = "def said(data):\n    return 'old ' + data.decode()\n"
     parse = "\n\ndef parse(data, uri):\n    return said(data)\n"
     (tmp_path / f"{HELPER}.py").write_text(said)
@@ -230,7 +243,7 @@ def test_a_process_whose_code_has_changed_since_it_was_imported_does_not_build_b
     code = tmp_path / f"{changed}.py"
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("one")
-    (tmp_path / "instep.yaml").write_text(PROJECT)
+    (tmp_path / "instep.yaml").write_text(declared)
     project = instep.load(tmp_path)
     try:
         project.run()

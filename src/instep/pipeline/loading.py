@@ -60,6 +60,13 @@ def full_name(name: str, setting: str) -> str:
     return values[0]
 
 
+def meant_by(name: str) -> list[str]:
+    """Each `package.module:name` it may stand for: a name without a colon, for the entry points of all groups."""
+    if ":" in name:
+        return [name]
+    return sorted({each.value for group in GROUPS.values() for each in entry_points(group=group, name=name)})
+
+
 def _load(name: str, setting: str, kind: str) -> Any:
     module_name, _, attribute = name.partition(":")
     try:

@@ -145,6 +145,12 @@ def test_every_word_that_is_seen_stays_in_its_order_whatever_is_in_what() -> Non
                 assert words <= set(markdown(page).replace("|", " ").split()), page
 
 
+def test_what_is_in_many_tables_is_not_copied_from_each_to_the_next() -> None:
+    began = time.process_time()
+    assert markdown("<table><tr><td>" * 3_000 + "<p>x" * 100_000).count("x") == 100_000
+    assert time.process_time() - began < 4
+
+
 @pytest.mark.parametrize("tag", ["div", "ul><li", "ol><li><p", "blockquote", "span", "table><tr><td", "h1><div", "pre"])
 def test_a_page_that_is_nested_deeply_loses_nothing(tag: str) -> None:
     assert "deep" in markdown(f"<{tag}>" * 3_000 + "deep")

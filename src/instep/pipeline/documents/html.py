@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 #: What nobody sees; the contents of frames are for browsers without them.
 _UNSEEN: Final = ("script", "style", "template", "noscript", "head", "iframe", "noembed", "noframes")
@@ -88,16 +88,33 @@ class _Block(NamedTuple):
     is_item: bool = False
 
 
+#: Blocks in their order. Those of a table are a list of their own in it: nobody copies them from table to table.
+_Blocks: TypeAlias = "list[_Block | _Blocks]"
+
+
+def _each_of(blocks: _Blocks) -> Iterator[_Block]:
+    """The blocks themselves, however deep they are."""
+    open_ = [iter(blocks)]
+    while open_:
+        found = next(open_[-1], None)
+        if found is None:
+            open_.pop()
+        elif isinstance(found, list):
+            open_.append(iter(found))
+        else:
+            yield found
+
+
 @dataclass(slots=True)
 class _Cell:
-    blocks: list[_Block]
+    blocks: _Blocks
     columns: int
     rows: int
 
     @property
     def text(self) -> str:
         """On one line, as a cell of Markdown."""
-        said = " ".join(each.text for each in self.blocks)
+        said = " ".join(each.text for each in _each_of(self.blocks))
         return " ".join(said.split()).replace("|", "\\|")
 
 
@@ -105,20 +122,20 @@ class _Cell:
 class _Table:
     """A table that is open: its caption and its rows, and what is around it: blocks, lists, the mark of an item."""
 
-    around: tuple[list[_Block], list[int], str]
-    caption: list[_Block] = field(default_factory=list)
+    around: tuple[_Blocks, list[int], str]
+    caption: _Blocks = field(default_factory=list)
     rows: list[list[_Cell]] = field(default_factory=list)
     is_layout: bool = False
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[_Block | _Blocks]:
         """One table of Markdown, or the blocks in its cells one after the other."""
-        yield from self.caption
+        yield self.caption
         cells = [cell for row in self.rows for cell in row]
         rows = [] if self.is_layout or any(_length(each) > _LONGEST_CELL for each in cells) else self._texts()
         columns = max(map(len, rows), default=0)
         if len(rows) < 2 or columns < 2:
             for each in cells:
-                yield from each.blocks
+                yield each.blocks
             return
         header = rows[0] + [""] * (columns - len(rows[0]))
         yield _Block("\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * columns, *rows[1:])))
@@ -152,14 +169,14 @@ class _Table:
 
 
 def _length(cell: _Cell) -> int:
-    return sum(len(each.text) for each in cell.blocks)
+    return sum(len(each.text) for each in _each_of(cell.blocks))
 
 
 class _Page:
     """Writes a page while its tree is walked through."""
 
     def __init__(self) -> None:
-        self._blocks: list[_Block] = []
+        self._blocks: _Blocks = []
         self._lines: list[list[str]] = [[]]
         #: The tag of the heading or the code that is open, and how many are, in each other.
         self._whole, self._deep = "", 0
@@ -172,7 +189,7 @@ class _Page:
         self._end_block()
         made: list[str] = []
         before = _Block("")
-        for each in self._blocks:
+        for each in _each_of(self._blocks):
             tight = each.is_item and before.in_list
             made += [("\n" if tight else "\n\n") if made else "", each.text]
             before = each

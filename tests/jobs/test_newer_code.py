@@ -127,6 +127,18 @@ def test_an_old_process_neither_rebuilds_nor_changes_what_a_newer_one_has_built(
     assert site.place.wrong() == ""
 
 
+def test_a_process_remembers_its_builds_and_none_of_its_refreshes(site: Site) -> None:
+    with loaded(site) as process:
+        context = site.context(process)
+        (build,) = run_in(process, site, context)
+        for number in range(6, 9):
+            corpus.write(site.place.docs, range(number, number + 1))
+            (refresh,) = run_in(process, site, context)
+            assert refresh.counts.written
+        assert context.loaded is not None
+        assert context.loaded.own_jobs == {build.job_id}
+
+
 def test_who_goes_back_on_purpose_wins_over_what_is_running(site: Site) -> None:
     site.run()
     deploy(site)

@@ -316,7 +316,8 @@ class Acquisition:
             return
         others = any(each.id not in self._context.own_workers for each in self._ledger.workers.all())
         self._ledger.parts.plan(self._job_id, parts, stagger=others)
-        if self._context.loaded:
+        # No refresh: a worker has any number of them, and they build nothing.
+        if self._context.loaded and any(new.part.fresh for new in parts):
             self._context.loaded.own_jobs.add(self._job_id)
         self._ledger.jobs.start(self._job_id)
         for new in parts:

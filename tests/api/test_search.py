@@ -89,7 +89,12 @@ def test_a_filter_that_means_nothing_is_refused_at_its_place(client: httpx.Clien
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("/api/search?q=zebra&filter=x", "filter"), ("/api/failures?entty=Page", "entty"), ("/api/jobs?x=1", "x")],
+    [
+        ("/api/search?q=zebra&filter=x", "filter"),
+        ("/api/failures?entty=Page", "entty"),
+        ("/api/jobs?x=1", "x"),
+        ("/api/buckets/Page?entity=Other", "entity"),  # It is one of the path.
+    ],
 )
 def test_a_parameter_that_a_route_does_not_have_is_refused(client: httpx.Client, path: str, name: str) -> None:
     """Passed over, a filter by another name would be none."""

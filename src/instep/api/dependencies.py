@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import HTTPConnection
@@ -53,7 +53,7 @@ def _principals_of(connection: HTTPConnection) -> tuple[str, ...]:
 def demand_known_parameters(connection: HTTPConnection) -> None:
     """Refuse a parameter that the route does not have: passed over, a filter by another name would be none."""
     route = connection.scope["route"]
-    known = {each.alias for each in get_flat_params(route.dependant)}
+    known = {each.alias for each in get_flat_params(route.dependant) if isinstance(each.field_info, params.Query)}
     wrong = [
         {"loc": ("query", name), "msg": f"there is no such parameter; allowed: {', '.join(sorted(known)) or 'none'}"}
         for name in connection.query_params

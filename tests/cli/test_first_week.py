@@ -62,6 +62,17 @@ def test_a_plan_warns_that_a_run_would_wait_for_its_target(away: int, capsys: py
     assert "hidden" not in warning
 
 
+def test_so_it_does_of_a_target_that_is_asked_how_long_vectors_may_be(
+    tmp_path: Path, away: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("instep.servers.calls._FIRST_WAIT", 0.001)
+    postgres = f'{{type: postgres, uri: "postgresql://ann:hidden@127.0.0.1:{away}/search"}}'
+    opensearch = f'{{type: opensearch, uri: "http://127.0.0.1:{away}"}}'
+    (tmp_path / "instep.yaml").write_text(PROJECT.format(port=away).replace(postgres, opensearch))
+    (plan,) = answer(capsys, "plan", code=2)
+    assert plan["warnings"][0].startswith(f"a run would wait for its target: http://127.0.0.1:{away}: ")
+
+
 def test_a_check_names_the_address_of_an_embedder_that_is_away(away: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) != 0
     said = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal, Since
 from instep.entities.setup import Inspection, Size
-from instep.errors import Transient, UserError
+from instep.errors import Away, Transient, Unknown, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
@@ -178,7 +179,8 @@ class DocumentSetup(DocumentAdapters):
     def demand_packages(self, found: Found) -> None:
         if _embeds(found):
             self.demand_package()
-            self._demand_dimensions()
+            with suppress(Away, Transient, Unknown):  # A run waits for the target; the plan says so.
+                self._demand_dimensions()
 
     def _demand_dimensions(self) -> None:
         if isinstance(self.target, Narrow):

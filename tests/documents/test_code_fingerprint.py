@@ -411,6 +411,33 @@ def test_a_module_that_changed_after_it_was_loaded_runs_with_no_function_that_is
     assert loaded("shop.two:f") == code_fingerprint("shop.two:f")
 
 
+@pytest.mark.parametrize("called", [True, False])
+def test_nor_does_one_that_functions_import_when_they_are_called(
+    code: Code, monkeypatch: pytest.MonkeyPatch, called: bool
+) -> None:
+    monkeypatch.setattr("instep.pipeline.code_fingerprint._modules", {})  # No other test has loaded any.
+
+    def loaded(name: str) -> str:
+        return loaded_fingerprint(name, load_transform(name))
+
+    lazy = "def f(frame):\n    from shop.shared import own\n    return own(frame)\n"
+    code.write(
+        {
+            "shop/__init__.py": "",
+            "shop/shared.py": "def own(x): return x\n",
+            "shop/one.py": lazy,
+            "shop/two.py": lazy,
+        }
+    )
+    forget()
+    loaded("shop.one:f")
+    if called:
+        load_transform("shop.one:f")(1)
+    code.write({"shop/shared.py": "def own(x): return x + 1\n"})
+    with pytest.raises(Outdated, match=r"shop\.shared has changed since this process loaded it"):
+        loaded("shop.two:f")
+
+
 def upgrade(monkeypatch: pytest.MonkeyPatch, distribution: str) -> None:
     """Another version of it is installed from now on."""
     monkeypatch.setattr(

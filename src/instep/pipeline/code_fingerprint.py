@@ -52,7 +52,8 @@ def _demand_as_loaded(modules: Iterable[Module]) -> None:
     for module in modules:
         spec = getattr(sys.modules.get(module.name), "__spec__", None)
         before, digest_then = _modules.get(module.name, (None, ""))
-        if spec is not None and before is spec and digest_then != module.digest:
+        # One that was not loaded then is so now, or will be: when a function that imports it by itself is called.
+        if digest_then not in ("", module.digest) and (before is None or before is spec):
             raise Outdated(
                 f"{module.name} has changed since this process loaded it",
                 hint="Restart this process: it would run old and new code together.",

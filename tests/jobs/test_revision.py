@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from instep.pipeline.documents.fingerprint import revision_of
+from instep.pipeline.revision import revision_of
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -24,7 +24,7 @@ from instep.entities.documents.sources import document_source, limits_of, queue_
 from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.fingerprint import fingerprint, revision_of
+from instep.pipeline.documents.fingerprint import fingerprint
 from instep.pipeline.documents.joined_program import JoinedProgram
 from instep.pipeline.documents.parse import FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
@@ -34,6 +34,7 @@ from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
 from instep.pipeline.loading import load_transform
+from instep.pipeline.revision import revision_of
 from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse, PythonParse

@@ -19,8 +19,8 @@ from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
 from instep.errors import UserError
 from instep.pipeline.code_fingerprint import loaded_fingerprint
-from instep.pipeline.documents.fingerprint import revision_of
 from instep.pipeline.loading import load_transform
+from instep.pipeline.revision import revision_of
 from instep.project import Project
 from instep.project.load import declared_at
 from instep.project.sources import ClickHouseSource, LakeSource, SparkSource

@@ -1,10 +1,8 @@
-"""Fingerprints of what turns a source into rows, and the revision of a project."""
+"""Fingerprints of what turns documents into rows."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.fingerprint import WORDS, column_fingerprint, column_part, digest
@@ -49,25 +47,3 @@ def fingerprint(
     if transform is not None:
         parts["transform"] = loaded_fingerprint(transform, load_transform(transform))
     return parts
-
-
-_SECONDS = 5.0
-
-
-def revision_of(folder: Path) -> str:
-    """The commit that is checked out in this folder's git repository, with `+` for changes since; '' without one."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if not commit:
-        return ""
-    return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".") else "")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603 - git is found in the PATH, as for any user; what it is told is fixed here
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

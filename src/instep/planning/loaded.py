@@ -12,18 +12,20 @@ from instep.domain.refs import PartitionRef
 from instep.errors import Outdated
 
 
-def _none(_: PartitionRef) -> Sequence[str]:
+def _unchanged(_: PartitionRef) -> Sequence[str]:
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`at`: since when, by the ledger's clock (ms). `changed`: the functions of a partition whose code is no longer
-    what was loaded. `own_jobs`: the jobs that this process has made.
+    """The code and settings of this process: since when it has them, and what it has built with them.
+
+    `at`: that moment, by the ledger's clock (ms). `changed`: the functions of a partition whose code on disk is no
+    longer what was loaded. `own_jobs`: the jobs by which this process has built something.
     """
 
     at: int
-    changed: Callable[[PartitionRef], Sequence[str]] = _none
+    changed: Callable[[PartitionRef], Sequence[str]] = _unchanged
     own_jobs: set[str] = field(default_factory=set)
 
     def demand_newest(self, ref: PartitionRef, differs: Collection[str], built: Instance | None) -> None:

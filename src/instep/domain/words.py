@@ -225,10 +225,11 @@ def text_query(typed: str, language: str = "english") -> TextQuery:
     kept = [each for each in loose if each not in stop]
     if not kept and not phrases:
         kept = loose
-    said = Counter([*(word for phrase in phrases for word in phrase), *kept])
+    said = [*(word for phrase in phrases for word in phrase), *kept]
+    different = list(dict.fromkeys(said))
+    repeated = (Counter(said) - Counter(different)).elements()
     # The different ones first: repetitions push none of them out.
-    words = [*said, *(said - Counter(list(said))).elements()]
-    return TextQuery(tuple(words)[:MAX_WORDS], tuple(dict.fromkeys(phrases))[:MAX_PHRASES])
+    return TextQuery((*different, *repeated)[:MAX_WORDS], tuple(dict.fromkeys(phrases))[:MAX_PHRASES])
 
 
 def phrase_query(text: str, language: str) -> TextQuery:

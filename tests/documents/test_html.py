@@ -197,7 +197,8 @@ def test_a_cell_that_reaches_over_more_columns_than_there_are_adds_none() -> Non
 
 def test_items_have_the_numbers_that_the_page_says() -> None:
     assert markdown('<ol start="3"><li>c<li value="7">g<li>h</ol>') == "3. c\n7. g\n8. h"
-    assert markdown('<ol start="0"><li>a<li>b</ol>') == "1. a\n2. b"
+    assert markdown('<ol start="0"><li>a<li>b</ol>') == "0. a\n1. b"
+    assert markdown('<ol><li value="0">a<li>b<ol start="0"><li>c<br>d</ol></ol>') == "0. a\n1. b\n   0. c\n      d"
 
 
 def test_what_a_search_in_the_page_would_open_is_text() -> None:

@@ -122,7 +122,7 @@ class _Cell:
 class _Table:
     """A table that is open: its caption and its rows, and what is around it: blocks, lists, the mark of an item."""
 
-    around: tuple[_Blocks, list[int], str]
+    around: tuple[_Blocks, list[int | None], str]
     caption: _Blocks = field(default_factory=list)
     rows: list[list[_Cell]] = field(default_factory=list)
     is_layout: bool = False
@@ -180,8 +180,8 @@ class _Page:
         self._lines: list[list[str]] = [[]]
         #: The tag of the heading or the code that is open, and how many are, in each other.
         self._whole, self._deep = "", 0
-        #: Of each open list the number of its next item, or 0 where they have none.
-        self._lists: list[int] = []
+        #: Of each open list the number of its next item; None where they have none.
+        self._lists: list[int | None] = []
         self._mark = ""
         self._tables: list[_Table] = []
 
@@ -247,14 +247,14 @@ class _Page:
 
     def _open(self, tag: str, node: Any) -> None:
         if tag in _LISTS:
-            self._lists.append(max(1, _number(node, "start")) if tag == "ol" else 0)
+            self._lists.append(_number(node, "start") if tag == "ol" else None)
         elif tag == "li":
-            number = self._lists[-1] if self._lists else 0
-            if number and "value" in node.attributes:
-                number = self._lists[-1] = _number(node, "value")
-            self._mark = f"{number}. " if number else "- "
-            if number:
-                self._lists[-1] += 1
+            number = self._lists[-1] if self._lists else None
+            self._mark = "- "
+            if number is not None:
+                number = _number(node, "value") if "value" in node.attributes else number
+                self._mark = f"{number}. "
+                self._lists[-1] = number + 1
         elif tag == "table":
             if self._tables:
                 self._tables[-1].is_layout = True
@@ -294,8 +294,8 @@ class _Page:
             if _MARK.match(line) or (at and _UNDERLINE.match(line)):
                 lines[at] = f"\\{line}"
         outer = islice(self._lists, min(len(self._lists) - 1, _DEEPEST)) if self._lists else ()
-        indent = "".join("   " if each else "  " for each in outer)
-        inner = indent + " " * max(len(self._mark), 3 if self._lists and self._lists[-1] else 2)
+        indent = "".join("  " if each is None else "   " for each in outer)
+        inner = indent + " " * max(len(self._mark), 2 if not self._lists or self._lists[-1] is None else 3)
         inner = inner if self._lists or self._mark else ""
         first = (indent + self._mark if self._mark else inner) + lines[0]
         text = "\n".join([first, *(inner + each for each in lines[1:])])

@@ -294,6 +294,17 @@ def test_a_function_may_be_made_in_any_way(code: Code, text: str) -> None:
     assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("'one'", "'two'")})
 
 
+def test_what_a_call_may_have_put_into_a_table_counts_though_its_result_has_a_name(code: Code) -> None:
+    text = (
+        "TABLE = {}\ndef register(name, function):\n    TABLE[name] = function\n    return function\n"
+        "def one(frame): return 'one'\nkept = register('one', one)\n"
+        "def other(): return 'other'\nUNUSED = other()\n"
+        "def clean(frame): return TABLE['one'](frame)\n"
+    )
+    assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("return 'one'", "return 'two'")})
+    assert not code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("'other'", "'another'")})
+
+
 def test_a_name_that_a_function_sets_counts_with_it(code: Code) -> None:
     text = "ONE = 0\ndef start():\n    global ONE\n    ONE = 1\nTWO = start()\ndef clean(frame): return ONE\n"
     assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("ONE = 1", "ONE = 2")})

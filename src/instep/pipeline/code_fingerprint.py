@@ -133,7 +133,7 @@ class _Reached:
         self._drain()
 
     def add_registered(self) -> None:
-        """Reach, too, what a decorator or a base class may have put into something that is reached."""
+        """Reach, too, what a decorator, a base class or a call may have put into something that is reached."""
         led = _Reached(self._own, imports=False)
         before = -1
         while before != (before := sum(map(len, self.statements.values()))):
@@ -308,9 +308,10 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _made_by(statement: ast.stmt) -> list[Names]:
-    """The decorators and base classes of a definition: they may know of it by now."""
+    """The decorators and base classes of a definition, or what another statement calls: they may know of it by now."""
     if not isinstance(statement, DEFINITIONS):
-        return []
+        calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+        return [path for each in calls for path in _paths(each)]
     bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
     return [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
 

@@ -31,10 +31,17 @@ if TYPE_CHECKING:
 
 #: Modules whose code a session has.
 _SENT: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+#: The source of modules as it was when they were loaded, by their files.
+_LOADED: dict[Path, bytes] = {}
 #: Bytes of a data file that travels with the code of its package, at most.
 MAX_DATA = 10_000_000
 #: The same code is the same archive, whenever it is made.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def keep_source(file: Path, source: bytes) -> None:
+    """Send this source of a loaded module to tasks, though its file may have changed by then."""
+    _LOADED[file.resolve()] = source
 
 
 def send(session: SparkSession, function: Callable[..., Any]) -> None:
@@ -100,9 +107,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def _archive(module: str) -> bytes | None:
-    """An archive of the code as it was when this process first asked: it may have changed since, and the loaded code
-    has not.
-    """
+    """An archive of the code as it was loaded, or when this process first asked: it may have changed since."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not file.endswith(".py"):
         return None
@@ -115,8 +120,13 @@ def _archive(module: str) -> bytes | None:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for each in sorted(_needed(root, path)):
             entry = zipfile.ZipInfo(each.relative_to(root).as_posix(), _EPOCH)
-            archive.writestr(entry, each.read_bytes(), zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, _source(each), zipfile.ZIP_DEFLATED)
     return made.getvalue()
+
+
+def _source(file: Path) -> bytes:
+    kept = _LOADED.get(file)
+    return file.read_bytes() if kept is None else kept
 
 
 def is_installed(root: Path) -> bool:
@@ -154,7 +164,7 @@ def _all_of(package: Path) -> Iterator[Path]:
 def _imported(path: Path, root: Path) -> Iterator[str]:
     """Dotted names that a file imports; of `from a import b` both `a` and `a.b`, which may be a module."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(_source(path))
     except SyntaxError:
         return
     package = path.parent.relative_to(root).parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 
 from instep import own_code
 from instep.own_code import send, send_instep
+from instep.pipeline.code_fingerprint import loaded_fingerprint
 
 
 @pytest.fixture
@@ -113,6 +115,34 @@ def test_code_travels_once_for_each_version(tmp_path: Path, monkeypatch: pytest.
     assert again == first
     assert changed[0] == first[0], "Instep is the same"
     assert changed[1] != first[1]
+
+
+def test_tasks_get_the_code_that_was_fingerprinted_whatever_its_files_hold_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was there before a deployment, and sends its code for the first time after it."""
+    files = {
+        "deployed/__init__.py": "",
+        "deployed/main.py": "from deployed.words import say\ndef f(rows):\n    say()\n",
+    }
+    old = {**files, "deployed/words.py": "def say():\n    return 'old'\n"}
+    (tmp_path / "deployed").mkdir()
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    main = importlib.import_module("deployed.main")
+    loaded_fingerprint("deployed.main:f", main.f)
+    (tmp_path / "deployed" / "words.py").write_text("def say():\n    return 'new'\n")
+    sent: list[str] = []
+
+    class Session:
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802 - Spark's name
+            sent.append(path)
+
+    session: Any = Session()
+    send(session, main.f)
+    with zipfile.ZipFile(sent[0]) as archive:
+        assert {name: archive.read(name).decode() for name in archive.namelist()} == old
 
 
 @pytest.mark.parametrize(

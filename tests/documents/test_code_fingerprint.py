@@ -268,6 +268,11 @@ def test_the_docstring_of_a_module_that_counts_as_a_whole_does_not_count(code: C
     assert code.notices(files, {"shop/words.py": '"""Words."""\nONE = 2\n'})
 
 
+def test_a_module_in_no_package_may_try_to_take_all_of_its_package(code: Code) -> None:
+    text = "try:\n    from . import *\nexcept ImportError:\n    ONE = {}\ndef clean(frame): return ONE\n"
+    assert code.notices({"spaced.py": text.format(1)}, {"spaced.py": text.format(2)}, "spaced:clean")
+
+
 def test_functions_may_stand_in_another_order(code: Code) -> None:
     one, other = "def clean(frame): return cut(frame)\n", "def cut(frame): return 1\n"
     files = {"shop/__init__.py": "", "shop/main.py": one + other}

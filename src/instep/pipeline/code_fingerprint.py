@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from instep.domain.fingerprint import digest
 from instep.errors import Outdated
+from instep.own_code import keep_source
 from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, package_content
 
 #: By the name of a function that is kept: the function and its fingerprint.
@@ -59,6 +60,8 @@ def _demand_as_loaded(modules: Iterable[Module]) -> None:
                 hint="Restart this process: it would run old and new code together.",
             )
         _modules[module.name] = spec, module.digest
+        if module.file is not None:
+            keep_source(module.file, module.data)
 
 
 def changed_code(names: Iterable[str]) -> list[str]:

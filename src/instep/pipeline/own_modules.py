@@ -26,8 +26,10 @@ class Module:
     be parsed, its `content` stands for it.
     """
 
-    def __init__(self, name: str, data: bytes, *, is_package: bool) -> None:
+    def __init__(self, name: str, data: bytes, *, is_package: bool, file: Path | None = None) -> None:
         self.name = name
+        self.data = data
+        self.file = file
         self.is_package = is_package
         self.digest = hashlib.sha256(data).hexdigest()
         self.content = ""
@@ -55,6 +57,8 @@ class Module:
                 base = self._base(node)
                 for each in node.names:
                     path = base if each.name == "*" else (*base, each.name)
+                    if not path:  # A module in no package takes all of the package that it is not in.
+                        continue
                     found[each.asname or each.name].append(path)
                     found[""].append(path)
         return found
@@ -92,7 +96,9 @@ class OwnModules:
             name = ".".join(names)
             spec = _spec(name)
             is_package = spec is not None and spec.submodule_search_locations is not None
-            self._read[names] = Module(name, _data(spec), is_package=is_package) if spec else None
+            self._read[names] = (
+                Module(name, _data(spec), is_package=is_package, file=_file(spec)) if spec is not None else None
+            )
         return self._read[names]
 
 
@@ -123,9 +129,13 @@ def _spec(name: str) -> ModuleSpec | None:
     return next((each for each in found if each is not None), None)
 
 
+def _file(spec: ModuleSpec) -> Path | None:
+    return Path(spec.origin) if spec.origin and Path(spec.origin).is_file() else None
+
+
 def _data(spec: ModuleSpec) -> bytes:
-    if spec.origin and Path(spec.origin).is_file():
-        return _bytes(Path(spec.origin))
+    if file := _file(spec):
+        return _bytes(file)
     try:  # It may be in an archive.
         data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     except (AttributeError, OSError):

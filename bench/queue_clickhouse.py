@@ -120,7 +120,7 @@ class Matches:
         self.folder, self.rows, self.each = folder, rows, each
         covers = QueueCover("salts", None, None), QueueCover("players", None, None)
         source = QueueSource("history", "match_mode IN ('Ranked', 'Unranked')", "start_time")
-        keys = KeyRange(FIRST, GARBAGE)
+        keys = KeyRange(FIRST - 1, GARBAGE - 1)
         self.spec = QueueSpec("bench", "match_id", source, covers, keys, timedelta(hours=2), True, None)
         self.place = Location.of(str(folder))
 

@@ -53,7 +53,7 @@ def filling(matches: Matches, store: PendingStore) -> Filling:
     assert bounds is not None
 
     def fill() -> None:
-        for _ in key_ranges(bounds, store.backfill, lambda _, part: part.keys, PARTS["chdb"], SystemClock()):
+        for _ in key_ranges(bounds, store.edge, store.backfill, PARTS["chdb"], SystemClock()):
             pass
 
     return Filling(keys, *_taken(fill), *bare)

@@ -24,6 +24,8 @@ from bench.servers import DurablePostgres
 from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.queues.engines.postgres import PostgresPending
 from instep.queues.engines.queue_engine import Ask
+from instep.queues.key_ranges import Parts, key_ranges
+from instep.system import SystemClock
 
 PLAYERS = 12
 #: One match in so many is pending.
@@ -34,7 +36,7 @@ SPEC = QueueSpec(
     "match_id",
     QueueSource("history", "match_mode IN ('Ranked', 'Unranked')", "start_time"),
     (QueueCover("salts", None, None), QueueCover("players", None, None)),
-    KeyRange(FIRST, 2**32),
+    KeyRange(FIRST - 1, 2**32 - 1),
     timedelta(0),
     newest_first=True,
     participants=None,
@@ -118,8 +120,8 @@ def _backfill(store: PostgresPending, keys: int = 100_000) -> Iterator[Result]:
     bounds = store.bounds()
     assert bounds is not None
     started, done = time.perf_counter(), 0
-    for lowest in range(bounds.lowest, bounds.below, keys):
-        done += store.backfill(KeyRange(lowest, min(lowest + keys, bounds.below))).keys
+    for _, part in key_ranges(bounds, store.edge, store.backfill, Parts(keys), SystemClock()):
+        done += part.keys
     seconds = time.perf_counter() - started
     compared = store.compare(SPEC.keys)
     assert (compared.missing_count, compared.surplus_count) == (0, 0)

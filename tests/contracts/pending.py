@@ -11,7 +11,7 @@ import pytest
 
 from instep.domain.pending_queue import KeyRange, QueueSource
 from instep.errors import UserError
-from instep.queues.engines.queue_engine import Ask
+from instep.queues.engines.queue_engine import NAMED, Ask
 from tests.contracts.pending_events import EventsContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, Names, UserTables, created, demand_equal, read
 
@@ -301,18 +301,26 @@ class PendingContract(EventsContract):
     # -- upkeep --------------------------------------------------------------------------------
 
     def test_compare_finds_missing_keys_in_its_range(self, tables: UserTables) -> None:
-        tables.played(range(1, 2501))
+        tables.played(range(1, NAMED + 1501))
         store = created(tables)
-        tables.played([3000])
-        compared = store.compare(KeyRange(1, 2001))
-        assert (compared.pending, compared.missing_count, compared.surplus_count) == (2000, 2000, 0)
-        assert len(compared.missing) == 1000
-        assert set(compared.missing) <= set(range(1, 2001))
-        assert store.compare(KeyRange(2501, 4000)).missing == ()
+        tables.played([NAMED + 2000])
+        some = KeyRange(0, NAMED + 1000)
+        compared = store.compare(some)
+        assert (compared.pending, compared.missing_count, compared.surplus_count) == (NAMED + 1000, NAMED + 1000, 0)
+        assert compared.missing == tuple(range(1, NAMED + 1)), "the lowest"
+        assert store.compare(KeyRange(NAMED + 1500, NAMED + 4000)).missing == ()
         store.offer(compared.missing)
-        assert store.compare(KeyRange(1, 2001)).missing_count == 1000
-        assert store.backfill(KEYS).pending == 2501
-        demand_equal(store)
+        assert store.compare(some).missing_count == 1000
+        assert store.backfill(KEYS).pending == NAMED + 1501
+
+    def test_parts_have_so_many_keys_each(self, tables: UserTables) -> None:
+        """However many rows a key has, and however far apart keys are."""
+        store = tables.open(tables.spec())
+        tables.played([1, 1, 2, 3, 900, 900, 900, 90_000, 2_000_000])
+        tables.played([4], kind="private")
+        assert store.bounds() == KeyRange(0, 90_000)
+        assert [store.edge(KEYS, size) for size in (1, 2, 3, 4, 5, 6)] == [1, 2, 3, 900, None, None]
+        assert [store.edge(KeyRange(after, 900), 1) for after in (0, 2, 3, 900)] == [1, 3, None, None]
 
     def test_keys_out_of_range_are_garbage(self, tables: UserTables) -> None:
         tables.played([0, 2])
@@ -323,7 +331,7 @@ class PendingContract(EventsContract):
         tables.cover([2**61], by=tables.names.players)
         store.acknowledge([0])
         assert read(store) == [3, 2] == store.anti_join(EVERYTHING)
-        assert store.bounds() == KeyRange(2, 4)
+        assert store.bounds() == KeyRange(1, 3)
         names = tables.names
         assert store.counts().garbage == {names.history: 4, names.salts: 1, names.players: 1}
         demand_equal(store)

@@ -12,7 +12,7 @@ from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, Queue
 from instep.queues.engines.queue_engine import Ask, PendingStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-KEYS = KeyRange(1, 1_000_000)
+KEYS = KeyRange(0, 999_999)
 EVERYTHING = Ask(limit=10_000)
 
 

@@ -51,7 +51,7 @@ def test_a_cover_is_taken_back_by_a_later_event_and_not_by_an_earlier_one() -> N
 def test_a_queue_of_before_covers_had_versions_is_declared_as_it_was() -> None:
     """Else it would be taken for one of another declaration, and refused."""
     covers = (QueueCover("salts", "good", "lost"), QueueCover("players", "good", "lost", "created_at"))
-    source, keys = QueueSource("history", None, None), KeyRange(0, 9)
+    source, keys = QueueSource("history", None, None), KeyRange(-1, 8)
     spec = QueueSpec("q", "id", source, covers, keys, timedelta(1), newest_first=True, participants=None)
     salts = {"table": "salts", "where": "good", "uncovered": "lost"}
     assert spec.declared() == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from instep.ledger.open import open_ledger
 from instep.queues.consumers import Ack, Answer, Effect, Given, Wanted, acknowledge, fail, next_keys, parked, unpark
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.engines.sqlite import SqlitePending
+from instep.queues.queue_state import Filling, recall
 from tests.contracts.ledger import VirtualClock
 from tests.doubles.through import through
 
@@ -28,7 +30,7 @@ SPEC = QueueSpec(
     "match_id",
     QueueSource("matches", None, None),
     (QueueCover("salts", None, None),),
-    KeyRange(1, 1_000_000),
+    KeyRange(0, 999_999),
     timedelta(0),
     True,
     None,
@@ -202,7 +204,7 @@ def test_batches_and_leases_are_bounded(site: Site) -> None:
 
 
 def test_a_queue_ends_just_below_its_bound(site: Site) -> None:
-    keys = (SPEC.keys.lowest - 1, SPEC.keys.lowest, SPEC.keys.below - 1, SPEC.keys.below)
+    keys = (0, 1, 999_999, 1_000_000)
     said = [each.effect for each in site.acknowledge(*map(Given, keys))]
     assert said == [Effect.UNKNOWN, Effect.ACKED, Effect.ACKED, Effect.UNKNOWN]
 
@@ -323,3 +325,10 @@ def _finish(site: Site) -> list[int]:
     assert site.store.confirm(range(5_000)) == set(), "a key was lost"
     assert site.ledger.key_leases.count(SPEC.name).get(KeyLeaseState.LEASED) is None
     return done
+
+
+def test_how_far_a_backfill_is_in_an_earlier_form_is_understood(site: Site) -> None:
+    site.store.remember("backfill", json.dumps({"lowest": 1, "reached": 51, "below": 101, "keys": 50}))
+    filling = recall(site.store).filling
+    assert filling == Filling(0, 50, 100, 50)
+    assert filling.share == 0.5

@@ -42,7 +42,7 @@ def test_a_declared_queue_gives_the_domain_its_settings(load: Load) -> None:
         "match_id",
         QueueSource("history", "mode IN ('Ranked', 'Unranked')", "start_time"),
         (QueueCover("match_salts", "failed = 0", "failed = 1"), QueueCover("match_player", None, None)),
-        KeyRange(31247321, 4294967295),
+        KeyRange(31247320, 4294967294),
         timedelta(hours=2),
         newest_first=True,
         participants="account_id",
@@ -73,7 +73,7 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
         f"{BASE}queues: {{q: {{on: sqlite:///x, key: id, source: {{table: a}}, covered_by: [{{table: b}}]}}}}"
     )
     spec = project.queues["q"].spec("q")
-    assert (spec.keys, spec.settle, spec.newest_first) == (KeyRange(0, LARGEST_KEY), timedelta(), True)
+    assert (spec.keys, spec.settle, spec.newest_first) == (KeyRange(-1, LARGEST_KEY - 1), timedelta(), True)
     assert list(project.entities) == ["Document"]
 
 

@@ -29,7 +29,7 @@ WILD = 45 * MINUTE
 ROUNDS = 400
 CONSUMERS = 3
 
-SPEC = QueueSpec("salts", "id", QueueSource("source", None, None), (), KeyRange(0, 1_000), timedelta(0), True, None)
+SPEC = QueueSpec("salts", "id", QueueSource("source", None, None), (), KeyRange(-1, 999), timedelta(0), True, None)
 
 
 @dataclass

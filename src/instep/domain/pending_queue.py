@@ -6,21 +6,39 @@ event, `version * 2 + covered`. So a later row of the source never reopens a cov
 cover back does.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from heapq import nlargest
 from typing import Any, Final
 
+LOWEST_KEY: Final = -(2**63)
 LARGEST_KEY: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys from `lowest` up to, and without, `below`."""
+    """The keys beyond `after`, up to and with `upto`; None leaves a side open. There is no key right behind a text, so
+    a range begins with the end of the one before it.
+    """
 
-    lowest: int
-    below: int
+    after: int | None = None
+    upto: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.after is not None and self.after == self.upto
+
+    def holds(self, key: int) -> bool:
+        return (self.after is None or key > self.after) and (self.upto is None or key <= self.upto)
+
+    def within(self, other: KeyRange) -> KeyRange:
+        """The keys that are in both."""
+        after = [each for each in (self.after, other.after) if each is not None]
+        upto = [each for each in (self.upto, other.upto) if each is not None]
+        return KeyRange(max(after, default=None), min(upto, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +81,8 @@ class QueueSpec:
         which knew no `version`. How a queue is read may change at any time.
         """
         made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first"}}
+        after, upto = self.keys.after, self.keys.upto
+        made["keys"] = {"lowest": LOWEST_KEY if after is None else after + 1, "below": (upto or 0) + 1}
         for cover in made["covers"]:
             if cover["version"] is None:
                 del cover["version"]
@@ -88,6 +108,17 @@ def batches(keys: Sequence[int], size: int) -> list[Sequence[int]]:
     """The fewest batches of at most `size` keys, all of about the same size."""
     count = -(-len(keys) // size)
     return [keys[len(keys) * at // count : len(keys) * (at + 1) // count] for at in range(count)]
+
+
+def before(key: int) -> int | None:
+    """A bound below which this key is not: there are few keys, or none, between the two."""
+    return key - 1 if key > LOWEST_KEY else None
+
+
+def share(keys: KeyRange, reached: int | None) -> float:
+    """How far into a range a key is, from 0 to 1, as if keys lay in it evenly."""
+    first, at, last = (LOWEST_KEY if each is None else each for each in (keys.after, reached, keys.upto))
+    return (at - first) / max(last - first, 1)
 
 
 def stretches(keys: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
 
 from instep.domain.key_leases import AHEAD, KeyLease, KeyLeaseState
-from instep.domain.pending_queue import KeyRange
 from instep.ledger.tables import queue_fences, queue_holds
 from instep.ledger.transaction import Transaction, batches
 
@@ -66,12 +65,9 @@ class KeyLeaseRows:
             parked = parked.where(_rows.key > after)
         return _holds(self._connection.execute(parked.order_by(_rows.key).limit(limit)))
 
-    def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[int, KeyLease]:
         """Read the keys of a holder, in order."""
         held = select(queue_holds).where(*_of_holder(queue, holder))
-        if keys is not None:
-            # Without the number above the last, which may be too large for a column.
-            held = held.where(_rows.key.between(keys.lowest, keys.below - 1))
         return _holds(self._connection.execute(held.order_by(_rows.key).limit(limit)))
 
     def extend_held_by(self, queue: str, holder: str, until: int) -> int:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from instep.domain import key_leases
 from instep.domain.key_leases import MAX_BATCH, KeyLease, KeyLeaseState, Refusal, Terms
-from instep.domain.pending_queue import KeyRange
 from instep.domain.storable import storable_key
 from instep.ledger.key_lease_rows import KeyLeaseCount, KeyLeaseRows
 from instep.ledger.transaction import Store
@@ -152,11 +151,9 @@ class KeyLeases(Store):
 
     # Of one holder.
 
-    def held_by(
-        self, queue: str, holder: str, keys: KeyRange | None = None, *, limit: int = MAX_BATCH
-    ) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, *, limit: int = MAX_BATCH) -> dict[int, KeyLease]:
         """Read the keys that a holder has leased (they may have run out, if they were not taken), in order."""
-        return self._look(lambda rows: rows.held_by(queue, _name(holder), keys, limit))
+        return self._look(lambda rows: rows.held_by(queue, _name(holder), limit))
 
     def extend_held_by(self, queue: str, holder: str, *, lasting: int) -> int:
         """Extend every lease of the holder; returns how many there are."""
@@ -167,7 +164,7 @@ class KeyLeases(Store):
 
         def work(rows: KeyLeaseRows) -> int:
             now = rows.now()
-            held = rows.held_by(queue, _name(holder), None, None)
+            held = rows.held_by(queue, _name(holder), None)
             _change(rows, queue, held, lambda key, hold: key_leases.release(hold, held[key].fence, now))
             return len(held)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec, before
 from instep.domain.refs import is_entity_name
 from instep.project.addresses import clickhouse_uri, postgres_uri
 from instep.project.fields import Model, Pause, Text, Whole, problem
@@ -168,7 +168,7 @@ class Queue(Model):
             self.key,
             QueueSource(source.table, source.where, source.event_time),
             tuple(QueueCover(each.table, each.where, each.uncovered, each.version) for each in self.covered_by),
-            KeyRange(self.keys.start, self.keys.below),
+            KeyRange(before(self.keys.start), self.keys.below - 1),
             timedelta(milliseconds=self.settle),
             self.order == "newest",
             self.participants,

@@ -273,8 +273,7 @@ def _leased(ledger: Ledger, queue: str, keys: Collection[int]) -> dict[int, Refu
 
 def _outside(store: PendingStore, keys: Iterable[int]) -> dict[int, Refusal]:
     """The keys that cannot be keys of the queue."""
-    inside = store.spec.keys
-    return {key: Refusal.UNKNOWN for key in keys if not inside.lowest <= key < inside.below}
+    return {key: Refusal.UNKNOWN for key in keys if not store.spec.keys.holds(key)}
 
 
 def _after(key: int, found: KeyLease | Refusal) -> Answer:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from instep.domain.pending_queue import KeyRange
+from instep.domain.pending_queue import KeyRange, share
 from instep.queues.engines.queue_engine import PendingStore
 
 #: An equal comparison is good for so long.
@@ -32,31 +32,31 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The progress of a backfill: everything below `reached` is done. Times are milliseconds, those that it was
-    interrupted for left out.
+    """The progress of a backfill: of the keys beyond `after` and up to `upto`, those up to `reached` are done. Times
+    are milliseconds, those that it was interrupted for left out.
     """
 
-    lowest: int
-    reached: int
-    below: int
+    after: int | None
+    reached: int | None
+    upto: int | None
     keys: int = 0
     pending: int = 0
     took: int = 0
 
     @property
     def complete(self) -> bool:
-        return self.reached >= self.below
+        return self.reached == self.upto
 
     @property
     def share(self) -> float:
         """The share done of the range of keys, from 0 to 1."""
-        return 1.0 if self.complete else (self.reached - self.lowest) / (self.below - self.lowest)
+        return 1.0 if self.complete else share(KeyRange(self.after, self.upto), self.reached)
 
     @property
     def rest(self) -> KeyRange:
-        return KeyRange(self.reached, self.below)
+        return KeyRange(self.reached, self.upto)
 
-    def grown(self, reached: int, keys: int, pending: int, took: int) -> Self:
+    def grown(self, reached: int | None, keys: int, pending: int, took: int) -> Self:
         return replace(
             self,
             reached=reached,
@@ -123,10 +123,17 @@ class QueueMemory:
 def recall(store: PendingStore) -> QueueMemory:
     kept = store.recall()
     return QueueMemory(
-        Filling(**found) if (found := _read(kept, _BACKFILL)) else None,
+        _filling(found) if (found := _read(kept, _BACKFILL)) else None,
         Verdict(**found) if (found := _read(kept, _VERDICT)) else None,
         kept.get(_READER) == "queue",
     )
+
+
+def _filling(found: dict[str, Any]) -> Filling:
+    if "below" in found:  # An earlier form: ranges from their lowest key up to, and without, another.
+        edges = [found.pop(name) - 1 for name in ("lowest", "reached", "below")]
+        return Filling(*edges, **found)
+    return Filling(**found)
 
 
 def remember_filling(store: PendingStore, filling: Filling) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from instep.domain.clock import Clock
-from instep.domain.pending_queue import KeyRange, stretches
+from instep.domain.pending_queue import KeyRange, before, stretches
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import Comparison, PendingStore
 from instep.queues.key_ranges import MeasuredRange, Part, Parts, key_ranges
 from instep.queues.open import demand_created
-from instep.queues.queue_state import Filling, Verdict, recall, remember_verdict
+from instep.queues.queue_state import Verdict, recall, remember_verdict
 from instep.telemetry.progress import Progress
 
 #: Keys that differ are looked at again so often, after so many seconds each time.
@@ -76,16 +76,17 @@ def verify(
     """Compare all keys; the verdict is remembered. With `repair`, what is missing is offered again."""
     demand_created(store)
     store.check()
-    looking = _Looking(store, held, clock, parts, _backfilled(store))
+    _demand_backfilled(store)
+    looking = _Looking(store, held, clock, parts)
     began = clock.monotonic()
     suspects = looking.everything(progress)
     first = suspects.count
     looking.again(suspects)
     raced, repaired = first - suspects.count, 0
     if repair and suspects.count:
-        before = suspects.count
+        differed = suspects.count
         suspects = looking.repaired(suspects, progress)
-        repaired = max(0, before - suspects.count)
+        repaired = max(0, differed - suspects.count)
     verdict = Verdict(
         at=now(),
         pending=suspects.pending,
@@ -101,7 +102,7 @@ def verify(
     return Verified(verdict, tuple(sorted(suspects.missing)[:100]), tuple(sorted(suspects.surplus)[:100]))
 
 
-def _backfilled(store: PendingStore) -> Filling:
+def _demand_backfilled(store: PendingStore) -> None:
     filling = recall(store).filling
     if filling is None or not filling.complete:
         name = store.spec.name
@@ -109,21 +110,18 @@ def _backfilled(store: PendingStore) -> Filling:
             f"the queue {name} is not backfilled: it would differ in whatever was there before it",
             hint=f"Run: instep queue backfill {name}",
         )
-    return filling
 
 
 class _Looking:
-    def __init__(self, store: PendingStore, held: Held, clock: Clock, parts: Parts, filling: Filling) -> None:
+    def __init__(self, store: PendingStore, held: Held, clock: Clock, parts: Parts) -> None:
         self._store, self._held, self._clock, self._parts = store, held, clock, parts
         self._bounds = store.bounds() or store.spec.keys
-        #: How densely keys lie, as far as the backfill knows: a comparison does not say how many it saw.
-        self._density = filling.keys / max(filling.below - filling.lowest, 1)
 
     def everything(self, progress: Progress) -> _Suspects:
         """The first look: every key that the source has."""
         suspects, name = _Suspects(), self._store.spec.name
         progress.begin(name, None, "pending key")
-        for stride, part in self._strides(self._store.compare, self._expected):
+        for stride, part in self._strides(self._store.compare):
             self._sort(stride.keys, part, suspects)
             progress.advance(name, part.pending)
         for keys in self._beyond():
@@ -131,19 +129,16 @@ class _Looking:
         progress.end(name)
         return suspects
 
-    def _expected(self, keys: KeyRange, _seen: Comparison) -> int:
-        return round((keys.below - keys.lowest) * self._density)
-
-    def _strides(
-        self, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int]
-    ) -> Iterator[tuple[MeasuredRange, Part]]:
-        return key_ranges(self._bounds, work, found, self._parts, self._clock)
+    def _strides(self, work: Callable[[KeyRange], Part]) -> Iterator[tuple[MeasuredRange, Part]]:
+        return key_ranges(self._bounds, self._store.edge, work, self._parts, self._clock)
 
     def _beyond(self) -> list[KeyRange]:
         """The queue may hold what the source has not any more."""
         every, ours = self._store.spec.keys, self._bounds
-        sides = (KeyRange(every.lowest, ours.lowest), KeyRange(ours.below, every.below))
-        return [each for each in sides if each.lowest < each.below]
+        sides = [] if ours.after is None else [KeyRange(every.after, ours.after)]
+        if ours.upto is not None:
+            sides.append(KeyRange(ours.upto, every.upto))
+        return [each for each in sides if not each.empty]
 
     def again(self, suspects: _Suspects) -> None:
         """Keeps what still differs, each time it is looked at."""
@@ -166,7 +161,7 @@ class _Looking:
         for keys in clusters(unknown | suspects.surplus, _CLUSTERS):
             self._store.backfill(keys)
         if suspects.beyond_missing or suspects.beyond_surplus:
-            for _ in self._strides(self._store.backfill, lambda _, part: part.keys):
+            for _ in self._strides(self._store.backfill):
                 pass  # Each part is done when it comes.
         if missing:
             self._store.offer(missing)
@@ -176,18 +171,20 @@ class _Looking:
 
     def _sort(self, keys: KeyRange, seen: Comparison, suspects: _Suspects) -> None:
         """Sort out which differences of a comparison are suspect. Where it names not all, and those that it does are
-        all explained so far, its halves are compared.
+        all explained so far, it is done again for the keys behind those.
         """
-        unnamed = seen.missing_count > len(seen.missing) or seen.surplus_count > len(seen.surplus)
-        if unnamed and keys.below - keys.lowest > 1 and len(suspects.keys) < MOST_SUSPECTS:
-            middle = (keys.lowest + keys.below) // 2
-            for half in (KeyRange(keys.lowest, middle), KeyRange(middle, keys.below)):
-                self._sort(half, self._store.compare(half), suspects)
-            return
+        suspects.pending += seen.pending
+        last = seen.named_upto
+        while last is not None and len(suspects.keys) < MOST_SUSPECTS:
+            self._explain(seen.upto(last), suspects)
+            seen = self._store.compare(KeyRange(last, keys.upto))
+            last = seen.named_upto
+        self._explain(seen, suspects)
+
+    def _explain(self, seen: Comparison, suspects: _Suspects) -> None:
         held = set(self._held(seen.missing)) if seen.missing else set()
         # What reading would confirm though the anti-join has it not, reading would give.
         wrong = self._store.confirm(seen.surplus) if seen.surplus else set()
-        suspects.pending += seen.pending
         suspects.held += len(held)
         suspects.stale += len(seen.surplus) - len(wrong)
         suspects.missing |= set(seen.missing) - held
@@ -198,4 +195,4 @@ class _Looking:
 
 def clusters(keys: Iterable[int], most: int) -> list[KeyRange]:
     """A few ranges that hold all these keys, and little else."""
-    return [KeyRange(first, last + 1) for first, last in stretches(sorted(keys), most)]
+    return [KeyRange(before(first), last) for first, last in stretches(sorted(keys), most)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from instep.domain.key_leases import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, KeyLease, KeyLeaseState, Refusal
-from instep.domain.pending_queue import LARGEST_KEY, KeyRange
+from instep.domain.pending_queue import LARGEST_KEY
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.key_leases import KeyFailure, Leased
 from instep.ledger.ledger import Ledger
@@ -207,8 +207,7 @@ class HeldKeys(Fixtures):
         clock.advance(FIRST_PAUSE)
         leased = _lease(ledger, keys, "job", retries=True).leased
         assert len(leased) == 4_000
-        assert list(ledger.key_leases.held_by(QUEUE, "job", KeyRange(3, 12))) == [3, 6, 9]
-        assert len(ledger.key_leases.held_by(QUEUE, "job", KeyRange(0, LARGEST_KEY + 1), limit=3_999)) == 3_999
+        assert list(ledger.key_leases.held_by(QUEUE, "job", limit=3)) == [0, 3, 6]
         assert ledger.key_leases.held_by(QUEUE, "another") == {}
         clock.advance(MINUTE)
         _lease(ledger, [3], "bob")

@@ -40,8 +40,8 @@ MUTANTS = [
     Mutant(
         "keys outside of the queue are acknowledged",
         "queues/consumers.py",
-        "for key in keys if not inside.lowest <= key < inside.below}",
-        "for key in keys if not inside.lowest <= key <= inside.below}",
+        "for key in keys if not store.spec.keys.holds(key)}",
+        "for key in keys if not store.spec.keys.holds(key - 1)}",
         _CONSUMING,
     ),
     Mutant(
@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "what is missing in a queue is repaired and not said",
         "queues/verify.py",
-        "repaired = max(0, before - suspects.count)",
-        "repaired = max(0, suspects.count - before)",
+        "repaired = max(0, differed - suspects.count)",
+        "repaired = max(0, suspects.count - differed)",
         ("tests/jobs/test_queue_ranges.py", "tests/cli/test_queue_commands.py"),
     ),
     Mutant(

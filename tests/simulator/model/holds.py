@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from instep.domain.clock import Clock
 from instep.domain.key_leases import KeyLease, KeyLeaseState
-from instep.domain.pending_queue import KeyRange
 from instep.ledger.key_lease_rows import KeyLeaseCount, KeyLeaseRows
 
 
@@ -41,12 +40,12 @@ class MemoryHolds(KeyLeaseRows):
         parked = (key for key, each in self._all(queue).items() if each.state is KeyLeaseState.PARKED)
         return self._by_key(queue, [key for key in parked if after is None or key > after], limit)
 
-    def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[int, KeyLease]:
         held = (key for key, each in self._all(queue).items() if each.holder == holder)
-        return self._by_key(queue, [key for key in held if keys is None or keys.lowest <= key < keys.below], limit)
+        return self._by_key(queue, list(held), limit)
 
     def extend_held_by(self, queue: str, holder: str, until: int) -> int:
-        held = self.held_by(queue, holder, None, None)
+        held = self.held_by(queue, holder, None)
         self._all(queue).update({key: replace(each, due=until) for key, each in held.items()})
         return len(held)
 

@@ -6,11 +6,14 @@ the truth, and withdraws what it found covered, by the version it saw. What is w
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol, Self
 
 from instep.domain.pending_queue import KeyRange, QueueSpec
+
+#: Comparisons name so many keys of each kind, and count the others.
+NAMED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Backfilled:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One range of the queue beside the anti-join it replaces. At most 1,000 keys of each are named; all count."""
+    """One range of the queue beside the anti-join it replaces. The lowest `NAMED` keys of each are named; all count."""
 
     pending: int
     missing: tuple[int, ...]
@@ -52,6 +55,17 @@ class Comparison:
     surplus: tuple[int, ...]
     """Offered though covered: harmless, since reading confirms; there while live writes race with the comparison."""
     surplus_count: int
+
+    @property
+    def named_upto(self) -> int | None:
+        """The key up to which all differences are named; None if they all are."""
+        named = ((self.missing, self.missing_count), (self.surplus, self.surplus_count))
+        return min((keys[-1] for keys, count in named if count > len(keys)), default=None)
+
+    def upto(self, last: int) -> Self:
+        """The differences that are named up to a key, alone."""
+        missing, surplus = (tuple(each for each in keys if each <= last) for keys in (self.missing, self.surplus))
+        return replace(self, missing=missing, missing_count=len(missing), surplus=surplus, surplus_count=len(surplus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +116,12 @@ class PendingStore(Protocol):
         """A UserError when there is a queue of this name that another declaration made."""
 
     def bounds(self) -> KeyRange | None:
-        """The range from the lowest to the highest key of the source that is no garbage; None without any."""
+        """A range that ends with the highest key of the source, and begins just before the lowest; garbage is none of
+        them. None without any.
+        """
+
+    def edge(self, keys: KeyRange, size: int) -> int | None:
+        """The key at which a part of about `size` keys of the source ends; None where the range has no more."""
 
     def backfill(self, keys: KeyRange) -> Backfilled:
         """Offer the pending keys of one range that were there before live capture. Idempotent, and safe beside live

@@ -74,8 +74,18 @@ class TriggeredLayout:
         return quoted("key" if cover is self.covers[-1] else self.spec.key)
 
     def between(self, column: str, keys: KeyRange | None = None) -> str:
+        """Whether a column is one of these keys, which a null never is."""
         keys = keys or self.spec.keys
-        return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
+        beyond = [] if keys.after is None else [f"{column} > {keys.after:d}"]
+        upto = [] if keys.upto is None else [f"{column} <= {keys.upto:d}"]
+        return " AND ".join([*beyond, *upto]) or f"{column} IS NOT NULL"
+
+    def garbage(self, rows: str, column: str) -> str:
+        """Count rows whose key is out of range, by the two ends of an index on it."""
+        keys = self.spec.keys
+        ends = [] if keys.after is None else [f"({rows} AND {column} <= {keys.after:d})"]
+        ends += [] if keys.upto is None else [f"({rows} AND {column} > {keys.upto:d})"]
+        return f"SELECT {' + '.join(ends) or 0}"
 
     def declared(self) -> str:
         """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
@@ -161,5 +171,4 @@ class TriggeredPending(ABC, Generic[Connection]):
         return [(source.table, source.where), *((each.table, each.where) for each in self._spec.covers)]
 
     def _within(self, keys: KeyRange) -> KeyRange:
-        ours = self._spec.keys
-        return KeyRange(max(keys.lowest, ours.lowest), min(keys.below, ours.below))
+        return keys.within(self._spec.keys)

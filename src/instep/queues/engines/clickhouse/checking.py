@@ -16,7 +16,7 @@ _REPLACING = re.compile(r"(?:Shared|Replicated)?ReplacingMergeTree\Z")
 
 def check(session: Session, tables: Tables, database: str) -> None:
     spec = tables.spec
-    if spec.keys.below - 1 > LARGEST_KEY or spec.keys.lowest <= -LARGEST_KEY:
+    if spec.keys.after is None or not spec.keys.after >= -LARGEST_KEY:
         raise UserError("the range of keys is too wide", where=spec.name, hint="Keys are signed integers of 64 bits.")
     for table in [spec.source.table, *(each.table for each in spec.covers)]:
         _key(session, table, spec.key)

@@ -30,19 +30,31 @@ from instep.queues.engines.clickhouse.tables import (
     user_table,
     versioned_sql,
 )
-from instep.queues.engines.queue_engine import Ask
+from instep.queues.engines.queue_engine import NAMED, Ask
 
 #: What the keys of one range may take in memory before they are put on disk.
 _SPILL_BYTES = 2_000_000_000
 #: And so many of them are one part of the truth: while one is sorted and written, the next is collected.
 _BLOCK_ROWS = 1_000_000
-#: Of each kind, so many keys are named.
-_NAMED = 1_000
+#: By so many keys at least the end of a part is found.
+_SAMPLED = 10_000
 
 
 def bounds_sql(tables: Tables) -> str:
     source = source_sql(tables, tables.within())
     return f"SELECT min(instep_key) AS lowest, max(instep_key) AS highest, count() AS rows FROM ({source})"
+
+
+def edge_sql(tables: Tables, keys: KeyRange, size: int) -> str:
+    """The last of about so many keys, and one behind it if there are more: of a large part by a sample, of which every
+    key is or none of its rows.
+    """
+    share = max(1, size // _SAMPLED)
+    rows = source_sql(tables, tables.within(keys))
+    return (
+        f"SELECT DISTINCT instep_key AS key FROM ({rows}) WHERE cityHash64(instep_key) % {share:d} = 0"
+        f" ORDER BY key LIMIT 2 OFFSET {max(1, size // share) - 1:d}"
+    )
 
 
 def garbage_sql(tables: Tables) -> str:
@@ -72,7 +84,7 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
     A cover's register is lower than that of any event, and that of a key that was offered since is above it: both
     arrive in any order and any number of times.
     """
-    return _backfill(tables, tables.within(keys), _range(tables, keys))
+    return _backfill(tables, tables.within(keys), tables.between("key", keys))
 
 
 def backfill_keys_sql(tables: Tables) -> list[str]:
@@ -181,7 +193,7 @@ def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
     """Counts of the keys of a range that were seen or are finally covered, and of those pending. Those are few, and
     their latest event uncovers, or there was none: only such rows are merged to find them.
     """
-    truth, within = quoted(tables.truth), _range(tables, keys)
+    truth, within = quoted(tables.truth), tables.between("key", keys)
     known = blocks_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
     uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd({greatest(tables.registers)}, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
@@ -255,7 +267,7 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     sides += [
         f"SELECT instep_key AS key, 2 AS side FROM ({distinct_sql(tables, cover, within)})" for cover in tables.covers
     ]
-    truth = truth_sql(tables, _range(tables, keys))
+    truth = truth_sql(tables, tables.between("key", keys))
     sides.append(f"SELECT key, if(is_pending, 12, 8) AS side FROM ({truth}) WHERE was_seen")
     sides.append(f"SELECT key, 16 AS side FROM ({_offered_keys(tables, keys)})")
     wanted, read, found = "bitAnd(sides, 3) = 1", "bitAnd(sides, 20) = 20", "bitAnd(sides, 24) = 24"
@@ -265,7 +277,8 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     counted = f"countIf({missing}) AS missing_count, countIf({surplus}) AS surplus_count"
     return (
         f"SELECT countIf({wanted}) AS pending, {counted},"
-        f" groupArrayIf({_NAMED:d})(key, {missing}) AS missing, groupArrayIf({_NAMED:d})(key, {surplus}) AS surplus"
+        f" groupArraySortedIf({NAMED:d})(key, {missing}) AS missing,"
+        f" groupArraySortedIf({NAMED:d})(key, {surplus}) AS surplus"
         f" FROM (SELECT key, groupBitOr(toUInt8(side)) AS sides FROM ({' UNION ALL '.join(sides)}) GROUP BY key)"
     )
 
@@ -289,7 +302,7 @@ def counted_sql(tables: Tables) -> str:
 def _offered_keys(tables: Tables, keys: KeyRange) -> str:
     merged = [f"max({name})" for name in tables.registers]
     return (
-        f"SELECT key FROM {quoted(tables.offers)} WHERE {_range(tables, keys)}"
+        f"SELECT key FROM {quoted(tables.offers)} WHERE {tables.between('key', keys)}"
         f" GROUP BY key HAVING {offered_sql('max(offer)', merged)}"
     )
 
@@ -297,8 +310,3 @@ def _offered_keys(tables: Tables, keys: KeyRange) -> str:
 def _flags(tables: Tables, covered: str | None) -> str:
     """Flags of a key in the narrowest type: there are several for each key of the source."""
     return ", ".join(f"toUInt8({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
-
-
-def _range(tables: Tables, keys: KeyRange) -> str:
-    spec = tables.spec.keys
-    return f"key >= {max(keys.lowest, spec.lowest):d} AND key < {min(keys.below, spec.below):d}"

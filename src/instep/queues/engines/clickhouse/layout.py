@@ -7,7 +7,7 @@ is inserted into the truth goes on to the offers. Nothing here ever reads histor
 from __future__ import annotations
 
 from instep.clickhouse.session import literal, quoted
-from instep.domain.pending_queue import QueueCover
+from instep.domain.pending_queue import LARGEST_KEY, LOWEST_KEY, QueueCover
 from instep.queues.engines.clickhouse.tables import (
     BACKFILLED,
     NO_EVENT,
@@ -63,7 +63,8 @@ def dropping(tables: Tables) -> list[str]:
 def _tables(tables: Tables) -> list[str]:
     registers = ", ".join(f"{name} {_MAX}" for name in tables.registers)
     keys = tables.spec.keys
-    width = max(_PARTITION_KEYS, -((keys.lowest - keys.below) // _PARTITIONS))
+    lowest, highest = LOWEST_KEY if keys.after is None else keys.after, LARGEST_KEY if keys.upto is None else keys.upto
+    width = max(_PARTITION_KEYS, -((lowest - highest) // _PARTITIONS))
     spent = spent_sql("offer", tables.registers)
     newest = greatest(["offer", *tables.dated])
     made = [

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import Absent, Session, literal, quoted, records
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueSpec, before
 from instep.errors import InstepError, UserError
 from instep.queues.engines.clickhouse import checking, history, layout, reading
 from instep.queues.engines.clickhouse.history import truth_sql
@@ -167,7 +167,12 @@ class ClickHousePending:
     def bounds(self) -> KeyRange | None:
         with self._place.session() as session:
             (row,) = records(session, history.bounds_sql(self._tables))
-        return KeyRange(row["lowest"], row["highest"] + 1) if row["rows"] else None
+        return KeyRange(before(row["lowest"]), row["highest"]) if row["rows"] else None
+
+    def edge(self, keys: KeyRange, size: int) -> int | None:
+        with self._place.session() as session:
+            found = records(session, history.edge_sql(self._tables, keys, size))
+        return found[0]["key"] if len(found) > 1 else None
 
     def backfill(self, keys: KeyRange) -> Backfilled:
         with self._place.session() as session:
@@ -240,7 +245,7 @@ class ClickHousePending:
     def compare(self, keys: KeyRange) -> Comparison:
         with self._place.session() as session:
             row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
-        missing, surplus = tuple(sorted(row["missing"])), tuple(sorted(row["surplus"]))
+        missing, surplus = tuple(row["missing"]), tuple(row["surplus"])
         return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
 
     def counts(self) -> QueueCounts:

@@ -27,7 +27,7 @@ from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import quoted
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,10 +122,13 @@ class Tables:
 
     def within(self, keys: KeyRange | None = None) -> str:
         """The key of a user's row is none of the garbage, and in this range of `keys`."""
-        keys = keys or self.spec.keys
-        lowest, below = max(keys.lowest, self.spec.keys.lowest), min(keys.below, self.spec.keys.below)
-        key = quoted(self.spec.key)
-        return f"{key} >= {lowest:d} AND {key} < {below:d}"
+        return self.between(quoted(self.spec.key), keys)
+
+    def between(self, key: str, keys: KeyRange | None = None) -> str:
+        """A key of the queue's is in this range of `keys`."""
+        keys = self.spec.keys if keys is None else keys.within(self.spec.keys)
+        beyond = [] if keys.after is None else [f"{key} > {keys.after:d}"]
+        return " AND ".join([*beyond, f"{key} <= {LARGEST_KEY if keys.upto is None else keys.upto:d}"])
 
     def event_sql(self, event: str | None = None) -> str:
         """Microseconds of the event time, or of such a value; 0 if the queue has no event times."""

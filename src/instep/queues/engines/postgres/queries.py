@@ -10,14 +10,11 @@ from instep.domain.pending_queue import KeyRange
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.queues.engines.postgres.layout import Layout, gathered, moment, numbers, reoffer, source_keys, unoffered
-from instep.queues.engines.queue_engine import Ask, Observation, Offer
+from instep.queues.engines.queue_engine import NAMED, Ask, Observation, Offer
 from instep.queues.engines.triggered import held, literal, quoted
 
 #: Moments that a `datetime` can be; others are as good as unknown.
 _MOMENTS: Final = "BETWEEN '0001-01-02' AND '9999-12-30'"
-
-#: Comparisons name so many keys, and count the others.
-NAMED: Final = 1000
 
 
 def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
@@ -80,6 +77,17 @@ def bounds(layout: Layout) -> str:
     )
 
 
+def edge(layout: Layout, keys: KeyRange, size: int) -> str:
+    """The last of so many keys, and one behind it if there are more."""
+    source = layout.spec.source
+    called = layout.called(source.table)
+    key = f"{called}.{layout.key}"
+    return (
+        f"SELECT DISTINCT {key}::bigint AS key FROM {layout.table(source.table)} AS {called} "
+        f"WHERE {held(source.where)} AND {layout.between(key, keys)} ORDER BY key LIMIT 2 OFFSET {size - 1:d}"
+    )
+
+
 def backfill(layout: Layout, keys: KeyRange) -> str:
     """Backfill a range without locks on keys, and without waiting for any: each offer is a row of its own."""
     columns, values = gathered(layout)
@@ -112,10 +120,9 @@ def compare(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
-    """Count keys out of range by the two ends of an index on the key."""
-    called, keys = layout.called(table), layout.spec.keys
-    found = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)} AND {called}.{key}"
-    return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
+    called = layout.called(table)
+    rows = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)}"
+    return layout.garbage(rows, f"{called}.{key}")
 
 
 def _where(conditions: list[str]) -> str:
@@ -175,12 +182,13 @@ def left(layout: Layout) -> str:
     return f"SELECT count(*) FROM {layout.acks} AS _ack WHERE NOT {layout.present('_ack.key')}"
 
 
-def forget_left(layout: Layout, after: int, limit: int) -> str:
+def forget_left(layout: Layout, after: int | None, limit: int) -> str:
     """Remove some of them, beyond a key; the trigger offers their keys, so that none is missed that is being added just
     now.
     """
     some = (
-        f"SELECT key FROM {layout.acks} AS _ack WHERE key > {int(after)} AND NOT {layout.present('_ack.key')}"
+        f"SELECT key FROM {layout.acks} AS _ack"
+        f" WHERE {layout.between('key', KeyRange(after))} AND NOT {layout.present('_ack.key')}"
         f" ORDER BY key LIMIT {int(limit)} FOR UPDATE SKIP LOCKED"
     )
     return f"DELETE FROM {layout.acks} WHERE key IN ({some}) RETURNING key"

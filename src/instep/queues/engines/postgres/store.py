@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueSpec, before
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
@@ -65,7 +65,12 @@ class PostgresPending(TriggeredPending[Session]):
     def bounds(self) -> KeyRange | None:
         with self._session() as session:
             ((lowest, highest),) = session.ask(queries.bounds(self._layout))
-        return None if lowest is None else KeyRange(lowest, highest + 1)
+        return None if lowest is None else KeyRange(before(lowest), highest)
+
+    def edge(self, keys: KeyRange, size: int) -> int | None:
+        with self._session() as session:
+            found = [key for (key,) in session.ask(queries.edge(self._layout, self._within(keys), size))]
+        return found[0] if len(found) > 1 else None
 
     def backfill(self, keys: KeyRange) -> Backfilled:
         with self._session() as session:
@@ -162,7 +167,7 @@ class PostgresPending(TriggeredPending[Session]):
         """
         forgotten = removed = 0
         with self._session() as session:
-            after = self.spec.keys.lowest - 1
+            after: int | None = None
             while some := session.ask(queries.forget_left(self._layout, after, PAGE)):
                 forgotten, (after,) = forgotten + len(some), max(some)
             for _ in range(2):

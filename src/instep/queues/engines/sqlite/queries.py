@@ -54,6 +54,11 @@ def present(layout: Layout, keys: KeyRange) -> str:
     )
 
 
+def edge(layout: Layout, keys: KeyRange, size: int) -> str:
+    """The last of so many keys, and one behind it if there are more."""
+    return f"{present(layout, keys)} ORDER BY 1 LIMIT 2 OFFSET {size - 1:d}"
+
+
 def pending(layout: Layout, keys: KeyRange) -> str:
     return f"{present(layout, keys)} AND {layout.uncovered(f'{layout.source}.{layout.key}')}"
 
@@ -69,10 +74,7 @@ def offered(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, where: str | None) -> str:
-    """Count keys out of range by the two ends of an index on the key."""
-    keys = layout.spec.keys
-    found = f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)} AND {quoted(table)}.{layout.key}"
-    return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
+    return layout.garbage(f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)}", f"{quoted(table)}.{layout.key}")
 
 
 def _settled(time: str, until: datetime) -> str:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueSpec, before
 from instep.errors import Transient, UserError
-from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
+from instep.queues.engines.queue_engine import NAMED, Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 from instep.queues.engines.sqlite import layout, queries
 from instep.queues.engines.sqlite.layout import Layout, demand_usable
 from instep.queues.engines.triggered import PAGE, TriggeredPending
@@ -60,9 +60,6 @@ def understood(path: Path) -> Iterator[None]:
         raise UserError(f"SQLite refused: {error}", where=str(path)) from None
 
 
-#: Comparisons name so many keys, and count the others.
-_NAMED: Final = 1000
-
 _ASKED: Final = "SELECT DISTINCT value AS key FROM json_each(?)"
 
 
@@ -109,7 +106,12 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
     def bounds(self) -> KeyRange | None:
         with self._session() as connection, transaction(connection, writes=False):
             ((lowest,),), ((highest,),) = (connection.execute(each).fetchall() for each in queries.bounds(self._layout))
-        return None if lowest is None else KeyRange(lowest, highest + 1)
+        return None if lowest is None else KeyRange(before(lowest), highest)
+
+    def edge(self, keys: KeyRange, size: int) -> int | None:
+        with self._session() as connection:
+            found = connection.execute(queries.edge(self._layout, self._within(keys), size)).fetchall()
+        return found[0][0] if len(found) > 1 else None
 
     def backfill(self, keys: KeyRange) -> Backfilled:
         counting, adding = self.backfill_statements(keys)
@@ -213,10 +215,9 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         """
         with self._session() as connection:
             removed = connection.execute(f"DELETE FROM {self._false_offers}").rowcount
-            some = f"SELECT key FROM {self._left} AND _ack.key > ? ORDER BY key LIMIT {PAGE}"
-            page, after = f"DELETE FROM {self._layout.acks} WHERE key IN ({some}) RETURNING key", -(2**63)
-            while keys := connection.execute(page, (after,)).fetchall():
-                removed, (after,) = removed + len(keys), max(keys)
+            some = f"SELECT key FROM {self._left} ORDER BY key LIMIT {PAGE}"
+            while keys := connection.execute(f"DELETE FROM {self._layout.acks} WHERE key IN ({some})").rowcount:
+                removed += keys
         return removed
 
     @property
@@ -278,6 +279,6 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _named(connection: sqlite3.Connection, keys: str) -> tuple[tuple[int, ...], int]:
-    named = connection.execute(f"SELECT key FROM ({keys}) ORDER BY key LIMIT {_NAMED}").fetchall()
+    named = connection.execute(f"SELECT key FROM ({keys}) ORDER BY key LIMIT {NAMED}").fetchall()
     ((count,),) = connection.execute(f"SELECT count(*) FROM ({keys})")
     return tuple(key for (key,) in named), count

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, MetaData
 from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceImported, InstanceRefreshing
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.key_leases import KeyLease
 from instep.domain.manifest import encode_changes
 from instep.domain.refs import event_instance_id, instance_id
 from instep.domain.wants import Retries, WantState
@@ -33,6 +34,31 @@ from tests.contracts.ledger.building import (
 _SERVED = str(instance_id(REF, 1))
 _BEGUN = str(instance_id(OTHER, 2))
 _IDLE = {"attempts": 0, "fence": 0}
+
+
+HELD = (-(2**63), -12, 0, 7, 100, 2**63 - 1)
+
+
+def make_held_numbers(engine: Engine) -> None:
+    """Keys of queues that consumers have in hand, more than a migration takes at once, when keys were numbers."""
+    upgrade(engine, "0019")
+    tables = MetaData()
+    tables.reflect(engine, only=["queue_holds"])
+    holds = tables.tables["queue_holds"]
+    one = {"fence": 3, "holder": None, "due_at": None, "attempts": 12, "since": START, "error": "no luck"}
+    rows = [{"queue": "salts", "key": key, **one} for key in HELD]
+    rows += [{"queue": "many", "key": key, **one, "holder": "ann", "due_at": START} for key in range(2_500)]
+    with engine.execution_options(write=True).begin() as connection:
+        connection.execute(holds.insert(), rows)
+
+
+def check_held(ledger: Ledger) -> None:
+    """They are the same numbers, in their order."""
+    parked = ledger.key_leases.parked("salts")
+    assert list(parked) == list(HELD)
+    assert set(parked.values()) == {KeyLease(3, None, None, 12, START, "no luck")}
+    assert list(ledger.key_leases.held_by("many", "ann")) == list(range(2_500))
+    assert ledger.key_leases.unpark("salts", [7]) == {7}
 
 
 def make_old_ledger(engine: Engine) -> None:

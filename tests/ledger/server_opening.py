@@ -16,7 +16,7 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.ledger.open_server import server_at
 from instep.ledger.schema import upgrade, version_of
-from instep.ledger.tables import HEAD, metadata
+from instep.ledger.tables import HEAD, QueueKeyBytes, metadata
 from instep.servers.address import server_address
 from instep.system import SystemClock
 from tests.contracts.ledger import (
@@ -24,7 +24,14 @@ from tests.contracts.ledger import (
     VirtualClock,
     register,
 )
-from tests.ledger.old_ledger import check_migrated, check_requests, make_old_ledger, make_old_requests
+from tests.ledger.old_ledger import (
+    check_held,
+    check_migrated,
+    check_requests,
+    make_held_numbers,
+    make_old_ledger,
+    make_old_requests,
+)
 from tests.ledger.server_fixtures import ServerFixtures
 from tests.ledger.statements import watching
 from tests.servers.ledgers import LedgerDatabase
@@ -115,6 +122,17 @@ class ServerOpening(ServerFixtures):
         self._check_texts(engine)
         engine.dispose()
 
+    def test_keys_that_consumers_have_in_hand_come_over(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        address = server_address(database.server.url(fresh()))
+        server = server_at(address)
+        engine = server.engine(read_only=False)
+        make_held_numbers(engine)
+        open_ledger(database.server.url(address.database), clock=VirtualClock()).close()
+        check_held(Ledger(engine, server.dialect(VirtualClock(START))))
+        engine.dispose()
+
     def test_open_requests_of_handlers_come_over_as_wants(
         self, database: LedgerDatabase, fresh: Callable[[], str]
     ) -> None:
@@ -203,7 +221,7 @@ class ServerOpening(ServerFixtures):
         inspector = inspect(engine)
         for table in metadata.sorted_tables:
             for column in table.c:
-                if isinstance(column.type, TypeDecorator):
+                if isinstance(column.type, TypeDecorator) and not isinstance(column.type, QueueKeyBytes):
                     kind, collation = found[table.name, column.name]
                     assert collation == self.collation, str(column)
                     assert (kind == self.long_text) is isinstance(column.type.impl_instance, Text), str(column)

@@ -15,7 +15,14 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up, upgrade
 from instep.ledger.tables import HEAD, metadata
 from tests.contracts.ledger.building import START, VirtualClock
-from tests.ledger.old_ledger import check_migrated, check_requests, make_old_ledger, make_old_requests
+from tests.ledger.old_ledger import (
+    check_held,
+    check_migrated,
+    check_requests,
+    make_held_numbers,
+    make_old_ledger,
+    make_old_requests,
+)
 
 
 def _schema(path: Path, *, migrate: bool) -> dict[str, list[str]]:
@@ -72,6 +79,14 @@ def test_a_ledger_of_the_first_schema_comes_over_with_its_data(tmp_path: Path) -
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+    engine.dispose()
+
+
+def test_keys_that_consumers_have_in_hand_come_over(tmp_path: Path) -> None:
+    engine = sqlite_engine(tmp_path / "ledger.db")
+    make_held_numbers(engine)
+    bring_up(engine, "here")
+    check_held(Ledger(engine, SqliteDialect(VirtualClock(START), "here")))
     engine.dispose()
 
 

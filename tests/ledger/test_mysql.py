@@ -19,9 +19,10 @@ from instep.ledger.open_server import server_at
 from instep.ledger.schema import upgrade
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
+from tests.contracts.ledger.building import START
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements
-from tests.ledger.old_ledger import make_old_ledger
+from tests.ledger.old_ledger import check_held, make_held_numbers, make_old_ledger
 from tests.ledger.server_ledger import ContractInShort, ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
@@ -111,6 +112,23 @@ class TestMariadbServer(ServerLedger):
             database.server.execute(statement, database=name)
         open_ledger(database.server.url(name), clock=VirtualClock()).close()
         self._check_texts(engine)
+        engine.dispose()
+
+    def test_an_upgrade_that_was_interrupted_among_keys_of_queues_is_taken_up(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        name = fresh()
+        server = server_at(server_address(database.server.url(name)))
+        engine = server.engine(read_only=False)
+        make_held_numbers(engine)
+        for statement in (
+            "ALTER TABLE queue_holds MODIFY `key` VARBINARY(2001) NOT NULL",
+            "UPDATE queue_holds SET `key` = CONCAT('i', UNHEX('8000000000000007'))"
+            " WHERE `key` = '7' AND queue = 'salts'",
+        ):
+            database.server.execute(statement, database=name)
+        open_ledger(database.server.url(name), clock=VirtualClock()).close()
+        check_held(Ledger(engine, server.dialect(VirtualClock(START))))
         engine.dispose()
 
     def test_an_upgrade_that_was_interrupted_is_reported(

@@ -24,6 +24,7 @@ from instep.telemetry.progress import Progress, Silent
 if TYPE_CHECKING:
     from instep.answers.queues import QueueStatus
     from instep.domain.key_leases import KeyLease
+    from instep.domain.pending_queue import QueueKey
     from instep.ledger.key_leases import KeyFailure
     from instep.ledger.ledger import Ledger
     from instep.queues.backfill import Backfill
@@ -202,19 +203,19 @@ class PendingQueue:
 
         return fail(self._store, self._ledger, list(failures))
 
-    def parked(self, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
+    def parked(self, *, after: QueueKey | None = None, limit: int = 1_000) -> dict[QueueKey, KeyLease]:
         """Keys that failed too often, by key, beyond `after`."""
         from instep.queues.consumers import parked
 
         return parked(self._store, self._ledger, after=after, limit=limit)
 
-    def unpark(self, keys: Iterable[int] | None = None) -> set[int]:
+    def unpark(self, keys: Iterable[QueueKey] | None = None) -> set[QueueKey]:
         """Retry parked keys (by default all), with as many attempts as before; those that were parked are returned."""
         from instep.queues.consumers import unpark
 
         if keys is not None:
             return unpark(self._store, self._ledger, set(keys))
-        done: set[int] = set()
+        done: set[QueueKey] = set()
         while page := self.parked(after=max(done, default=None)):
             done |= unpark(self._store, self._ledger, page) | page.keys()
         return done

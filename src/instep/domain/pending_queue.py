@@ -12,10 +12,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from heapq import nlargest
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+#: A whole number of 64 bits or a text: as the queue declares, which no type checker knows.
+QueueKey: TypeAlias = Any
 
 LOWEST_KEY: Final = -(2**63)
 LARGEST_KEY: Final = 2**63 - 1
+
+#: Bytes of a text in UTF-8: what indexes of all databases take, beside other columns.
+MAX_TEXT: Final = 2_000
+
+#: So many bytes of texts are looked at to see how far they lie apart.
+_TOLD: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +33,14 @@ class KeyRange:
     a range begins with the end of the one before it.
     """
 
-    after: int | None = None
-    upto: int | None = None
+    after: QueueKey | None = None
+    upto: QueueKey | None = None
 
     @property
     def empty(self) -> bool:
         return self.after is not None and self.after == self.upto
 
-    def holds(self, key: int) -> bool:
+    def holds(self, key: QueueKey) -> bool:
         return (self.after is None or key > self.after) and (self.upto is None or key <= self.upto)
 
     def within(self, other: KeyRange) -> KeyRange:
@@ -81,8 +90,8 @@ class QueueSpec:
         which knew no `version`. How a queue is read may change at any time.
         """
         made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first"}}
-        after, upto = self.keys.after, self.keys.upto
-        made["keys"] = {"lowest": LOWEST_KEY if after is None else after + 1, "below": (upto or 0) + 1}
+        after = LOWEST_KEY - 1 if self.keys.after is None else self.keys.after
+        made["keys"] = {"lowest": after + 1, "below": (self.keys.upto or 0) + 1}
         for cover in made["covers"]:
             if cover["version"] is None:
                 del cover["version"]
@@ -104,27 +113,42 @@ def pending(*, seen: bool, registers: Sequence[int]) -> bool:
     return seen and not any(map(covers, registers))
 
 
-def batches(keys: Sequence[int], size: int) -> list[Sequence[int]]:
+def batches(keys: Sequence[QueueKey], size: int) -> list[Sequence[QueueKey]]:
     """The fewest batches of at most `size` keys, all of about the same size."""
     count = -(-len(keys) // size)
     return [keys[len(keys) * at // count : len(keys) * (at + 1) // count] for at in range(count)]
 
 
-def before(key: int) -> int | None:
+def before(key: QueueKey) -> QueueKey | None:
     """A bound below which this key is not: there are few keys, or none, between the two."""
+    if isinstance(key, str):
+        return key[:-1] if key else None
     return key - 1 if key > LOWEST_KEY else None
 
 
-def share(keys: KeyRange, reached: int | None) -> float:
-    """How far into a range a key is, from 0 to 1, as if keys lay in it evenly."""
-    first, at, last = (LOWEST_KEY if each is None else each for each in (keys.after, reached, keys.upto))
+def share(keys: KeyRange, reached: QueueKey | None) -> float:
+    """The part of a range that is up to a key, from 0 to 1, as if keys lay in it evenly."""
+    lowest: QueueKey = "" if isinstance(keys.upto, str) else LOWEST_KEY
+    first, at, last = _places([lowest if each is None else each for each in (keys.after, reached, keys.upto)])
     return (at - first) / max(last - first, 1)
 
 
-def stretches(keys: Sequence[int], most: int) -> list[tuple[int, int]]:
+def stretches(keys: Sequence[QueueKey], most: int) -> list[tuple[QueueKey, QueueKey]]:
     """First and last key of at most `most` ranges, which leave out the widest gaps."""
     if not keys:
         return []
-    gaps = ((after - keys[at], at + 1) for at, after in enumerate(keys[1:]) if after - keys[at] > 1)
+    places = _places(keys)
+    gaps = ((after - places[at], at + 1) for at, after in enumerate(places[1:]) if after - places[at] > 1)
     starts = [0, *sorted(at for _, at in nlargest(most - 1, gaps))]
     return [(keys[first], keys[after - 1]) for first, after in zip(starts, [*starts[1:], len(keys)], strict=True)]
+
+
+def _places(keys: Sequence[QueueKey]) -> list[int]:
+    """Numbers that are as far apart as these keys, which are in order: of texts, by what follows their common
+    beginning.
+    """
+    if isinstance(keys[-1], int):
+        return list(keys)
+    texts = [each.encode() for each in keys]
+    same = next((at for at, (one, other) in enumerate(zip(texts[0], texts[-1], strict=False)) if one != other), 0)
+    return [int.from_bytes(each[same : same + _TOLD].ljust(_TOLD, b"\0"), "big") for each in texts]

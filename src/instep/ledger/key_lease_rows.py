@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
 
 from instep.domain.key_leases import AHEAD, KeyLease, KeyLeaseState
+from instep.domain.pending_queue import QueueKey
 from instep.ledger.tables import queue_fences, queue_holds
 from instep.ledger.transaction import Transaction, batches
 
@@ -45,27 +46,27 @@ class KeyLeaseRows:
     def advance(self, queue: str, fence: int) -> None:
         self._connection.execute(update(queue_fences).where(queue_fences.c.queue == queue).values(fence=fence))
 
-    def of(self, queue: str, keys: Iterable[int], *, lock: bool) -> dict[int, KeyLease]:
-        found: dict[int, KeyLease] = {}
+    def of(self, queue: str, keys: Iterable[QueueKey], *, lock: bool) -> dict[QueueKey, KeyLease]:
+        found: dict[QueueKey, KeyLease] = {}
         # In order, so that two that lock the same rows wait, not collide.
         for some in batches(sorted(keys)):
             rows = select(queue_holds).where(_rows.queue == queue, _rows.key.in_(some)).order_by(_rows.key)
             found |= _holds(self._connection.execute(rows.with_for_update() if lock else rows))
         return found
 
-    def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
+    def due(self, queue: str, limit: int) -> dict[QueueKey, KeyLease]:
         """Read due keys, in the order in which they were due."""
         due = select(queue_holds).where(_rows.queue == queue, self._due())
         return _holds(self._connection.execute(due.order_by(_rows.due_at, _rows.key).limit(limit)))
 
-    def parked(self, queue: str, after: int | None, limit: int) -> dict[int, KeyLease]:
+    def parked(self, queue: str, after: QueueKey | None, limit: int) -> dict[QueueKey, KeyLease]:
         """Read parked keys, in order."""
         parked = select(queue_holds).where(_rows.queue == queue, _rows.due_at.is_(None))
         if after is not None:
             parked = parked.where(_rows.key > after)
         return _holds(self._connection.execute(parked.order_by(_rows.key).limit(limit)))
 
-    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[QueueKey, KeyLease]:
         """Read the keys of a holder, in order."""
         held = select(queue_holds).where(*_of_holder(queue, holder))
         return _holds(self._connection.execute(held.order_by(_rows.key).limit(limit)))
@@ -75,7 +76,7 @@ class KeyLeaseRows:
             update(queue_holds).where(*_of_holder(queue, holder)).values(due_at=until)
         ).rowcount
 
-    def put(self, queue: str, before: Mapping[int, KeyLease], after: Mapping[int, KeyLease | None]) -> None:
+    def put(self, queue: str, before: Mapping[QueueKey, KeyLease], after: Mapping[QueueKey, KeyLease | None]) -> None:
         """Make rows of `after`: new where there was none before, gone where there is none after."""
         new = [
             {"queue": queue, "key": key} | _values(each) for key, each in after.items() if each and key not in before
@@ -83,14 +84,14 @@ class KeyLeaseRows:
         if new:
             self._connection.execute(insert(queue_holds), new)
         # Keys that were leased together become the same, as a rule.
-        alike: defaultdict[KeyLease | None, list[int]] = defaultdict(list)
+        alike: defaultdict[KeyLease | None, list[QueueKey]] = defaultdict(list)
         for key, each in after.items():
             if key in before and each != before[key]:
                 alike[each].append(key)
         for each, keys in alike.items():
             self._change(queue, sorted(keys), each)
 
-    def _change(self, queue: str, keys: Sequence[int], to: KeyLease | None) -> None:
+    def _change(self, queue: str, keys: Sequence[QueueKey], to: KeyLease | None) -> None:
         for some in batches(keys):
             those = (_rows.queue == queue, _rows.key.in_(some))
             if to is None:
@@ -122,7 +123,7 @@ def _of_holder(queue: str, holder: str) -> tuple[ColumnElement[bool], ...]:
     return (_rows.queue == queue, _rows.holder == holder)
 
 
-def _holds(rows: Iterable[Row[Any]]) -> dict[int, KeyLease]:
+def _holds(rows: Iterable[Row[Any]]) -> dict[QueueKey, KeyLease]:
     return {row.key: KeyLease(row.fence, row.holder, row.due_at, row.attempts, row.since, row.error) for row in rows}
 
 

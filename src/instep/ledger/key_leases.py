@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from instep.domain import key_leases
 from instep.domain.key_leases import MAX_BATCH, KeyLease, KeyLeaseState, Refusal, Terms
+from instep.domain.pending_queue import QueueKey
 from instep.domain.storable import storable_key
 from instep.ledger.key_lease_rows import KeyLeaseCount, KeyLeaseRows
 from instep.ledger.transaction import Store
@@ -22,21 +23,21 @@ T = TypeVar("T")
 _LONGEST_HOLDER: Final = 128
 
 #: What is to become of a key, by what it is held as.
-Rule = Callable[[int, KeyLease | None], KeyLease | Refusal | None]
+Rule = Callable[[QueueKey, KeyLease | None], KeyLease | Refusal | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
     """The answer to `lease`, by key in the order asked: keys that were leased, and the leases of the others."""
 
-    leased: Mapping[int, KeyLease]
-    others: Mapping[int, KeyLease]
+    leased: Mapping[QueueKey, KeyLease]
+    others: Mapping[QueueKey, KeyLease]
 
 
 class KeyFailure(NamedTuple):
     """`fence` is None from a consumer that reads without leases."""
 
-    key: int
+    key: QueueKey
     fence: int | None
     error: str
 
@@ -52,7 +53,9 @@ class KeyLeases(Store):
 
     # Leasing.
 
-    def lease(self, queue: str, keys: Sequence[int], holder: str, *, lasting: int, retries: bool = False) -> Leased:
+    def lease(
+        self, queue: str, keys: Sequence[QueueKey], holder: str, *, lasting: int, retries: bool = False
+    ) -> Leased:
         """Lease those that are free and never failed, all under one fence. Also those whose first lease ran out:
         that is a failed attempt of theirs. With `retries`, also those whose pause is over, or whose lease ran out more
         often: the twelfth time parks its key instead.
@@ -67,36 +70,36 @@ class KeyLeases(Store):
 
         return self._change(work) if keys else Leased({}, {})
 
-    def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
+    def due(self, queue: str, limit: int) -> dict[QueueKey, KeyLease]:
         """Read keys whose pause is over or whose lease ran out, in the order in which they were due."""
         return self._look(lambda rows: rows.due(queue, limit))
 
-    def held(self, queue: str, keys: Collection[int]) -> dict[int, KeyLease]:
+    def held(self, queue: str, keys: Collection[QueueKey]) -> dict[QueueKey, KeyLease]:
         """Read the leases of these keys."""
         return self._look(lambda rows: rows.of(queue, keys, lock=False))
 
     # What becomes of leases.
 
-    def extend(self, queue: str, fences: Mapping[int, int], *, lasting: int) -> dict[int, Refusal]:
+    def extend(self, queue: str, fences: Mapping[QueueKey, int], *, lasting: int) -> dict[QueueKey, Refusal]:
         """Leases last so long from now on, each under its fence. Returns those that were refused."""
         return self._under_fences(queue, fences, lambda hold, fence, now: key_leases.extend(hold, fence, now + lasting))
 
-    def release(self, queue: str, fences: Mapping[int, int]) -> dict[int, Refusal]:
+    def release(self, queue: str, fences: Mapping[QueueKey, int]) -> dict[QueueKey, Refusal]:
         """Others may have these at once; no attempt is spent. Returns those that were refused."""
         return self._under_fences(queue, fences, key_leases.release)
 
-    def forget(self, queue: str, fences: Mapping[int, int]) -> dict[int, Refusal]:
+    def forget(self, queue: str, fences: Mapping[QueueKey, int]) -> dict[QueueKey, Refusal]:
         """Delete the leases of keys that are covered. Returns those that were refused."""
         return self._under_fences(queue, fences, lambda hold, fence, _: key_leases.forget(hold, fence))
 
-    def fail(self, queue: str, failures: Sequence[KeyFailure]) -> dict[int, KeyLease | Refusal]:
+    def fail(self, queue: str, failures: Sequence[KeyFailure]) -> dict[QueueKey, KeyLease | Refusal]:
         """Record one more failed attempt of each key: it waits, or is parked. Of a key that is given twice the last
         counts.
         """
         _demand_bounded(len(failures))
         last = {each.key: each for each in failures}
 
-        def work(rows: KeyLeaseRows) -> dict[int, KeyLease | Refusal]:
+        def work(rows: KeyLeaseRows) -> dict[QueueKey, KeyLease | Refusal]:
             rows.lock(queue)  # a reader without leases makes a row
             now = rows.now()
             found = _change(
@@ -109,12 +112,12 @@ class KeyLeases(Store):
     def _under_fences(
         self,
         queue: str,
-        fences: Mapping[int, int],
+        fences: Mapping[QueueKey, int],
         rule: Callable[[KeyLease | None, int, int], KeyLease | Refusal | None],
-    ) -> dict[int, Refusal]:
+    ) -> dict[QueueKey, Refusal]:
         _demand_bounded(len(fences))
 
-        def work(rows: KeyLeaseRows) -> dict[int, Refusal]:
+        def work(rows: KeyLeaseRows) -> dict[QueueKey, Refusal]:
             now = rows.now()
             found = _change(rows, queue, fences, lambda key, hold: rule(hold, fences[key], now))
             return {key: each for key, each in found.items() if isinstance(each, Refusal)}
@@ -123,15 +126,15 @@ class KeyLeases(Store):
 
     # Parked keys, and all of them.
 
-    def parked(self, queue: str, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
+    def parked(self, queue: str, *, after: QueueKey | None = None, limit: int = 1_000) -> dict[QueueKey, KeyLease]:
         """Read parked keys beyond `after`, in order."""
         return self._look(lambda rows: rows.parked(queue, after, limit))
 
-    def unpark(self, queue: str, keys: Collection[int]) -> set[int]:
+    def unpark(self, queue: str, keys: Collection[QueueKey]) -> set[QueueKey]:
         """Make those of these keys that are parked due now, for as many attempts as before, and return them."""
         _demand_bounded(len(keys))
 
-        def work(rows: KeyLeaseRows) -> set[int]:
+        def work(rows: KeyLeaseRows) -> set[QueueKey]:
             now = rows.now()
             parked = {
                 key: each for key, each in rows.of(queue, keys, lock=True).items() if each.state is KeyLeaseState.PARKED
@@ -151,7 +154,7 @@ class KeyLeases(Store):
 
     # Of one holder.
 
-    def held_by(self, queue: str, holder: str, *, limit: int = MAX_BATCH) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, *, limit: int = MAX_BATCH) -> dict[QueueKey, KeyLease]:
         """Read the keys that a holder has leased (they may have run out, if they were not taken), in order."""
         return self._look(lambda rows: rows.held_by(queue, _name(holder), limit))
 
@@ -171,7 +174,7 @@ class KeyLeases(Store):
         return self._change(work)
 
 
-def _lease(rows: KeyLeaseRows, queue: str, keys: Iterable[int], terms: Terms, *, retries: bool) -> Leased:
+def _lease(rows: KeyLeaseRows, queue: str, keys: Iterable[QueueKey], terms: Terms, *, retries: bool) -> Leased:
     before = rows.of(queue, keys, lock=True)
     after = {key: key_leases.lease(before.get(key), terms, retries=retries) for key in keys}
     changed = {key: each for key, each in after.items() if each is not None}
@@ -182,7 +185,9 @@ def _lease(rows: KeyLeaseRows, queue: str, keys: Iterable[int], terms: Terms, *,
     return Leased(leased, {key: changed.get(key) or before[key] for key in after if key not in leased})
 
 
-def _change(rows: KeyLeaseRows, queue: str, keys: Collection[int], rule: Rule) -> dict[int, KeyLease | Refusal | None]:
+def _change(
+    rows: KeyLeaseRows, queue: str, keys: Collection[QueueKey], rule: Rule
+) -> dict[QueueKey, KeyLease | Refusal | None]:
     """Apply a rule to each key, and return the outcomes; a refusal changes nothing."""
     before = rows.of(queue, keys, lock=True)
     result = {key: rule(key, before.get(key)) for key in keys}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import (
+    VARBINARY,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -30,10 +31,11 @@ from sqlalchemy import (
 
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.pending_queue import LOWEST_KEY, MAX_TEXT, QueueKey
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0019"
+HEAD: Final = "0020"
 
 metadata = MetaData(
     naming_convention={
@@ -66,6 +68,31 @@ class _Text(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
         return None if value is None else storable(value)
+
+
+class QueueKeyBytes(TypeDecorator[QueueKey]):
+    """A key of a pending queue as bytes, whose order is that of keys."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Any) -> Any:
+        """MariaDB and MySQL have no index of a BLOB."""
+        short = dialect.name in ("mysql", "mariadb")
+        return dialect.type_descriptor(VARBINARY(1 + MAX_TEXT) if short else LargeBinary())
+
+    def process_bind_param(self, value: QueueKey | None, dialect: Any) -> bytes | None:
+        match value:
+            case int():
+                return b"i" + (value - LOWEST_KEY).to_bytes(8, "big")
+            case str():
+                return b"s" + value.encode()
+        return None
+
+    def process_result_value(self, value: bytes | None, dialect: Any) -> QueueKey | None:
+        if value is None:
+            return None
+        return int.from_bytes(value[1:], "big") + LOWEST_KEY if value[:1] == b"i" else value[1:].decode()
 
 
 _ID = _Key(LONGEST_ID)
@@ -545,7 +572,7 @@ queue_holds = Table(
     "queue_holds",
     metadata,
     Column("queue", _NAME, primary_key=True),
-    Column("key", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", QueueKeyBytes, primary_key=True),
     Column("fence", BigInteger, nullable=False),
     Column("holder", _WORKER),
     Column("due_at", BigInteger),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from instep.domain.clock import Clock
-from instep.domain.pending_queue import KeyRange
+from instep.domain.pending_queue import KeyRange, QueueKey
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.key_ranges import Parts, key_ranges
 from instep.queues.open import demand_created
@@ -22,7 +22,7 @@ class Backfill:
     """The result of one call. `began_at` is the key behind which it went on, None at the beginning."""
 
     filling: Filling
-    began_at: int | None
+    began_at: QueueKey | None
 
 
 def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts) -> Backfill:

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from instep.domain.key_leases import MAX_BATCH, KeyLease, KeyLeaseState, Refusal, retry_share
+from instep.domain.pending_queue import QueueKey
 from instep.errors import UserError
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger
@@ -57,7 +58,7 @@ class Wanted:
 class Given:
     """A key to be worked on. `fence` is to be shown with what becomes of it; `until` is when its lease ends."""
 
-    key: int
+    key: QueueKey
     event_time: datetime | None = None
     attempts: int = 0
     error: str | None = None
@@ -68,7 +69,7 @@ class Given:
 class Ack(NamedTuple):
     """`fence` is None from a consumer that reads without leases."""
 
-    key: int
+    key: QueueKey
     fence: int | None = None
 
 
@@ -84,7 +85,7 @@ class Effect(StrEnum):
 class Answer:
     """The answer to a consumer for a key. `due` is when it is tried again."""
 
-    key: int
+    key: QueueKey
     effect: Effect
     why: str | None = None
     attempts: int | None = None
@@ -134,16 +135,18 @@ def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) ->
     waits or is parked leaves the queue's offers when it is met there the next time.
     """
     said = {each.key: each for each in failures}
-    refused: Mapping[int, KeyLease | Refusal] = _outside(store, said)
+    refused: Mapping[QueueKey, KeyLease | Refusal] = _outside(store, said)
     inside = [each for key, each in said.items() if key not in refused]
     found = {**refused, **ledger.key_leases.fail(store.spec.name, inside)}
     return [_after(key, found[key]) for key in said]
 
 
-def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
+def parked(
+    store: PendingStore, ledger: Ledger, *, after: QueueKey | None = None, limit: int = 1_000
+) -> dict[QueueKey, KeyLease]:
     """Read parked keys beyond `after`, in order. A key that was covered since is not parked any more."""
     queue = store.spec.name
-    found: dict[int, KeyLease] = {}
+    found: dict[QueueKey, KeyLease] = {}
     while len(found) < limit and (page := ledger.key_leases.parked(queue, after=after, limit=limit - len(found))):
         pending = store.confirm(page)
         covered = [key for key in page if key not in pending]
@@ -154,7 +157,7 @@ def parked(store: PendingStore, ledger: Ledger, *, after: int | None = None, lim
     return found
 
 
-def unpark(store: PendingStore, ledger: Ledger, keys: Collection[int]) -> set[int]:
+def unpark(store: PendingStore, ledger: Ledger, keys: Collection[QueueKey]) -> set[QueueKey]:
     """Make parked keys due now; those that were not parked are left out of the answer."""
     return ledger.key_leases.unpark(store.spec.name, keys)
 
@@ -231,7 +234,7 @@ class _Giving:
             given += self._lease({each.key: each for each in some}, self._wanted.holder, retries=retries)
         return given
 
-    def _lease(self, free: Mapping[int, Given], holder: str, *, retries: bool) -> list[Given]:
+    def _lease(self, free: Mapping[QueueKey, Given], holder: str, *, retries: bool) -> list[Given]:
         retries = retries or self._wanted.legacy
         leased = self._ledger.key_leases.lease(
             self._queue, list(free), holder, lasting=self._lasting, retries=retries
@@ -248,12 +251,12 @@ class _Giving:
         ]
 
 
-def _free(key: int, hold: KeyLease | None, event_time: datetime | None = None) -> Given:
+def _free(key: QueueKey, hold: KeyLease | None, event_time: datetime | None = None) -> Given:
     """A key that is not leased, or not any more."""
     return Given(key, event_time) if hold is None else Given(key, event_time, hold.attempts, hold.error)
 
 
-def _forget_covered(store: PendingStore, ledger: Ledger, keys: Sequence[int]) -> None:
+def _forget_covered(store: PendingStore, ledger: Ledger, keys: Sequence[QueueKey]) -> None:
     """Delete the ledger's rows of keys that were found covered. They are leased for that: see above."""
     queue = store.spec.name
     if not keys:
@@ -264,24 +267,24 @@ def _forget_covered(store: PendingStore, ledger: Ledger, keys: Sequence[int]) ->
     ledger.key_leases.release(queue, {key: hold.fence for key, hold in leased.items() if key in pending})
 
 
-def _leased(ledger: Ledger, queue: str, keys: Collection[int]) -> dict[int, Refusal]:
+def _leased(ledger: Ledger, queue: str, keys: Collection[QueueKey]) -> dict[QueueKey, Refusal]:
     held = ledger.key_leases.held(queue, keys) if keys else {}
     now = ledger.now() if held else 0
     others = {key: each for key, each in held.items() if each.state is KeyLeaseState.LEASED and not each.is_due(now)}
     return dict.fromkeys(others, Refusal.LEASED)
 
 
-def _outside(store: PendingStore, keys: Iterable[int]) -> dict[int, Refusal]:
+def _outside(store: PendingStore, keys: Iterable[QueueKey]) -> dict[QueueKey, Refusal]:
     """The keys that cannot be keys of the queue."""
     return {key: Refusal.UNKNOWN for key in keys if not store.spec.keys.holds(key)}
 
 
-def _after(key: int, found: KeyLease | Refusal) -> Answer:
+def _after(key: QueueKey, found: KeyLease | Refusal) -> Answer:
     if isinstance(found, Refusal):
         return _refused(key, found)
     effect = Effect.PARKED if found.state is KeyLeaseState.PARKED else Effect.FAILED
     return Answer(key, effect, None, found.attempts, found.due)
 
 
-def _refused(key: int, why: Refusal) -> Answer:
+def _refused(key: QueueKey, why: Refusal) -> Answer:
     return Answer(key, Effect.UNKNOWN if why is Refusal.UNKNOWN else Effect.REFUSED, str(why))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from instep.domain.clock import Clock
-from instep.domain.pending_queue import KeyRange
+from instep.domain.pending_queue import KeyRange, QueueKey
 from instep.errors import Transient
 
 _TRIES: Final = 6
@@ -33,7 +33,7 @@ class MeasuredRange:
 
 def key_ranges(
     keys: KeyRange,
-    edge: Callable[[KeyRange, int], int | None],
+    edge: Callable[[KeyRange, int], QueueKey | None],
     work: Callable[[KeyRange], Part],
     parts: Parts,
     clock: Clock,

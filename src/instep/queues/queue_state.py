@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from instep.domain.pending_queue import KeyRange, share
+from instep.domain.pending_queue import KeyRange, QueueKey, share
 from instep.queues.engines.queue_engine import PendingStore
 
 #: An equal comparison is good for so long.
@@ -36,9 +36,9 @@ class Filling:
     are milliseconds, those that it was interrupted for left out.
     """
 
-    after: int | None
-    reached: int | None
-    upto: int | None
+    after: QueueKey | None
+    reached: QueueKey | None
+    upto: QueueKey | None
     keys: int = 0
     pending: int = 0
     took: int = 0
@@ -56,7 +56,7 @@ class Filling:
     def rest(self) -> KeyRange:
         return KeyRange(self.reached, self.upto)
 
-    def grown(self, reached: int | None, keys: int, pending: int, took: int) -> Self:
+    def grown(self, reached: QueueKey | None, keys: int, pending: int, took: int) -> Self:
         return replace(
             self,
             reached=reached,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from instep.domain.clock import Clock
-from instep.domain.pending_queue import KeyRange, before, stretches
+from instep.domain.pending_queue import KeyRange, QueueKey, before, stretches
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import Comparison, PendingStore
 from instep.queues.key_ranges import MeasuredRange, Part, Parts, key_ranges
@@ -30,7 +30,7 @@ MOST_SUSPECTS: Final = 10_000
 _CLUSTERS: Final = 20
 
 #: Those of some keys that the ledger holds.
-Held = Callable[[Collection[int]], Collection[int]]
+Held = Callable[[Collection[QueueKey]], Collection[QueueKey]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Verified:
     """The verdict, and the first of the keys that differ."""
 
     verdict: Verdict
-    missing: tuple[int, ...]
-    surplus: tuple[int, ...]
+    missing: tuple[QueueKey, ...]
+    surplus: tuple[QueueKey, ...]
 
 
 @dataclass(slots=True)
 class _Suspects:
     """The differences found so far, and those that were explained. `beyond` are differences without a name."""
 
-    missing: set[int] = field(default_factory=set)
-    surplus: set[int] = field(default_factory=set)
+    missing: set[QueueKey] = field(default_factory=set)
+    surplus: set[QueueKey] = field(default_factory=set)
     beyond_missing: int = 0
     beyond_surplus: int = 0
     pending: int = 0
@@ -55,7 +55,7 @@ class _Suspects:
     stale: int = 0
 
     @property
-    def keys(self) -> set[int]:
+    def keys(self) -> set[QueueKey]:
         return self.missing | self.surplus
 
     @property
@@ -193,6 +193,6 @@ class _Looking:
         suspects.beyond_surplus += seen.surplus_count - len(seen.surplus)
 
 
-def clusters(keys: Iterable[int], most: int) -> list[KeyRange]:
+def clusters(keys: Iterable[QueueKey], most: int) -> list[KeyRange]:
     """A few ranges that hold all these keys, and little else."""
     return [KeyRange(before(first), last) for first, last in stretches(sorted(keys), most)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from instep.domain.key_leases import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, KeyLease, KeyLeaseState, Refusal
-from instep.domain.pending_queue import LARGEST_KEY
+from instep.domain.pending_queue import LARGEST_KEY, MAX_TEXT, QueueKey
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.key_leases import KeyFailure, Leased
 from instep.ledger.ledger import Ledger
@@ -26,11 +26,11 @@ def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, KeyL
     return dict(_lease(ledger, list(ledger.key_leases.due(QUEUE, limit)), holder, retries=True).leased)
 
 
-def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> KeyLease | Refusal:
+def _fail(ledger: Ledger, key: QueueKey, fence: int | None, error: str = "no luck") -> KeyLease | Refusal:
     return ledger.key_leases.fail(QUEUE, [KeyFailure(key, fence, error)])[key]
 
 
-def _park(ledger: Ledger, clock: VirtualClock, key: int) -> None:
+def _park(ledger: Ledger, clock: VirtualClock, key: QueueKey) -> None:
     for _ in range(ATTEMPTS):
         assert isinstance(_fail(ledger, key, None), KeyLease)
         clock.advance(LONGEST_PAUSE)
@@ -120,6 +120,17 @@ class HeldKeys(Fixtures):
         assert ledger.key_leases.held(QUEUE, [4, 5]).keys() == {5}, "one that failed stays a retry"
         assert _due(ledger)[5].attempts == 1
         assert _lease(ledger, [4]).leased[4].attempts == 0
+
+    def test_keys_may_be_any_text_and_are_told_apart_from_numbers(self, ledger: Ledger, clock: VirtualClock) -> None:
+        texts = ["", " ", "'", '"; --', "7", "A", "a", "a ", "a\n", "b" * MAX_TEXT, "\uffff", "\U0001f600"]
+        for key in (*texts, 7, -1):
+            _park(ledger, clock, key)
+        parked = ledger.key_leases.parked(QUEUE)
+        assert list(parked) == [-1, 7, *sorted(texts)], "numbers first, then texts by their bytes"
+        assert list(ledger.key_leases.parked(QUEUE, after="7", limit=2)) == ["A", "a"]
+        assert ledger.key_leases.held(QUEUE, ["7", "x"]) == {"7": parked["7"]}
+        assert ledger.key_leases.unpark(QUEUE, ["7"]) == {"7"}
+        assert list(ledger.key_leases.lease(QUEUE, texts, "ann", lasting=MINUTE, retries=True).leased) == ["7"]
 
     # Failures.
 

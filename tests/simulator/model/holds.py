@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from instep.domain.clock import Clock
 from instep.domain.key_leases import KeyLease, KeyLeaseState
+from instep.domain.pending_queue import QueueKey
 from instep.ledger.key_lease_rows import KeyLeaseCount, KeyLeaseRows
 
 
@@ -16,7 +17,7 @@ class MemoryHolds(KeyLeaseRows):
 
     clock: Clock
     fences: dict[str, int] = field(default_factory=dict)
-    queues: dict[str, dict[int, KeyLease]] = field(default_factory=dict)
+    queues: dict[str, dict[QueueKey, KeyLease]] = field(default_factory=dict)
 
     def now(self) -> int:
         return self.clock.now()
@@ -27,20 +28,20 @@ class MemoryHolds(KeyLeaseRows):
     def advance(self, queue: str, fence: int) -> None:
         self.fences[queue] = fence
 
-    def of(self, queue: str, keys: Iterable[int], *, lock: bool) -> dict[int, KeyLease]:
+    def of(self, queue: str, keys: Iterable[QueueKey], *, lock: bool) -> dict[QueueKey, KeyLease]:
         held = self.queues.get(queue, {})
         return {key: held[key] for key in keys if key in held}
 
-    def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
+    def due(self, queue: str, limit: int) -> dict[QueueKey, KeyLease]:
         now = self.now()
         due = sorted((each.due or 0, key) for key, each in self._all(queue).items() if each.is_due(now))
         return {key: self.queues[queue][key] for _, key in due[:limit]}
 
-    def parked(self, queue: str, after: int | None, limit: int) -> dict[int, KeyLease]:
+    def parked(self, queue: str, after: QueueKey | None, limit: int) -> dict[QueueKey, KeyLease]:
         parked = (key for key, each in self._all(queue).items() if each.state is KeyLeaseState.PARKED)
         return self._by_key(queue, [key for key in parked if after is None or key > after], limit)
 
-    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[int, KeyLease]:
+    def held_by(self, queue: str, holder: str, limit: int | None) -> dict[QueueKey, KeyLease]:
         held = (key for key, each in self._all(queue).items() if each.holder == holder)
         return self._by_key(queue, list(held), limit)
 
@@ -49,7 +50,7 @@ class MemoryHolds(KeyLeaseRows):
         self._all(queue).update({key: replace(each, due=until) for key, each in held.items()})
         return len(held)
 
-    def put(self, queue: str, before: Mapping[int, KeyLease], after: Mapping[int, KeyLease | None]) -> None:
+    def put(self, queue: str, before: Mapping[QueueKey, KeyLease], after: Mapping[QueueKey, KeyLease | None]) -> None:
         rows = self._all(queue)
         for key, each in after.items():
             if each is None:
@@ -67,8 +68,8 @@ class MemoryHolds(KeyLeaseRows):
     def drop(self, queue: str) -> None:
         self.queues.pop(queue, None)
 
-    def _all(self, queue: str) -> dict[int, KeyLease]:
+    def _all(self, queue: str) -> dict[QueueKey, KeyLease]:
         return self.queues.setdefault(queue, {})
 
-    def _by_key(self, queue: str, keys: Iterable[int], limit: int | None) -> dict[int, KeyLease]:
+    def _by_key(self, queue: str, keys: Iterable[QueueKey], limit: int | None) -> dict[QueueKey, KeyLease]:
         return {key: self.queues[queue][key] for key in sorted(keys)[:limit]}

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from instep.domain.jobs import Job, JobPart, JobState, SliceState
+from instep.domain.pending_queue import QueueKey
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.rows import decode_row_slice
 from instep.errors import UserError
@@ -38,7 +39,7 @@ class Pending(NamedTuple):
     not be offered yet.
     """
 
-    keys: Sequence[int]
+    keys: Sequence[QueueKey]
     retries: int
     left: int
     until: int
@@ -60,7 +61,7 @@ class EntityQueue:
             left = max(1, store.counts().offered - len(taken)) if len(found) > len(taken) else 0
         return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
 
-    def take(self, ledger: Ledger, job_id: str) -> list[int]:
+    def take(self, ledger: Ledger, job_id: str) -> list[QueueKey]:
         """Lease keys for the job."""
         with self._opened() as store:
             given = next_keys(store, ledger, Wanted(MOST_KEYS, job_id, LEASE), draw=0)
@@ -78,7 +79,7 @@ class EntityQueue:
                 )
             yield store
 
-    def keep(self, ledger: Ledger, keys: Collection[int], job_id: str) -> list[int]:
+    def keep(self, ledger: Ledger, keys: Collection[QueueKey], job_id: str) -> list[QueueKey]:
         """Keep those of the job's keys that are still leased to it, or are again."""
         ledger.key_leases.extend_held_by(self.name, job_id, lasting=_LEASE)
         held = ledger.key_leases.held_by(self.name, job_id).keys() & set(keys)
@@ -87,7 +88,7 @@ class EntityQueue:
                 held |= self._leased(store, ledger, store.confirm(set(keys) - held), job_id)
         return sorted(held)
 
-    def _leased(self, store: PendingStore, ledger: Ledger, keys: Collection[int], job_id: str) -> set[int]:
+    def _leased(self, store: PendingStore, ledger: Ledger, keys: Collection[QueueKey], job_id: str) -> set[QueueKey]:
         found = ledger.key_leases.lease(self.name, list(keys), job_id, lasting=_LEASE, retries=True).leased
         pending = store.confirm(found)
         covered = {key: hold.fence for key, hold in found.items() if key not in pending}

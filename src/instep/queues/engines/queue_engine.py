@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol, Self
 
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec
 
 #: Comparisons name so many keys of each kind, and count the others.
 NAMED: Final = 10_000
@@ -20,7 +20,7 @@ NAMED: Final = 10_000
 class Offer:
     """A key that is offered to consumers. `version` grows with every event that offers it again."""
 
-    key: int
+    key: QueueKey
     version: int
     event_time: datetime | None
 
@@ -31,7 +31,7 @@ class Ask:
 
     limit: int
     settled: datetime | None = None
-    after: int | None = None
+    after: QueueKey | None = None
     participants: tuple[int, ...] = ()
 
 
@@ -50,19 +50,19 @@ class Comparison:
     """One range of the queue beside the anti-join it replaces. The lowest `NAMED` keys of each are named; all count."""
 
     pending: int
-    missing: tuple[int, ...]
+    missing: tuple[QueueKey, ...]
     missing_count: int
-    surplus: tuple[int, ...]
+    surplus: tuple[QueueKey, ...]
     """Offered though covered: harmless, since reading confirms; there while live writes race with the comparison."""
     surplus_count: int
 
     @property
-    def named_upto(self) -> int | None:
+    def named_upto(self) -> QueueKey | None:
         """The key up to which all differences are named; None if they all are."""
         named = ((self.missing, self.missing_count), (self.surplus, self.surplus_count))
         return min((keys[-1] for keys, count in named if count > len(keys)), default=None)
 
-    def upto(self, last: int) -> Self:
+    def upto(self, last: QueueKey) -> Self:
         """The differences that are named up to a key, alone."""
         missing, surplus = (tuple(each for each in keys if each <= last) for keys in (self.missing, self.surplus))
         return replace(self, missing=missing, missing_count=len(missing), surplus=surplus, surplus_count=len(surplus))
@@ -120,7 +120,7 @@ class PendingStore(Protocol):
         them. None without any.
         """
 
-    def edge(self, keys: KeyRange, size: int) -> int | None:
+    def edge(self, keys: KeyRange, size: int) -> QueueKey | None:
         """The key at which a part of about `size` keys of the source ends; None where the range has no more."""
 
     def backfill(self, keys: KeyRange) -> Backfilled:
@@ -133,26 +133,26 @@ class PendingStore(Protocol):
     def read(self, ask: Ask) -> list[Offer]:
         """Keys that are pending, in the order of the queue, confirmed. The cost is that of the answer."""
 
-    def anti_join(self, ask: Ask) -> list[int]:
+    def anti_join(self, ask: Ask) -> list[QueueKey]:
         """The same keys by the query that the queue replaces, over the whole history."""
 
     def read_statement(self, ask: Ask) -> str: ...
 
     def anti_join_statement(self, ask: Ask) -> str: ...
 
-    def confirm(self, keys: Collection[int]) -> set[int]:
+    def confirm(self, keys: Collection[QueueKey]) -> set[QueueKey]:
         """Read which of the keys are pending now."""
 
     def withdraw(self, offers: Sequence[Offer]) -> None:
         """Takes these out of what is read, unless they were offered again since. They stay pending."""
 
-    def offer(self, keys: Collection[int]) -> None:
+    def offer(self, keys: Collection[QueueKey]) -> None:
         """Lets these be read again, if they are pending."""
 
-    def acknowledge(self, keys: Collection[int]) -> None:
+    def acknowledge(self, keys: Collection[QueueKey]) -> None:
         """Covers these keys by word of a consumer, as if one more table covered them."""
 
-    def reopen(self, keys: Collection[int]) -> None:
+    def reopen(self, keys: Collection[QueueKey]) -> None:
         """Takes that word back; a key that nothing else covers is pending, and offered."""
 
     def compare(self, keys: KeyRange) -> Comparison: ...

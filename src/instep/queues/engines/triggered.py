@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Final, Generic, TypeVar
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueKey, QueueSpec
 from instep.errors import UserError
 
 #: So many offers are looked at in one statement.
@@ -92,7 +92,7 @@ class TriggeredLayout:
         spec = self.spec.declared()
         return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
 
-    def beyond(self, key: str, after: int | None) -> list[str]:
+    def beyond(self, key: str, after: QueueKey | None) -> list[str]:
         """The condition of keys beyond `after` in the order of reading; none without it."""
         return [] if after is None else [f"{key} {'<' if self.spec.newest_first else '>'} {int(after)}"]
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import Absent, Session, literal, quoted, records
-from instep.domain.pending_queue import KeyRange, QueueSpec, before
+from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec, before
 from instep.errors import InstepError, UserError
 from instep.queues.engines.clickhouse import checking, history, layout, reading
 from instep.queues.engines.clickhouse.history import truth_sql
@@ -169,7 +169,7 @@ class ClickHousePending:
             (row,) = records(session, history.bounds_sql(self._tables))
         return KeyRange(before(row["lowest"]), row["highest"]) if row["rows"] else None
 
-    def edge(self, keys: KeyRange, size: int) -> int | None:
+    def edge(self, keys: KeyRange, size: int) -> QueueKey | None:
         with self._place.session() as session:
             found = records(session, history.edge_sql(self._tables, keys, size))
         return found[0]["key"] if len(found) > 1 else None
@@ -195,7 +195,7 @@ class ClickHousePending:
                 self._clean_soon(session, passed_over)
         return found
 
-    def anti_join(self, ask: Ask) -> list[int]:
+    def anti_join(self, ask: Ask) -> list[QueueKey]:
         with self._place.session() as session:
             asked = session.under(self._comment(legacy=True))
             found = records(asked, history.anti_join_sql(self._tables, ask), **history.anti_join_values(ask))
@@ -208,7 +208,7 @@ class ClickHousePending:
     def anti_join_statement(self, ask: Ask) -> str:
         return self._commented(history.anti_join_sql(self._tables, ask), legacy=True)
 
-    def confirm(self, keys: Collection[int]) -> set[int]:
+    def confirm(self, keys: Collection[QueueKey]) -> set[QueueKey]:
         with self._place.session() as session:
             truth = reading.looked_up(session.under(self._comment()), self._tables, keys)
         return {key for key, each in truth.items() if each.pending}
@@ -224,7 +224,7 @@ class ClickHousePending:
         with self._place.session() as session:
             reading.insert_offers(session, self._tables, values)
 
-    def offer(self, keys: Collection[int]) -> None:
+    def offer(self, keys: Collection[QueueKey]) -> None:
         """Offer keys with the covers that the truth knows, under a version of now. Unknown keys are looked for in the
         user's tables.
         """
@@ -236,10 +236,10 @@ class ClickHousePending:
                         session.command(sql, keys=unknown)
                 session.command(history.offer_sql(self._tables), keys=some)
 
-    def acknowledge(self, keys: Collection[int]) -> None:
+    def acknowledge(self, keys: Collection[QueueKey]) -> None:
         self._say(keys, covered=True)
 
-    def reopen(self, keys: Collection[int]) -> None:
+    def reopen(self, keys: Collection[QueueKey]) -> None:
         self._say(keys, covered=False)
 
     def compare(self, keys: KeyRange) -> Comparison:
@@ -331,14 +331,14 @@ class ClickHousePending:
                 hint="Drop it and create it again, or give the new declaration another name.",
             )
 
-    def _say(self, keys: Collection[int], *, covered: bool) -> None:
+    def _say(self, keys: Collection[QueueKey], *, covered: bool) -> None:
         sql = (
             f"INSERT INTO {quoted(self._tables.acknowledged)} ({quoted(self.spec.key)}, covered)"
             f" SELECT arrayJoin({{keys:Array(Int64)}}), {covered:d}"
         )
         self._for_each_batch(sql, keys)
 
-    def _for_each_batch(self, sql: str, keys: Collection[int]) -> None:
+    def _for_each_batch(self, sql: str, keys: Collection[QueueKey]) -> None:
         with self._place.session() as session:
             for some in reading.batches(keys):
                 session.command(sql, keys=some)

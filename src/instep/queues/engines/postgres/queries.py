@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from instep.domain.pending_queue import KeyRange
+from instep.domain.pending_queue import KeyRange, QueueKey
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.queues.engines.postgres.layout import Layout, gathered, moment, numbers, reoffer, source_keys, unoffered
@@ -59,7 +59,7 @@ def anti_join(layout: Layout, ask: Ask) -> str:
     )
 
 
-def confirmed(layout: Layout, keys: list[int]) -> str:
+def confirmed(layout: Layout, keys: list[QueueKey]) -> str:
     return (
         f"SELECT key FROM unnest({numbers(keys)}) AS _asked (key)\n"
         f"WHERE {layout.between('key')} AND {layout.present('_asked.key')}\n"
@@ -158,11 +158,11 @@ def withdraw(layout: Layout, offers: Iterable[Offer]) -> str:
     )
 
 
-def offer(layout: Layout, keys: list[int]) -> str:
+def offer(layout: Layout, keys: list[QueueKey]) -> str:
     return reoffer(layout, confirmed(layout, keys))
 
 
-def acknowledge(layout: Layout, keys: list[int]) -> str:
+def acknowledge(layout: Layout, keys: list[QueueKey]) -> str:
     """Acknowledge keys in their order: consumers that acknowledge the same ones at once wait in line."""
     return (
         f"INSERT INTO {layout.acks} (key) SELECT DISTINCT key FROM unnest({numbers(keys)}) AS _asked (key)"
@@ -170,7 +170,7 @@ def acknowledge(layout: Layout, keys: list[int]) -> str:
     )
 
 
-def reopen(layout: Layout, keys: list[int]) -> str:
+def reopen(layout: Layout, keys: list[QueueKey]) -> str:
     return (
         f"DELETE FROM {layout.acks} WHERE key IN"
         f" (SELECT key FROM {layout.acks} WHERE key = ANY({numbers(keys)}) ORDER BY key FOR UPDATE) RETURNING key"
@@ -182,7 +182,7 @@ def left(layout: Layout) -> str:
     return f"SELECT count(*) FROM {layout.acks} AS _ack WHERE NOT {layout.present('_ack.key')}"
 
 
-def forget_left(layout: Layout, after: int | None, limit: int) -> str:
+def forget_left(layout: Layout, after: QueueKey | None, limit: int) -> str:
     """Remove some of them, beyond a key; the trigger offers their keys, so that none is missed that is being added just
     now.
     """

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from instep.domain.pending_queue import KeyRange, QueueSpec, before
+from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec, before
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
@@ -67,7 +67,7 @@ class PostgresPending(TriggeredPending[Session]):
             ((lowest, highest),) = session.ask(queries.bounds(self._layout))
         return None if lowest is None else KeyRange(before(lowest), highest)
 
-    def edge(self, keys: KeyRange, size: int) -> int | None:
+    def edge(self, keys: KeyRange, size: int) -> QueueKey | None:
         with self._session() as session:
             found = [key for (key,) in session.ask(queries.edge(self._layout, self._within(keys), size))]
         return found[0] if len(found) > 1 else None
@@ -99,14 +99,14 @@ class PostgresPending(TriggeredPending[Session]):
     def read_statement(self, ask: Ask) -> str:
         return queries.offers(self._layout, ask)
 
-    def anti_join(self, ask: Ask) -> list[int]:
+    def anti_join(self, ask: Ask) -> list[QueueKey]:
         with self._session() as session:
             return [key for (key,) in session.ask(queries.anti_join(self._layout, ask))]
 
     def anti_join_statement(self, ask: Ask) -> str:
         return queries.anti_join(self._layout, ask)
 
-    def confirm(self, keys: Collection[int]) -> set[int]:
+    def confirm(self, keys: Collection[QueueKey]) -> set[QueueKey]:
         with self._session() as session:
             return {key for (key,) in session.ask(queries.confirmed(self._layout, list(keys)))} if keys else set()
 
@@ -117,17 +117,17 @@ class PostgresPending(TriggeredPending[Session]):
             with self._session() as session:
                 session.ask(queries.withdraw(self._layout, offers))
 
-    def offer(self, keys: Collection[int]) -> None:
+    def offer(self, keys: Collection[QueueKey]) -> None:
         if keys:
             with self._session() as session:
                 session.ask(queries.offer(self._layout, list(keys)))
 
-    def acknowledge(self, keys: Collection[int]) -> None:
+    def acknowledge(self, keys: Collection[QueueKey]) -> None:
         if keys:
             with self._session() as session:
                 session.ask(queries.acknowledge(self._layout, list(keys)))
 
-    def reopen(self, keys: Collection[int]) -> None:
+    def reopen(self, keys: Collection[QueueKey]) -> None:
         if not keys:
             return
         with self._session() as session, session.transaction():

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from instep.domain.pending_queue import KeyRange, QueueSpec, before
+from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec, before
 from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import NAMED, Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 from instep.queues.engines.sqlite import layout, queries
@@ -108,7 +108,7 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
             ((lowest,),), ((highest,),) = (connection.execute(each).fetchall() for each in queries.bounds(self._layout))
         return None if lowest is None else KeyRange(before(lowest), highest)
 
-    def edge(self, keys: KeyRange, size: int) -> int | None:
+    def edge(self, keys: KeyRange, size: int) -> QueueKey | None:
         with self._session() as connection:
             found = connection.execute(queries.edge(self._layout, self._within(keys), size)).fetchall()
         return found[0][0] if len(found) > 1 else None
@@ -145,14 +145,14 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
     def read_statement(self, ask: Ask) -> str:
         return queries.offers(self._layout, ask)
 
-    def anti_join(self, ask: Ask) -> list[int]:
+    def anti_join(self, ask: Ask) -> list[QueueKey]:
         with self._session() as connection:
             return [key for (key,) in connection.execute(queries.anti_join(self._layout, ask))]
 
     def anti_join_statement(self, ask: Ask) -> str:
         return queries.anti_join(self._layout, ask)
 
-    def confirm(self, keys: Collection[int]) -> set[int]:
+    def confirm(self, keys: Collection[QueueKey]) -> set[QueueKey]:
         wanted = f"{self._layout.between('key')} AND {self._layout.pending('_asked.key')}"
         with self._session() as connection:
             rows = connection.execute(f"SELECT key FROM ({_ASKED}) AS _asked WHERE {wanted}", _bound(keys))
@@ -167,18 +167,18 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
                 [(each.key, each.version) for each in offers],
             )
 
-    def offer(self, keys: Collection[int]) -> None:
+    def offer(self, keys: Collection[QueueKey]) -> None:
         with self._session() as connection, transaction(connection, writes=True):
             # Anew, under a version of its own.
             connection.execute(f"DELETE FROM {self._layout.offers} WHERE key IN ({_ASKED})", _bound(keys))
             self._offer(connection, keys)
 
-    def acknowledge(self, keys: Collection[int]) -> None:
+    def acknowledge(self, keys: Collection[QueueKey]) -> None:
         wanted = f"SELECT key FROM ({_ASKED}) AS _asked WHERE {self._layout.between('key')}"
         with self._session() as connection:
             connection.execute(f"INSERT OR IGNORE INTO {self._layout.acks} {wanted}", _bound(keys))
 
-    def reopen(self, keys: Collection[int]) -> None:
+    def reopen(self, keys: Collection[QueueKey]) -> None:
         with self._session() as connection, transaction(connection, writes=True):
             connection.execute(f"DELETE FROM {self._layout.acks} WHERE key IN ({_ASKED})", _bound(keys))
             self._offer(connection, keys)
@@ -241,7 +241,7 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _offer(self, connection: sqlite3.Connection, keys: Collection[int]) -> None:
+    def _offer(self, connection: sqlite3.Connection, keys: Collection[QueueKey]) -> None:
         asked = f"SELECT key FROM ({_ASKED}) WHERE {self._layout.between('key')}"
         connection.execute(layout.insert(self._layout, asked), _bound(keys))
 
@@ -265,7 +265,7 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         return dict(session.execute(f"SELECT name, value FROM {self._layout.words}").fetchall())
 
 
-def _bound(keys: Collection[int]) -> tuple[str]:
+def _bound(keys: Collection[QueueKey]) -> tuple[str]:
     return (json.dumps([int(key) for key in keys]),)
 
 

@@ -333,7 +333,7 @@ def test_a_queue_is_dropped_only_when_that_is_confirmed(tables: Tables, capsys: 
     ("old", "new", "says"),
     [
         ("table: done", "table: dome", "there is no table dome"),
-        ("key: id", "key: at", "a queue has keys of 64-bit integers"),
+        ("key: id", "key: at", "and not an integer of 64 bits"),
         ("key: id", "key: no", "items has no column no"),
         ("ok = 1", "okay = 1", "no such column: okay"),
         ("sqlite:///shop.db", "sqlite:///nowhere.db", "nowhere.db"),

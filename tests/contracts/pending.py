@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from instep.domain.pending_queue import KeyRange, QueueSource
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueSource
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import NAMED, Ask
 from tests.contracts.pending_events import EventsContract
@@ -96,7 +96,7 @@ class PendingContract(EventsContract):
         tables.played([3])
         assert read(second) == [3, 2, 1]
 
-    @pytest.mark.parametrize("wrong", ["table", "cover", "key", "text", "where", "event_time"])
+    @pytest.mark.parametrize("wrong", ["table", "cover", "key", "type", "where", "event_time"])
     def test_an_impossible_queue_is_refused_before_anything_is_created(self, tables: UserTables, wrong: str) -> None:
         spec = tables.spec()
         match wrong:
@@ -106,8 +106,10 @@ class PendingContract(EventsContract):
                 spec = replace(spec, covers=(*spec.covers, replace(spec.covers[0], table="nowhere")))
             case "key":
                 spec = replace(spec, key="nothing")
-            case "text":
-                spec = replace(spec, key=tables.names.state, source=replace(spec.source, table=tables.names.salts))
+            case "type":
+                other = tables.names.state if tables.kind is KeyKind.INTEGER else tables.names.account
+                table = tables.names.salts if tables.kind is KeyKind.INTEGER else tables.names.history
+                spec = replace(spec, key=other, source=replace(spec.source, table=table))
             case "where":
                 spec = replace(spec, source=replace(spec.source, where="nothing = 1"))
             case _:
@@ -318,7 +320,10 @@ class PendingContract(EventsContract):
         store = tables.open(tables.spec())
         tables.played([1, 1, 2, 3, 900, 900, 900, 90_000, 2_000_000])
         tables.played([4], kind="private")
-        assert store.bounds() == KeyRange(0, 90_000)
+        assert (bounds := store.bounds()) is not None
+        assert bounds.upto == 90_000
+        assert bounds.holds(1)
+        assert not bounds.holds(-20)
         assert [store.edge(KEYS, size) for size in (1, 2, 3, 4, 5, 6)] == [1, 2, 3, 900, None, None]
         assert [store.edge(KeyRange(after, 900), 1) for after in (0, 2, 3, 900)] == [1, 3, None, None]
 
@@ -331,7 +336,10 @@ class PendingContract(EventsContract):
         tables.cover([2**61], by=tables.names.players)
         store.acknowledge([0])
         assert read(store) == [3, 2] == store.anti_join(EVERYTHING)
-        assert store.bounds() == KeyRange(1, 3)
+        assert (bounds := store.bounds()) is not None
+        assert bounds.upto == 3
+        assert bounds.holds(2)
+        assert not bounds.holds(-20)
         names = tables.names
         assert store.counts().garbage == {names.history: 4, names.salts: 1, names.players: 1}
         demand_equal(store)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueCover, QueueKey, QueueSource, QueueSpec
 from instep.queues.engines.queue_engine import Ask, PendingStore
+from tests.contracts.pending_kinds import key_of, range_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = KeyRange(0, 999_999)
@@ -29,7 +30,11 @@ class Names:
 
 
 class UserTables(ABC):
-    """One database with these tables, empty at first. `key` is a 64-bit integer in each, and has an index."""
+    """One database with these tables, empty at first. `key` is of one kind in each, and has an index; callers give
+    numbers whatever it is.
+    """
+
+    kind: KeyKind = KeyKind.INTEGER
 
     #: Whether rows are never deleted or changed there, so that another row takes a cover back.
     insert_only: ClassVar[bool] = False
@@ -58,26 +63,31 @@ class UserTables(ABC):
         lost = f"{self.quoted(names.state)} = 'lost'" if self.insert_only else None
         source = QueueSource(names.history, f"{self.quoted(names.kind)} <> 'private'", self.quoted(names.happened))
         covers = tuple(QueueCover(table, good, lost) for table in (names.salts, names.players))
-        made = QueueSpec(name, names.key, source, covers, KEYS, timedelta(0), newest_first=True, participants=None)
+        keys = range_of(self.kind, KEYS)
+        made = QueueSpec(name, names.key, source, covers, keys, timedelta(0), True, None, self.kind)
         return replace(made, **changes)
 
-    def played(self, keys: Iterable[int], *, kind: str = "ranked", at: datetime = START, account: int = 1) -> None:
+    def literal(self, number: QueueKey) -> str:
+        key = key_of(self.kind, number)
+        return str(key) if self.kind is KeyKind.INTEGER else "'" + key.replace("'", "''") + "'"
+
+    def played(self, keys: Iterable[QueueKey], *, kind: str = "ranked", at: datetime = START, account: int = 1) -> None:
         """Matches arrive in the history."""
         moment = at.strftime("%Y-%m-%d %H:%M:%S")
         names = self.names
         columns = (names.key, names.kind, names.happened, names.account)
-        self._insert(names.history, columns, [f"{key}, '{kind}', '{moment}', {account}" for key in keys])
+        self._insert(names.history, columns, [f"{self.literal(key)}, '{kind}', '{moment}', {account}" for key in keys])
 
-    def cover(self, keys: Iterable[int], *, by: str | None = None, state: str = "good") -> None:
+    def cover(self, keys: Iterable[QueueKey], *, by: str | None = None, state: str = "good") -> None:
         columns = (self.names.key, self.names.state)
-        self._insert(by or self.names.salts, columns, [f"{key}, '{state}'" for key in keys])
+        self._insert(by or self.names.salts, columns, [f"{self.literal(key)}, '{state}'" for key in keys])
 
-    def uncover(self, keys: Collection[int], *, by: str | None = None) -> None:
+    def uncover(self, keys: Collection[QueueKey], *, by: str | None = None) -> None:
         """Whatever that takes here."""
         if self.insert_only:
             self.cover(keys, by=by, state="lost")
         elif keys:
-            listed = ", ".join(map(str, keys))
+            listed = ", ".join(map(self.literal, keys))
             table, key = self.quoted(by or self.names.salts), self.quoted(self.names.key)
             self.run(f"DELETE FROM {table} WHERE {key} IN ({listed})")
 
@@ -94,7 +104,7 @@ def created(tables: UserTables, spec: QueueSpec | None = None) -> PendingStore:
     return store
 
 
-def read(store: PendingStore, ask: Ask = EVERYTHING) -> list[int]:
+def read(store: PendingStore, ask: Ask = EVERYTHING) -> list[QueueKey]:
     return [offer.key for offer in store.read(ask)]
 
 

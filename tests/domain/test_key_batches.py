@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain, pairwise
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.cuts import KeyRange
-from instep.domain.pending_queue import LARGEST_KEY, batches, stretches
+from instep.domain import cuts
+from instep.domain.pending_queue import LARGEST_KEY, LOWEST_KEY, KeyRange, QueueKey, batches, before, share, stretches
 from instep.domain.rows import RowSlice, decode_row_slice, encode_row_slice
+from instep.domain.storable import is_storable
 
 KEYS = st.sets(st.integers(-(2**63), LARGEST_KEY) | st.integers(-20, 20), max_size=60).map(sorted)
 
@@ -34,5 +36,34 @@ def test_stretches_hold_all_keys_and_leave_out_the_widest_gaps(keys: list[int], 
 
 @given(KEYS)
 def test_a_slice_keeps_its_keys(keys: list[int]) -> None:
-    part = RowSlice(0, 1, None, ("id",), KeyRange(), tuple(keys))
+    part = RowSlice(0, 1, None, ("id",), cuts.KeyRange(), tuple(keys))
     assert decode_row_slice(encode_row_slice(part)) == part
+
+
+TEXTS = st.sets(st.text(max_size=30) | st.uuids().map(str), max_size=60).map(sorted)
+
+
+@given(TEXTS, st.integers(1, 10))
+def test_stretches_of_texts_hold_all_of_them(keys: list[str], most: int) -> None:
+    found = stretches(keys, most)
+    assert len(found) <= most
+    assert all(any(first <= key <= last for first, last in found) for key in keys)
+
+
+def test_stretches_of_texts_leave_out_the_widest_gaps() -> None:
+    keys = ["order-10", "order-11", "order-12", "order-7", "order-71"]
+    assert stretches(keys, 2) == [("order-10", "order-12"), ("order-7", "order-71")]
+
+
+@given(st.text(max_size=30).filter(is_storable) | st.uuids().map(str) | st.integers(LOWEST_KEY, LARGEST_KEY))
+def test_a_bound_before_a_key_is_below_it(key: QueueKey) -> None:
+    bound = before(key)
+    assert (bound is None) == (key in ("", LOWEST_KEY, str(UUID(int=0))))
+    assert KeyRange(bound, key).holds(key)
+    assert not KeyRange(bound, key).holds(bound) if bound is not None else True
+
+
+def test_the_part_that_is_done_is_told_of_texts_too() -> None:
+    assert share(KeyRange("order-10", "order-90"), "order-50") == 0.5
+    assert share(KeyRange(None, "b"), "1") == 0.5
+    assert share(KeyRange(0, 10), 4) == 0.4

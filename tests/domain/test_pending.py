@@ -1,12 +1,25 @@
 """A key's state is merged by maximum: no order of events, and no repetition, makes another queue of them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec, covers, pending, register
+from instep.domain.pending_queue import (
+    MAX_TEXT,
+    KeyKind,
+    KeyRange,
+    QueueCover,
+    QueueKey,
+    QueueSource,
+    QueueSpec,
+    covers,
+    pending,
+    register,
+)
 
 #: Cover (or None: the source), version, covered.
 Event = tuple[int | None, int, bool]
@@ -62,3 +75,37 @@ def test_a_queue_of_before_covers_had_versions_is_declared_as_it_was() -> None:
         "keys": {"lowest": 0, "below": 9},
         "participants": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "key"),
+    [
+        (KeyKind.INTEGER, 7, 7),
+        (KeyKind.INTEGER, 2**63, None),
+        (KeyKind.INTEGER, True, None),
+        (KeyKind.INTEGER, "7", None),
+        (KeyKind.TEXT, "7", "7"),
+        (KeyKind.TEXT, 7, None),
+        (KeyKind.TEXT, "", ""),
+        (KeyKind.TEXT, "a\0b", None),
+        (KeyKind.TEXT, "\ud800", None),
+        (KeyKind.TEXT, "\U0001f600\n", "\U0001f600\n"),
+        (KeyKind.TEXT, "é" * (MAX_TEXT // 2), "é" * (MAX_TEXT // 2)),
+        (KeyKind.TEXT, "é" * (MAX_TEXT // 2) + "e", None),
+        (KeyKind.UUID, "6BA7B810-9DAD-11D1-80B4-00C04FD430C8", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+        (KeyKind.UUID, "{6ba7b810-9dad-11d1-80b4-00c04fd430c8}", None),
+        (KeyKind.UUID, "6ba7b8109dad11d180b400c04fd430c8", None),
+        (KeyKind.UUID, "", None),
+        (KeyKind.UUID, 7, None),
+    ],
+)
+def test_a_key_is_of_the_type_that_the_queue_has(kind: KeyKind, said: QueueKey, key: QueueKey | None) -> None:
+    assert kind.key(said) == key
+    assert type(kind.key(said)) is type(key)
+
+
+def test_a_queue_of_texts_is_declared_by_their_type() -> None:
+    source = QueueSource("history", None, None)
+    spec = QueueSpec("q", "id", source, (), KeyRange(), timedelta(1), True, None, KeyKind.TEXT)
+    assert spec.declared()["keys"] == "text"
+    assert spec.declared().keys() == replace(spec, keys=KeyRange(0, 9), kind=KeyKind.INTEGER).declared().keys()

@@ -219,7 +219,7 @@ def test_a_late_consumer_is_refused_key_by_key(site: Site) -> None:
     assert site.acknowledge(*late, outside, Given(3, fence=9)) == [
         Answer(2, Effect.REFUSED, str(Refusal.OVERTAKEN)),
         Answer(1, Effect.ACKED),
-        Answer(5_000_000, Effect.UNKNOWN, str(Refusal.UNKNOWN)),
+        Answer(5_000_000, Effect.UNKNOWN, str(Refusal.IMPOSSIBLE)),
         Answer(3, Effect.UNKNOWN, str(Refusal.UNKNOWN)),
     ]
     assert site.store.confirm([1, 2]) == {2}

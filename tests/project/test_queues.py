@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.pending_queue import LARGEST_KEY, KeyKind, KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.project import Project, json_schema
 
 from .conftest import BASE, Load, Reject
@@ -26,6 +26,8 @@ queues:
     settle: 2h
     participants: account_id
 """
+
+QUEUE = {"on": "sqlite:///x", "key": "id", "source": {"table": "a"}, "covered_by": [{"table": "b"}]}
 
 
 def said(reject: Reject, old: str, new: str) -> str:
@@ -114,6 +116,22 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
             "6 queues.salts.keys.below: must be more than `from`",
         ),
         ("from: 31247321", "start: 31247321", "6 queues.salts.keys.start: unknown key"),
+        ("from: 31247321", "type: text", "6 queues.salts.keys.type: `from` and `below` are for integers"),
+        (
+            "from: 31247321",
+            "type: date",
+            "6 queues.salts.keys.type: is not one of the allowed values; found 'date'; allowed: integer",
+        ),
+        (
+            "{from: 31247321, below: 4294967295}",
+            "date",
+            "6 queues.salts.keys: is not one of the allowed values; found 'date'; allowed: integer",
+        ),
+        (
+            "{from: 31247321, below: 4294967295}",
+            "text",
+            "6 queues.salts.keys: on ClickHouse, queues have integers",
+        ),
         ("below: 4294967295", "below: 9223372036854775808", "6 queues.salts.keys.below: must be at most"),
         ("table: match_player", "where: x", "10 queues.salts.covered_by[1].table: is missing"),
         ("where: failed = 0, ", "", "9 queues.salts.covered_by[0].uncovered: needs `where`"),
@@ -136,10 +154,26 @@ def test_entities_need_a_target_and_queues_do_not(reject: Reject) -> None:
     assert [str(each) for each in error.problems] == ["entities: is missing: declare what is indexed, or `queues`"]
 
 
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_the_type_of_keys_is_declared_in_short(kind: KeyKind) -> None:
+    short = QUEUE | {"on": "postgresql://db/game", "keys": str(kind)}
+    long = short | {"keys": {"type": str(kind)}}
+    specs = [
+        Project.model_validate({"name": "x", "queues": {"q": each}}).queues["q"].spec("q") for each in (short, long)
+    ]
+    assert specs[0] == specs[1]
+    assert specs[0].kind is kind
+    assert specs[0].keys == (KeyRange(-1, LARGEST_KEY - 1) if kind is KeyKind.INTEGER else KeyRange())
+
+
+def test_sqlite_has_no_uuids() -> None:
+    with pytest.raises(ValueError, match="SQLite has no type of UUIDs: where they are texts, say `text`"):
+        Project.model_validate({"name": "x", "queues": {"q": QUEUE | {"keys": "uuid"}}})
+
+
 def test_names_of_queues_differ_in_more_than_case() -> None:
-    queue = {"on": "sqlite:///x", "key": "id", "source": {"table": "a"}, "covered_by": [{"table": "b"}]}
     with pytest.raises(ValueError, match="differs from salts in case only"):
-        Project.model_validate({"name": "x", "queues": {"salts": queue, "Salts": queue}})
+        Project.model_validate({"name": "x", "queues": {"salts": QUEUE, "Salts": QUEUE}})
 
 
 def test_the_schema_for_editors_knows_queues() -> None:

@@ -6,8 +6,9 @@ import functools
 
 import psycopg
 
-from instep.domain.pending_queue import QueueSpec
+from instep.domain.pending_queue import KeyKind, QueueSpec
 from instep.queues.engines.postgres import PostgresPending
+from tests.contracts.pending_kinds import numbered
 from tests.contracts.pending_tables import UserTables
 from tests.servers.postgres import PostgresServer, running_postgres
 
@@ -22,7 +23,8 @@ def database() -> PostgresServer:
 
 
 class PostgresTables(UserTables):
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, kind: KeyKind = KeyKind.INTEGER) -> None:
+        self.kind = kind
         self.server = database()
         self.schema = schema
         self._connection = self.connect()
@@ -41,21 +43,23 @@ class PostgresTables(UserTables):
         key, kind, happened, account, state = map(
             self.quoted, (names.key, names.kind, names.happened, names.account, names.state)
         )
+        of = {KeyKind.INTEGER: "bigint", KeyKind.TEXT: "varchar", KeyKind.UUID: "uuid"}[self.kind]
         self.run(
             f"CREATE TABLE {self.quoted(names.history)}"
-            f" ({key} bigint, {kind} text, {happened} timestamp, {account} integer)"
+            f" ({key} {of}, {kind} text, {happened} timestamp, {account} integer)"
         )
         for table in (names.salts, names.players):
-            self.run(f"CREATE TABLE {self.quoted(table)} ({key} bigint, {state} text)")
+            self.run(f"CREATE TABLE {self.quoted(table)} ({key} {of}, {state} text)")
+        bytewise = ' COLLATE "C"' if self.kind is KeyKind.TEXT else ""
         for table in (names.history, names.salts, names.players):
-            self.run(f"CREATE INDEX ON {self.quoted(table)} ({key})")
+            self.run(f"CREATE INDEX ON {self.quoted(table)} ({key}{bytewise})")
 
     def drop(self) -> None:
         self.run(f"DROP SCHEMA {self.quoted(self.schema)} CASCADE")
         self._connection.close()
 
     def open(self, spec: QueueSpec) -> PostgresPending:
-        return PostgresPending(self.server.url(DATABASE), self.schema, spec)
+        return numbered(PostgresPending(self.server.url(DATABASE), self.schema, spec))
 
     def connect(self, isolation: str = "read committed") -> psycopg.Connection[tuple[object, ...]]:
         """A writer that decides itself when it commits."""

@@ -9,12 +9,15 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec
 from instep.errors import Transient, UserError
-from instep.queues.engines.postgres import capture
+from instep.queues.engines.postgres import PostgresPending, capture
 from instep.queues.engines.postgres import store as store_of_postgres
-from instep.queues.engines.queue_engine import Ask
+from instep.queues.engines.queue_engine import Ask, PendingStore
+from instep.queues.engines.triggered import literal
 from tests.contracts.pending import PendingContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
+from tests.contracts.pending_texts import TextsContract
 from tests.queues.postgres_tables import DATABASE, PostgresTables
 
 _numbers = itertools.count(1)
@@ -31,13 +34,91 @@ class TestContract(PendingContract):
     pass
 
 
-@pytest.mark.proof
-class TestContractOfLargeStatements(PendingContract):
+class TestContractOfTexts(PendingContract):
+    @pytest.fixture
+    def tables(self) -> Iterator[PostgresTables]:
+        made = PostgresTables(f"texts {next(_numbers)}", KeyKind.TEXT)
+        yield made
+        made.drop()
+
+
+class PostgresTexts(PostgresTables):
+    """Keys as they are, and not by numbers."""
+
+    def literal(self, number: QueueKey) -> str:
+        return "NULL" if number is None else literal(number)
+
+    def open(self, spec: QueueSpec) -> PostgresPending:
+        return PostgresPending(self.server.url(DATABASE), self.schema, spec)
+
+
+class TestTexts(TextsContract):
+    @pytest.fixture
+    def texts(self) -> Iterator[PostgresTexts]:
+        made = PostgresTexts(f"texts as they are {next(_numbers)}", KeyKind.TEXT)
+        yield made
+        made.drop()
+
+    def test_an_index_in_another_order_is_none(self, texts: PostgresTexts) -> None:
+        texts.run("DROP TABLE salts")
+        texts.run("CREATE TABLE salts (match_id text PRIMARY KEY, state text)")
+        with pytest.raises(UserError, match="in the order of bytes") as refused:
+            texts.open(texts.spec()).check()
+        assert refused.value.hint is not None
+        texts.run(refused.value.hint)
+        texts.open(texts.spec()).check()
+
+    def test_a_column_with_an_order_of_its_own_needs_no_index_more(self, texts: PostgresTexts) -> None:
+        texts.run("DROP TABLE salts")
+        texts.run('CREATE TABLE salts (match_id text COLLATE "C" PRIMARY KEY, state text)')
+        texts.open(texts.spec()).check()
+
+    @pytest.mark.parametrize("kind", ["char(9)", "uuid", "bigint"])
+    def test_columns_of_other_types_are_refused(self, texts: PostgresTexts, kind: str) -> None:
+        texts.run("DROP TABLE salts")
+        texts.run(f"CREATE TABLE salts (match_id {kind} PRIMARY KEY, state text)")
+        with pytest.raises(UserError, match=r"match_id of salts is .*, and not a text"):
+            texts.open(texts.spec()).check()
+
+    def test_a_backfill_reads_its_part_of_the_index_alone(self, texts: PostgresTexts, store: PendingStore) -> None:
+        texts.played(f"{number:06d}" for number in range(30_000))
+        texts.run("ANALYZE history")
+        (statement,) = store.backfill_statements(KeyRange("001000", "001100"))
+        with texts.connect() as connection:
+            plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}"))  # type: ignore[misc]
+        connection.close()
+        assert "Seq Scan on history" not in plan
+
+
+class TestContractOfUuids(PendingContract):
+    @pytest.fixture
+    def tables(self) -> Iterator[PostgresTables]:
+        made = PostgresTables(f"uuids {next(_numbers)}", KeyKind.UUID)
+        yield made
+        made.drop()
+
+
+class LargeStatements:
     """Whatever the size of a statement, it is captured as one with many rows is."""
 
     @pytest.fixture(autouse=True)
     def large(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(capture, "_FEW", 0)
+
+
+@pytest.mark.proof
+class TestContractOfLargeStatements(LargeStatements, PendingContract):
+    pass
+
+
+@pytest.mark.proof
+class TestContractOfLargeStatementsOfTexts(LargeStatements, TestContractOfTexts):
+    pass
+
+
+@pytest.mark.proof
+class TestContractOfLargeStatementsOfUuids(LargeStatements, TestContractOfUuids):
+    pass
 
 
 def test_keys_that_are_new_are_not_looked_up_one_by_one(tables: PostgresTables) -> None:

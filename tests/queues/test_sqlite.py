@@ -11,18 +11,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.domain.pending_queue import QueueSpec
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec
 from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from instep.queues.engines.sqlite import SqlitePending
 from instep.queues.engines.sqlite import store as store_of_sqlite
+from instep.queues.engines.triggered import literal
 from tests.contracts.pending import PendingContract
+from tests.contracts.pending_kinds import numbered
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, demand_equal, read
+from tests.contracts.pending_texts import TextsContract
 
 
 class SqliteTables(UserTables):
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, kind: KeyKind = KeyKind.INTEGER) -> None:
+        self.path, self.kind = path, kind
         path.touch()
         self.create()
 
@@ -38,14 +41,15 @@ class SqliteTables(UserTables):
         key, kind, happened, account, state = map(
             self.quoted, (names.key, names.kind, names.happened, names.account, names.state)
         )
-        self.run(f"CREATE TABLE {self.quoted(names.history)} ({key} BIGINT, {kind} TEXT, {happened}, {account} INT)")
+        of = ("BIGINT", "INTEGER") if self.kind is KeyKind.INTEGER else ("VARCHAR(99)", "TEXT")
+        self.run(f"CREATE TABLE {self.quoted(names.history)} ({key} {of[0]}, {kind} TEXT, {happened}, {account} INT)")
         for table in (names.salts, names.players):
-            self.run(f"CREATE TABLE {self.quoted(table)} ({key} INTEGER, {state} TEXT)")
+            self.run(f"CREATE TABLE {self.quoted(table)} ({key} {of[1]}, {state} TEXT)")
         for table in (names.history, names.salts, names.players):
             self.run(f"CREATE INDEX {self.quoted(f'{table} by key')} ON {self.quoted(table)} ({key})")
 
     def open(self, spec: QueueSpec) -> PendingStore:
-        return SqlitePending(self.path, spec)
+        return numbered(SqlitePending(self.path, spec))
 
 
 @pytest.fixture
@@ -55,6 +59,50 @@ def tables(tmp_path: Path) -> SqliteTables:
 
 class TestContract(PendingContract):
     pass
+
+
+class TestContractOfTexts(PendingContract):
+    @pytest.fixture
+    def tables(self, tmp_path: Path) -> SqliteTables:
+        return SqliteTables(tmp_path / "texts.db", KeyKind.TEXT)
+
+
+class SqliteTexts(SqliteTables):
+    """Keys as they are, and not by numbers."""
+
+    def literal(self, number: QueueKey) -> str:
+        return "NULL" if number is None else literal(number)
+
+    def open(self, spec: QueueSpec) -> PendingStore:
+        return SqlitePending(self.path, spec)
+
+
+class TestTexts(TextsContract):
+    @pytest.fixture
+    def texts(self, tmp_path: Path) -> SqliteTexts:
+        return SqliteTexts(tmp_path / "texts.db", KeyKind.TEXT)
+
+    def test_values_of_other_types_are_no_texts(self, texts: SqliteTexts, store: PendingStore) -> None:
+        """A column takes bytes all the same, and a text may have a zero in it."""
+        texts.run("INSERT INTO history VALUES (x'61', 'ranked', 1, 1), ('a' || char(0) || 'b', 'ranked', 1, 1)")
+        texts.played(["a"])
+        store.backfill(KeyRange())
+        assert read(store) == ["a"] == store.anti_join(EVERYTHING)
+        assert store.counts().garbage["history"] == 2
+
+    @pytest.mark.parametrize("collation", ["NOCASE", "RTRIM"])
+    def test_a_column_that_takes_different_texts_for_equal_is_refused(self, texts: SqliteTexts, collation: str) -> None:
+        texts.run("DROP TABLE salts")
+        texts.run(f"CREATE TABLE salts (match_id TEXT COLLATE {collation} PRIMARY KEY, state TEXT)")
+        with pytest.raises(UserError, match="takes texts for equal that are not"):
+            texts.open(texts.spec()).check()
+
+    def test_an_index_in_another_order_is_none(self, texts: SqliteTexts) -> None:
+        texts.run("DROP TABLE salts")
+        texts.run("CREATE TABLE salts (match_id TEXT, state TEXT)")
+        texts.run("CREATE INDEX other ON salts (match_id COLLATE NOCASE)")
+        with pytest.raises(UserError, match="no index that begins with match_id"):
+            texts.open(texts.spec()).check()
 
 
 KEY = st.integers(1, 4)

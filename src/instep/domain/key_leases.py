@@ -53,6 +53,7 @@ class Refusal(StrEnum):
     LEASED = "another consumer has leased it"
     OVERTAKEN = "its lease ran out, and it was given to others since"
     COUNTED = "it has failed already, and is not due"
+    IMPOSSIBLE = "the queue has no such keys: they are of another type, or out of its range"
     UNKNOWN = "it is not leased: it was acknowledged, or never given out"
 
 

@@ -8,11 +8,16 @@ cover back does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from enum import StrEnum
 from heapq import nlargest
 from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from instep.domain.storable import is_storable
 
 #: A whole number of 64 bits or a text: as the queue declares, which no type checker knows.
 QueueKey: TypeAlias = Any
@@ -25,6 +30,28 @@ MAX_TEXT: Final = 2_000
 
 #: So many bytes of texts are looked at to see how far they lie apart.
 _TOLD: Final = 16
+
+
+_UUID: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class KeyKind(StrEnum):
+    """The type of a queue's keys. A UUID is a text in lower case, as databases print it."""
+
+    INTEGER = "integer"
+    TEXT = "text"
+    UUID = "uuid"
+
+    def key(self, said: QueueKey) -> QueueKey | None:
+        """The key that someone names; None for what cannot be one."""
+        if self is KeyKind.INTEGER:
+            whole = isinstance(said, int) and not isinstance(said, bool) and LOWEST_KEY <= said <= LARGEST_KEY
+            return said if whole else None
+        if not isinstance(said, str):
+            return None
+        if self is KeyKind.UUID:
+            return said.lower() if _UUID.fullmatch(said.lower()) else None
+        return said if is_storable(said) and len(said.encode()) <= MAX_TEXT else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +100,9 @@ class QueueCover:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A declared queue. `key` is an integer column of the same name in every table; keys outside `keys` are garbage."""
+    """A declared queue. `key` is a column of the same name and `kind` in every table; keys outside `keys` are garbage,
+    and so are texts of more than `MAX_TEXT` bytes.
+    """
 
     name: str
     key: str
@@ -84,14 +113,23 @@ class QueueSpec:
     newest_first: bool
     participants: str | None
     """A column of the source with whom the key concerns, for reading the keys of some of them first."""
+    kind: KeyKind = KeyKind.INTEGER
+
+    def key_of(self, said: QueueKey) -> QueueKey | None:
+        """The key that a consumer names; None for what the queue cannot have."""
+        key = self.kind.key(said)
+        return key if key is not None and self.keys.holds(key) else None
 
     def declared(self) -> dict[str, Any]:
         """The settings that live capture is made from, as JSON: the same for the same queue of an earlier release,
         which knew no `version`. How a queue is read may change at any time.
         """
-        made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first"}}
-        after = LOWEST_KEY - 1 if self.keys.after is None else self.keys.after
-        made["keys"] = {"lowest": after + 1, "below": (self.keys.upto or 0) + 1}
+        made = {name: value for name, value in asdict(self).items() if name not in {"settle", "newest_first", "kind"}}
+        if self.kind is KeyKind.INTEGER:
+            after = LOWEST_KEY - 1 if self.keys.after is None else self.keys.after
+            made["keys"] = {"lowest": after + 1, "below": (self.keys.upto or 0) + 1}
+        else:
+            made["keys"] = str(self.kind)
         for cover in made["covers"]:
             if cover["version"] is None:
                 del cover["version"]
@@ -121,6 +159,9 @@ def batches(keys: Sequence[QueueKey], size: int) -> list[Sequence[QueueKey]]:
 
 def before(key: QueueKey) -> QueueKey | None:
     """A bound below which this key is not: there are few keys, or none, between the two."""
+    if isinstance(key, str) and _UUID.fullmatch(key):
+        number = UUID(key).int
+        return str(UUID(int=number - 1)) if number else None
     if isinstance(key, str):
         return key[:-1] if key else None
     return key - 1 if key > LOWEST_KEY else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec, before
+from instep.domain.pending_queue import LARGEST_KEY, KeyKind, KeyRange, QueueCover, QueueSource, QueueSpec, before
 from instep.domain.refs import is_entity_name
 from instep.project.addresses import clickhouse_uri, postgres_uri
 from instep.project.fields import Model, Pause, Text, Whole, problem
@@ -38,19 +38,45 @@ def _place(value: str) -> str:
     return value
 
 
-class QueueKeys(Model):
-    """The range of keys that a queue takes; others are garbage: counted, and never offered."""
+_Kind: TypeAlias = Literal["integer", "text", "uuid"]
 
+
+class QueueKeys(Model):
+    """The keys that a queue takes; others are garbage: counted, and never offered."""
+
+    type: _Kind = "integer"
+    """The type of the key's column."""
     start: Whole = Field(default=0, alias="from", ge=-(2**63), le=LARGEST_KEY)
-    """The lowest key."""
+    """The lowest key, of integers."""
     below: Whole = Field(default=LARGEST_KEY, gt=-(2**63), le=LARGEST_KEY)
-    """Keys are less than this."""
+    """Keys are less than this, of integers."""
 
     @model_validator(mode="after")
     def _something_between(self) -> Self:
         if self.start >= self.below:
             raise problem("keys", "must be more than `from`", path=("below",))
+        if self.kind is not KeyKind.INTEGER and not self.model_fields_set <= {"type"}:
+            raise problem("conflict", "`from` and `below` are for integers", path=("type",))
         return self
+
+    @property
+    def kind(self) -> KeyKind:
+        return KeyKind(self.type)
+
+    @property
+    def range(self) -> KeyRange:
+        return KeyRange(before(self.start), self.below - 1) if self.kind is KeyKind.INTEGER else KeyRange()
+
+
+def _short(value: Any) -> Any:
+    """`keys: uuid` is `keys: {type: uuid}`."""
+    kinds = list(map(str, KeyKind))
+    if isinstance(value, str) and value not in kinds:
+        raise problem("type", "is not one of the allowed values", allowed=kinds)
+    return {"type": value} if isinstance(value, str) else value
+
+
+_Keys: TypeAlias = Annotated[QueueKeys, BeforeValidator(_short, json_schema_input_type=_Kind | QueueKeys)]
 
 
 class QueueRows(Model):
@@ -100,9 +126,9 @@ class Queue(Model):
     schema_: Text = Field(default="public", alias="schema")
     """The schema in PostgreSQL of the queue, and of tables that are named without one."""
     key: Text
-    """The column that says what is pending: of integers, with the same name in each table."""
-    keys: QueueKeys = QueueKeys()
-    """The range of keys that there can be."""
+    """The column that says what is pending: with the same name and type in each table."""
+    keys: _Keys = QueueKeys()
+    """The type of the keys (`text`, `uuid`), or the range of integers that there can be."""
     source: QueueRows
     """The rows whose keys are to be covered."""
     covered_by: tuple[QueueCoverRows, ...] = Field(min_length=1)
@@ -126,6 +152,11 @@ class Queue(Model):
             if each.uncovered is not None and self.engine in ("postgresql", "sqlite"):
                 message = "is for ClickHouse: here a row that is deleted, or for which `where` holds no more, does that"
                 raise problem("conflict", message, path=("covered_by", index, "uncovered"))
+        if self.keys.kind is KeyKind.UUID and self.engine == "sqlite":
+            raise problem("conflict", "SQLite has no type of UUIDs: where they are texts, say `text`", path=("keys",))
+        if self.keys.kind is not KeyKind.INTEGER and self.engine in ("clickhouse", "chdb"):
+            message = "on ClickHouse, queues have integers only: for others keep the queue in PostgreSQL or SQLite"
+            raise problem("conflict", message, path=("keys",))
         if not is_schema(self.schema_):
             message = "must be letters, digits and underscores, at most 63, and not begin with pg_"
             raise problem("schema", message, path=("schema",))
@@ -168,10 +199,11 @@ class Queue(Model):
             self.key,
             QueueSource(source.table, source.where, source.event_time),
             tuple(QueueCover(each.table, each.where, each.uncovered, each.version) for each in self.covered_by),
-            KeyRange(before(self.keys.start), self.keys.below - 1),
+            self.keys.range,
             timedelta(milliseconds=self.settle),
             self.order == "newest",
             self.participants,
+            self.keys.kind,
         )
 
 

@@ -13,7 +13,7 @@ can be the last one of a process; what keeps that safe:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -115,30 +115,32 @@ def next_keys(store: PendingStore, ledger: Ledger, wanted: Wanted, draw: float) 
 
 def acknowledge(store: PendingStore, ledger: Ledger, acks: Sequence[Ack]) -> list[Answer]:
     """Acknowledge keys, with one answer for each, of which the last word counts. Again it does no harm."""
-    queue, fences = store.spec.name, {each.key: each.fence for each in acks}
-    refused = _outside(store, fences)
-    shown = {key: fence for key, fence in fences.items() if fence is not None and key not in refused}
+    queue, named = store.spec.name, {each.key: store.spec.key_of(each.key) for each in acks}
+    fences = {key: each.fence for each in acks if (key := named[each.key]) is not None}
+    shown = {key: fence for key, fence in fences.items() if fence is not None}
     # They are not leased while they are being covered.
     kept = ledger.key_leases.extend(queue, shown, lasting=_MOMENT)
     # One that failed, and that was not leased since, may still turn out well.
-    refused |= {key: why for key, why in kept.items() if why is not Refusal.COUNTED}
+    refused = {key: why for key, why in kept.items() if why is not Refusal.COUNTED}
     refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is None and key not in refused])
     covered = [key for key in fences if key not in refused]
     if covered:
         store.acknowledge(covered)
         ledger.key_leases.forget(queue, {key: fence for key, fence in shown.items() if key not in kept})
-    return [_refused(key, refused[key]) if key in refused else Answer(key, Effect.ACKED) for key in fences]
+    refused[None] = Refusal.IMPOSSIBLE
+    return [
+        _refused(said, refused[key]) if key in refused else Answer(said, Effect.ACKED) for said, key in named.items()
+    ]
 
 
 def fail(store: PendingStore, ledger: Ledger, failures: Sequence[KeyFailure]) -> list[Answer]:
     """Record failures of keys, with one answer for each, of which the last word counts. Again it counts once. What
     waits or is parked leaves the queue's offers when it is met there the next time.
     """
-    said = {each.key: each for each in failures}
-    refused: Mapping[QueueKey, KeyLease | Refusal] = _outside(store, said)
-    inside = [each for key, each in said.items() if key not in refused]
-    found = {**refused, **ledger.key_leases.fail(store.spec.name, inside)}
-    return [_after(key, found[key]) for key in said]
+    named = {each.key: store.spec.key_of(each.key) for each in failures}
+    inside = [each._replace(key=key) for each in failures if (key := named[each.key]) is not None]
+    found = {None: Refusal.IMPOSSIBLE, **ledger.key_leases.fail(store.spec.name, inside)}
+    return [_after(said, found[key]) for said, key in named.items()]
 
 
 def parked(
@@ -159,7 +161,8 @@ def parked(
 
 def unpark(store: PendingStore, ledger: Ledger, keys: Collection[QueueKey]) -> set[QueueKey]:
     """Make parked keys due now; those that were not parked are left out of the answer."""
-    return ledger.key_leases.unpark(store.spec.name, keys)
+    named = (store.spec.key_of(each) for each in keys)
+    return ledger.key_leases.unpark(store.spec.name, {each for each in named if each is not None})
 
 
 class _Giving:
@@ -274,11 +277,6 @@ def _leased(ledger: Ledger, queue: str, keys: Collection[QueueKey]) -> dict[Queu
     return dict.fromkeys(others, Refusal.LEASED)
 
 
-def _outside(store: PendingStore, keys: Iterable[QueueKey]) -> dict[QueueKey, Refusal]:
-    """The keys that cannot be keys of the queue."""
-    return {key: Refusal.UNKNOWN for key in keys if not store.spec.keys.holds(key)}
-
-
 def _after(key: QueueKey, found: KeyLease | Refusal) -> Answer:
     if isinstance(found, Refusal):
         return _refused(key, found)
@@ -287,4 +285,4 @@ def _after(key: QueueKey, found: KeyLease | Refusal) -> Answer:
 
 
 def _refused(key: QueueKey, why: Refusal) -> Answer:
-    return Answer(key, Effect.UNKNOWN if why is Refusal.UNKNOWN else Effect.REFUSED, str(why))
+    return Answer(key, Effect.UNKNOWN if why in (Refusal.UNKNOWN, Refusal.IMPOSSIBLE) else Effect.REFUSED, str(why))

@@ -9,11 +9,13 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Final, Generic, TypeVar
 
-from instep.domain.pending_queue import KeyRange, QueueCover, QueueKey, QueueSpec
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueCover, QueueKey, QueueSpec
 from instep.errors import UserError
 
 #: So many offers are looked at in one statement.
 PAGE: Final = 10_000
+
+_TYPES: Final = {KeyKind.INTEGER: "an integer of 64 bits", KeyKind.TEXT: "a text", KeyKind.UUID: "a UUID"}
 
 #: The word that says what the queue was made from.
 _DECLARED: Final = ""
@@ -32,6 +34,15 @@ def literal(text: str) -> str:
 def held(condition: str | None) -> str:
     """A condition of the user, which ends where it ends even if it ends in a comment."""
     return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
+
+
+def wrong_type(column: str, table: str, found: str, wanted: KeyKind, where: str) -> UserError:
+    """The error for a column that is not of the wanted type."""
+    return UserError(
+        f"the column {column} of {table} is {found}, and not {_TYPES[wanted]}",
+        where=where,
+        hint="`keys` of the queue says of which type its keys are: integer, text or uuid. Participants are integers.",
+    )
 
 
 class TriggeredLayout:
@@ -76,13 +87,22 @@ class TriggeredLayout:
     def between(self, column: str, keys: KeyRange | None = None) -> str:
         """Whether a column is one of these keys, which a null never is."""
         keys = keys or self.spec.keys
-        beyond = [] if keys.after is None else [f"{column} > {keys.after:d}"]
-        upto = [] if keys.upto is None else [f"{column} <= {keys.upto:d}"]
-        return " AND ".join([*beyond, *upto]) or f"{column} IS NOT NULL"
+        beyond = [] if keys.after is None else [f"{column} > {self.constant(keys.after)}"]
+        upto = [] if keys.upto is None else [f"{column} <= {self.constant(keys.upto)}"]
+        return " AND ".join([*beyond, *upto, *self.possible(column)]) or f"{column} IS NOT NULL"
+
+    def possible(self, column: str) -> list[str]:
+        """Conditions for values of a column that a key can have, besides its range."""
+        return []
+
+    def constant(self, key: QueueKey) -> str:
+        return f"{key:d}" if self.spec.kind is KeyKind.INTEGER else literal(key)
 
     def garbage(self, rows: str, column: str) -> str:
-        """Count rows whose key is out of range, by the two ends of an index on it."""
+        """Count rows with a key that the queue cannot have: of integers, by the two ends of an index."""
         keys = self.spec.keys
+        if self.spec.kind is not KeyKind.INTEGER:
+            return f"{rows} AND NOT ({self.between(column)})"
         ends = [] if keys.after is None else [f"({rows} AND {column} <= {keys.after:d})"]
         ends += [] if keys.upto is None else [f"({rows} AND {column} > {keys.upto:d})"]
         return f"SELECT {' + '.join(ends) or 0}"
@@ -94,7 +114,7 @@ class TriggeredLayout:
 
     def beyond(self, key: str, after: QueueKey | None) -> list[str]:
         """The condition of keys beyond `after` in the order of reading; none without it."""
-        return [] if after is None else [f"{key} {'<' if self.spec.newest_first else '>'} {int(after)}"]
+        return [] if after is None else [f"{key} {'<' if self.spec.newest_first else '>'} {self.constant(after)}"]
 
     @property
     def descending(self) -> str:

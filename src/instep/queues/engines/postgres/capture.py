@@ -40,11 +40,12 @@ def tables(layout: Layout) -> list[str]:
         "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0"
     )
     made = [
-        f"CREATE TABLE IF NOT EXISTS {layout.offers} (key bigint NOT NULL, version bigint GENERATED ALWAYS AS IDENTITY,"
-        f" event_time timestamptz{participants}, absent_since xid8) WITH ({upkeep})",
+        f"CREATE TABLE IF NOT EXISTS {layout.offers} (key {layout.type} NOT NULL,"
+        f" version bigint GENERATED ALWAYS AS IDENTITY, event_time timestamptz{participants}, absent_since xid8)"
+        f" WITH ({upkeep})",
         f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(layout.own('reading'))} ON {layout.offers}"
         f" (key, version, {layout.settling})",
-        f"CREATE TABLE IF NOT EXISTS {layout.acks} (key bigint PRIMARY KEY)",
+        f"CREATE TABLE IF NOT EXISTS {layout.acks} (key {layout.type} PRIMARY KEY)",
         f"CREATE TABLE IF NOT EXISTS {layout.words} (name text PRIMARY KEY, value text NOT NULL)",
         f"INSERT INTO {layout.words} VALUES ('', {literal(layout.declared())}) ON CONFLICT DO NOTHING",
     ]
@@ -137,7 +138,8 @@ def _many_offered(layout: Layout, keys: str) -> str:
         f"INSERT INTO {layout.offers} ({', '.join(columns)})\n"
         f"  WITH _arrived AS MATERIALIZED (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key),\n"
         f"  _highest AS MATERIALIZED (SELECT {', '.join(layout.highest_known('_range'))}\n"
-        "    FROM (SELECT min(key) AS lowest, max(key) AS highest FROM _arrived) AS _range)\n"
+        f"    FROM (SELECT {layout.extreme('min')} AS lowest, {layout.extreme('max')} AS highest\n"
+        "      FROM _arrived) AS _range)\n"
         # In their order, neighbours of an index are looked up and added one after the other.
         f"  SELECT {arrived} FROM _highest CROSS JOIN (SELECT * FROM _arrived ORDER BY key) AS _arrived\n"
         f"  WHERE {_SNAPSHOT}\n"
@@ -148,8 +150,9 @@ def _many_offered(layout: Layout, keys: str) -> str:
 
 def _cover_keys(layout: Layout, cover: QueueCover, rows: str) -> str:
     called = layout.called(cover.table)
-    key = f"{called}.{layout.key_of(cover)}"
-    return f"SELECT {key}::bigint AS key FROM {rows} AS {called} WHERE {held(cover.where)}"
+    return (
+        f"SELECT {layout.typed(called, layout.key_of(cover))} AS key FROM {rows} AS {called} WHERE {held(cover.where)}"
+    )
 
 
 def _withdrawn(layout: Layout, keys: str) -> str:
@@ -177,9 +180,9 @@ def _all_offered(layout: Layout) -> str:
     """
     called = layout.called(layout.spec.source.table)
     keys = (
-        f"SELECT {called}.{layout.key}::bigint AS key FROM {layout.table(layout.spec.source.table)} AS {called}"
-        f" WHERE {held(layout.spec.source.where)} AND {layout.between(f'{called}.{layout.key}')}"
-        f" AND {layout.uncovered_each(f'{called}.{layout.key}')}"
+        f"SELECT {layout.typed(called)} AS key FROM {layout.table(layout.spec.source.table)} AS {called}"
+        f" WHERE {held(layout.spec.source.where)} AND {layout.between(layout.column(called))}"
+        f" AND {layout.uncovered_each(layout.column(called))}"
     )
     refusal = literal(f"TRUNCATE of what covers the pending queue {layout.spec.name} needs READ COMMITTED")
     return f"IF {_SNAPSHOT} THEN RAISE EXCEPTION USING MESSAGE = {refusal}; END IF;\n  {reoffer(layout, keys)};"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.domain.pending_queue import MAX_TEXT, KeyKind, KeyRange, QueueKey, QueueSpec
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import MAX_NAME
-from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted, wrong_type
 
 
 def moment(at: datetime) -> str:
     return f"{literal(at.isoformat())}::timestamptz"
 
 
-def numbers(keys: list[int]) -> str:
+def numbers(keys: Iterable[int]) -> str:
     """Whole numbers need no quoting."""
     return f"'{{{','.join(map(str, map(int, keys)))}}}'::bigint[]"
 
@@ -24,6 +25,10 @@ def numbers(keys: list[int]) -> str:
 def beyond(key: str, highest: str) -> str:
     """Whether a key is higher than the highest there is, if there is any."""
     return f"{highest} IS NULL OR {key} > {highest}"
+
+
+_COLLATED = ' COLLATE "C"'
+_BYTEWISE = "'pg_catalog.\"C\"'::regcollation"
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,34 @@ class Layout(TriggeredLayout):
 
     def placed(self, kind: str) -> str:
         return f"{quoted(self.schema)}.{quoted(self.own(kind))}"
+
+    @property
+    def type(self) -> str:
+        """The type of the key in the queue's own tables: texts are in the order of their bytes."""
+        return {KeyKind.INTEGER: "bigint", KeyKind.TEXT: f"text{_COLLATED}", KeyKind.UUID: "uuid"}[self.spec.kind]
+
+    def column(self, rows: str, key: str | None = None) -> str:
+        """The key of some rows of the user, as an index has it."""
+        column = f"{rows}.{key or self.key}"
+        return f"{column}::{self.type}" if self.spec.kind is KeyKind.TEXT else column
+
+    def typed(self, rows: str, key: str | None = None) -> str:
+        """The key of some rows of the user, as the queue has it."""
+        return f"{rows}.{key or self.key}::{self.type}"
+
+    def possible(self, column: str) -> list[str]:
+        return [f"octet_length({column}) <= {MAX_TEXT}"] if self.spec.kind is KeyKind.TEXT else []
+
+    def array(self, keys: Iterable[QueueKey]) -> str:
+        if self.spec.kind is KeyKind.INTEGER:
+            return numbers(keys)
+        quoted_keys = ('"' + each.replace("\\", r"\\").replace('"', r"\"") + '"' for each in keys)
+        listed = literal("{" + ",".join(quoted_keys) + "}")
+        return f"{listed}::uuid[]" if self.spec.kind is KeyKind.UUID else f"({listed}::text[]{_COLLATED})"
+
+    def extreme(self, function: str) -> str:
+        """The lowest (`min`) or highest (`max`) key of some rows. Of UUIDs older servers know none."""
+        return f'{function}(key::text COLLATE "C")::uuid' if self.spec.kind is KeyKind.UUID else f"{function}(key)"
 
     @property
     def acknowledged(self) -> str:
@@ -75,7 +108,7 @@ class Layout(TriggeredLayout):
     def source_rows(self, key: str, *conditions: str) -> str:
         """A FROM clause for the rows of the source with this key."""
         source = self.spec.source
-        found = [f"{self.called(source.table)}.{self.key} = {key}", held(source.where), *conditions]
+        found = [f"{self.column(self.called(source.table))} = {key}", held(source.where), *conditions]
         return f"FROM {self.table(source.table)} AS {self.called(source.table)} WHERE {' AND '.join(found)}"
 
     def present(self, key: str, settled: datetime | None = None) -> str:
@@ -93,7 +126,7 @@ class Layout(TriggeredLayout):
         which would not conclude it, to read no others.
         """
         return "\n    AND ".join(
-            f"NOT EXISTS ({each} AND {self.between(f'{self.called(cover.table)}.{self.key_of(cover)}', keys)})"
+            f"NOT EXISTS ({each} AND {self.between(self.column(self.called(cover.table), self.key_of(cover)), keys)})"
             for cover, each in zip(self.covers, self._covering(key), strict=True)
         )
 
@@ -114,22 +147,21 @@ class Layout(TriggeredLayout):
         """Columns `offered`, `covered0`, …: the highest key that the offers and each cover have in the range of `keys`,
         a row with the `lowest` and the `highest`. In no other: what was deleted there would be walked over.
         """
-        known = [("offered", self.offers, "key")]
+        known = [("offered", self.offers, self.column("_known", "key"))]
         known += [
-            (f"covered{number}", self.table(cover.table), self.key_of(cover))
+            (f"covered{number}", self.table(cover.table), self.column("_known", self.key_of(cover)))
             for number, cover in enumerate(self.covers)
         ]
         return [
-            f"(SELECT _known.{key} FROM {table} AS _known"
-            f" WHERE _known.{key} >= {keys}.lowest AND _known.{key} <= {keys}.highest"
-            f" ORDER BY _known.{key} DESC LIMIT 1) AS {name}"
-            for name, table, key in known
+            f"(SELECT {column} FROM {table} AS _known WHERE {column} >= {keys}.lowest AND {column} <= {keys}.highest"
+            f" ORDER BY {column} DESC LIMIT 1) AS {name}"
+            for name, table, column in known
         ]
 
     def _covering(self, key: str) -> list[str]:
         return [
             f"SELECT 1 FROM {self.table(each.table)} AS {self.called(each.table)}"
-            f" WHERE {self.called(each.table)}.{self.key_of(each)} = {key} AND {held(each.where)}"
+            f" WHERE {self.column(self.called(each.table), self.key_of(each))} = {key} AND {held(each.where)}"
             for each in self.covers
         ]
 
@@ -148,8 +180,8 @@ def source_keys(layout: Layout, rows: str, keys: KeyRange | None = None) -> str:
     source = layout.spec.source
     called = layout.called(source.table)
     return (
-        f"SELECT {called}.{layout.key}::bigint AS key, {_columns(layout)}\n"
-        f"    FROM {rows} AS {called} WHERE {held(source.where)} AND {layout.between(f'{called}.{layout.key}', keys)}"
+        f"SELECT {layout.typed(called)} AS key, {_columns(layout)}\n"
+        f"    FROM {rows} AS {called} WHERE {held(source.where)} AND {layout.between(layout.column(called), keys)}"
     )
 
 
@@ -193,18 +225,22 @@ def reoffer(layout: Layout, keys: str) -> str:
     )
 
 
-_WHOLE = ("smallint", "integer", "bigint")
+_TYPES = {
+    KeyKind.INTEGER: ("smallint", "integer", "bigint"),
+    KeyKind.TEXT: ("text", "character varying"),
+    KeyKind.UUID: ("uuid",),
+}
 
 
 def demand_usable(session: Session, layout: Layout) -> None:
-    """Raises `UserError` for tables that are not there or cannot be captured, keys that are no whole numbers or have no
+    """Raises `UserError` for tables that are not there or cannot be captured, keys that are not of its type or have no
     index, and conditions that PostgreSQL does not understand.
     """
     source = layout.spec.source
     for table in (source.table, *(each.table for each in layout.spec.covers)):
         _demand_table(session, layout, table)
     if layout.spec.participants:
-        _demand_whole(session, layout, source.table, layout.spec.participants)
+        _demand_type(session, layout, source.table, layout.spec.participants, KeyKind.INTEGER)
     session.ask(f"{source_keys(layout, layout.table(source.table))} LIMIT 0")
     for cover in layout.spec.covers:
         if cover.uncovered is not None:
@@ -229,29 +265,28 @@ def _demand_table(session: Session, layout: Layout, table: str) -> None:
     ((kind, oid),) = found
     if kind not in ("r", "p"):
         raise UserError(f"{table} is no table", where=session.place.shown, hint="Only tables have triggers of rows.")
-    _demand_whole(session, layout, table, layout.spec.key)
+    _demand_type(session, layout, table, layout.spec.key, layout.spec.kind)
+    bytewise = layout.spec.kind is KeyKind.TEXT
     indexed = session.ask(
         "SELECT 1 FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
         f" WHERE i.indrelid = {oid} AND i.indisvalid AND i.indpred IS NULL AND a.attname = {literal(layout.spec.key)}"
+        + (f" AND i.indcollation[0] = {_BYTEWISE}" if bytewise else "")
     )
     if not indexed:
         raise UserError(
-            f"{table} has no index that begins with {layout.spec.key}: each change would read all of it",
+            f"{table} has no index that begins with {layout.spec.key}{' in the order of bytes' if bytewise else ''}:"
+            " each change would read all of it",
             where=session.place.shown,
-            hint=f"CREATE INDEX CONCURRENTLY ON {layout.table(table)} ({layout.key})",
+            hint=f"CREATE INDEX CONCURRENTLY ON {layout.table(table)} ({layout.key}{_COLLATED if bytewise else ''})",
         )
 
 
-def _demand_whole(session: Session, layout: Layout, table: str, column: str) -> None:
+def _demand_type(session: Session, layout: Layout, table: str, column: str, kind: KeyKind) -> None:
     found = session.ask(
         "SELECT format_type(a.atttypid, NULL) FROM pg_attribute AS a WHERE a.attnum > 0 AND NOT a.attisdropped"
         f" AND a.attrelid = {literal(layout.table(table))}::regclass AND a.attname = {literal(column)}"
     )
     if not found:
         raise UserError(f"{table} has no column {quoted(column)}", where=session.place.shown)
-    if found[0][0] not in _WHOLE:
-        raise UserError(
-            f"the column {column} of {table} is {found[0][0]}; a queue has keys of 64-bit integers",
-            where=session.place.shown,
-            hint="Use a column of type bigint, integer or smallint.",
-        )
+    if found[0][0] not in _TYPES[kind]:
+        raise wrong_type(column, table, found[0][0], kind, session.place.shown)

@@ -47,43 +47,46 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
 def anti_join(layout: Layout, ask: Ask) -> str:
     """The anti-join that the queue replaces."""
     source = layout.spec.source
-    key = f"{layout.called(source.table)}.{layout.key}"
+    called = layout.called(source.table)
+    key = layout.column(called)
     wanted = [held(source.where), layout.between(key), *layout.beyond(key, ask.after), layout.uncovered(key)]
     if ask.participants and layout.spec.participants:
         wanted.append(f"{quoted(layout.spec.participants)} = ANY({numbers(list(ask.participants))})")
     having = f"HAVING {layout.settled(ask.settled)} " if ask.settled and layout.event_time else ""
     return (
-        f"SELECT {layout.legacy_comment} {key}::bigint AS key\n"
-        f"FROM {layout.table(source.table)} AS {layout.called(source.table)}\n"
+        f"SELECT {layout.legacy_comment} {layout.typed(called)} AS key\n"
+        f"FROM {layout.table(source.table)} AS {called}\n"
         f"{_where(wanted)}GROUP BY {key} {having}ORDER BY {key}{layout.descending} LIMIT {int(ask.limit)}"
     )
 
 
 def confirmed(layout: Layout, keys: list[QueueKey]) -> str:
     return (
-        f"SELECT key FROM unnest({numbers(keys)}) AS _asked (key)\n"
+        f"SELECT key FROM unnest({layout.array(keys)}) AS _asked (key)\n"
         f"WHERE {layout.between('key')} AND {layout.present('_asked.key')}\n"
         f"    AND {layout.uncovered_each('_asked.key')}"
     )
 
 
 def bounds(layout: Layout) -> str:
+    """The lowest and the highest key, one by one: each is at an end of the index."""
     source = layout.spec.source
     called = layout.called(source.table)
-    key = f"{called}.{layout.key}"
-    return (
-        f"SELECT min({key})::bigint, max({key})::bigint FROM {layout.table(source.table)} AS {called} "
-        f"WHERE {held(source.where)} AND {layout.between(key)}"
+    key = layout.column(called)
+    found = (
+        f"SELECT {layout.typed(called)} FROM {layout.table(source.table)} AS {called} "
+        f"WHERE {held(source.where)} AND {layout.between(key)} ORDER BY {key}"
     )
+    return f"SELECT ({found} LIMIT 1), ({found} DESC LIMIT 1)"
 
 
 def edge(layout: Layout, keys: KeyRange, size: int) -> str:
     """The last of so many keys, and one behind it if there are more."""
     source = layout.spec.source
     called = layout.called(source.table)
-    key = f"{called}.{layout.key}"
+    key = layout.column(called)
     return (
-        f"SELECT DISTINCT {key}::bigint AS key FROM {layout.table(source.table)} AS {called} "
+        f"SELECT DISTINCT {layout.typed(called)} AS key FROM {layout.table(source.table)} AS {called} "
         f"WHERE {held(source.where)} AND {layout.between(key, keys)} ORDER BY key LIMIT 2 OFFSET {size - 1:d}"
     )
 
@@ -104,11 +107,12 @@ def backfill(layout: Layout, keys: KeyRange) -> str:
 def compare(layout: Layout, keys: KeyRange) -> str:
     """One row: pending, missing, surplus, and the first keys of both."""
     source = layout.spec.source
-    key = f"{layout.called(source.table)}.{layout.key}"
+    called = layout.called(source.table)
+    key = layout.column(called)
     named = f"ARRAY(SELECT key FROM {{}} ORDER BY key LIMIT {NAMED})"
     return (
-        f"WITH _pending AS MATERIALIZED (SELECT DISTINCT {key}::bigint AS key"
-        f" FROM {layout.table(source.table)} AS {layout.called(source.table)}\n"
+        f"WITH _pending AS MATERIALIZED (SELECT DISTINCT {layout.typed(called)} AS key"
+        f" FROM {layout.table(source.table)} AS {called}\n"
         f"  WHERE {held(source.where)} AND {layout.between(key, keys)}\n"
         f"    AND {layout.uncovered(key, keys)}),\n"
         f"_offered AS MATERIALIZED (SELECT DISTINCT key FROM {layout.offers} WHERE {layout.between('key', keys)}),\n"
@@ -122,14 +126,14 @@ def compare(layout: Layout, keys: KeyRange) -> str:
 def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
     called = layout.called(table)
     rows = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)}"
-    return layout.garbage(rows, f"{called}.{key}")
+    return layout.garbage(rows, layout.column(called, key))
 
 
 def _where(conditions: list[str]) -> str:
     return f"WHERE {' AND '.join(conditions)}\n  " if conditions else ""
 
 
-def remove(layout: Layout, rows: list[tuple[int, int]]) -> str:
+def remove(layout: Layout, rows: list[tuple[QueueKey, int]]) -> str:
     """Exactly these (key, version), whose truth was seen: whatever happened since has a row of its own."""
     return (
         f"WITH {_locked(layout, rows)}\nDELETE FROM {layout.offers} AS _offer USING _held\n"
@@ -137,7 +141,7 @@ def remove(layout: Layout, rows: list[tuple[int, int]]) -> str:
     )
 
 
-def watch(layout: Layout, rows: list[tuple[int, int]]) -> str:
+def watch(layout: Layout, rows: list[tuple[QueueKey, int]]) -> str:
     """Keep offers without a source row, to be checked again when every transaction of now has ended."""
     return (
         f"WITH {_locked(layout, rows)}\nUPDATE {layout.offers} AS _offer"
@@ -150,7 +154,7 @@ def withdraw(layout: Layout, offers: Iterable[Offer]) -> str:
     """A key that is pending may have several offers; all that were there when this one was read."""
     keys, versions = zip(*((each.key, each.version) for each in offers), strict=True)
     return (
-        f"WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(keys, versions)}\n"
+        f"WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(layout, keys, versions)}\n"
         f"  JOIN {layout.offers} AS _offer ON _offer.key = _seen.key AND _offer.version <= _seen.version\n"
         "  FOR UPDATE OF _offer SKIP LOCKED)\n"
         f"DELETE FROM {layout.offers} AS _offer USING _held\n"
@@ -165,7 +169,7 @@ def offer(layout: Layout, keys: list[QueueKey]) -> str:
 def acknowledge(layout: Layout, keys: list[QueueKey]) -> str:
     """Acknowledge keys in their order: consumers that acknowledge the same ones at once wait in line."""
     return (
-        f"INSERT INTO {layout.acks} (key) SELECT DISTINCT key FROM unnest({numbers(keys)}) AS _asked (key)"
+        f"INSERT INTO {layout.acks} (key) SELECT DISTINCT key FROM unnest({layout.array(keys)}) AS _asked (key)"
         f" WHERE {layout.between('key')} ORDER BY key ON CONFLICT DO NOTHING"
     )
 
@@ -173,7 +177,7 @@ def acknowledge(layout: Layout, keys: list[QueueKey]) -> str:
 def reopen(layout: Layout, keys: list[QueueKey]) -> str:
     return (
         f"DELETE FROM {layout.acks} WHERE key IN"
-        f" (SELECT key FROM {layout.acks} WHERE key = ANY({numbers(keys)}) ORDER BY key FOR UPDATE) RETURNING key"
+        f" (SELECT key FROM {layout.acks} WHERE key = ANY({layout.array(keys)}) ORDER BY key FOR UPDATE) RETURNING key"
     )
 
 
@@ -194,16 +198,16 @@ def forget_left(layout: Layout, after: QueueKey | None, limit: int) -> str:
     return f"DELETE FROM {layout.acks} WHERE key IN ({some}) RETURNING key"
 
 
-def _locked(layout: Layout, rows: list[tuple[int, int]]) -> str:
+def _locked(layout: Layout, rows: list[tuple[QueueKey, int]]) -> str:
     keys, versions = zip(*rows, strict=True)
     return (
-        f"_held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(keys, versions)}\n"
+        f"_held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(layout, keys, versions)}\n"
         f"  JOIN {layout.offers} AS _offer USING (key, version) FOR UPDATE OF _offer SKIP LOCKED)"
     )
 
 
-def _pairs(keys: Iterable[int], versions: Iterable[int]) -> str:
-    return f"unnest({numbers(list(keys))}, {numbers(list(versions))}) AS _seen (key, version)"
+def _pairs(layout: Layout, keys: Iterable[QueueKey], versions: Iterable[int]) -> str:
+    return f"unnest({layout.array(keys)}, {numbers(versions)}) AS _seen (key, version)"
 
 
 def observations(session: Session, comments: tuple[str, ...]) -> list[Observation]:

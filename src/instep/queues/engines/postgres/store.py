@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec, before
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec, before
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
@@ -17,7 +17,7 @@ from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Obse
 from instep.queues.engines.triggered import PAGE, TriggeredPending, literal
 
 #: Key, version, event time, and what `asking.offers` says of it.
-_Row: TypeAlias = tuple[int, int, datetime | None, str]
+_Row: TypeAlias = tuple[QueueKey, int, datetime | None, str]
 
 _FALSE: Final = ("covered", "gone")
 
@@ -64,12 +64,12 @@ class PostgresPending(TriggeredPending[Session]):
 
     def bounds(self) -> KeyRange | None:
         with self._session() as session:
-            ((lowest, highest),) = session.ask(queries.bounds(self._layout))
+            lowest, highest = self._keys(session.ask(queries.bounds(self._layout))[0])
         return None if lowest is None else KeyRange(before(lowest), highest)
 
     def edge(self, keys: KeyRange, size: int) -> QueueKey | None:
         with self._session() as session:
-            found = [key for (key,) in session.ask(queries.edge(self._layout, self._within(keys), size))]
+            found = self._keys(key for (key,) in session.ask(queries.edge(self._layout, self._within(keys), size)))
         return found[0] if len(found) > 1 else None
 
     def backfill(self, keys: KeyRange) -> Backfilled:
@@ -101,14 +101,15 @@ class PostgresPending(TriggeredPending[Session]):
 
     def anti_join(self, ask: Ask) -> list[QueueKey]:
         with self._session() as session:
-            return [key for (key,) in session.ask(queries.anti_join(self._layout, ask))]
+            return self._keys(key for (key,) in session.ask(queries.anti_join(self._layout, ask)))
 
     def anti_join_statement(self, ask: Ask) -> str:
         return queries.anti_join(self._layout, ask)
 
     def confirm(self, keys: Collection[QueueKey]) -> set[QueueKey]:
         with self._session() as session:
-            return {key for (key,) in session.ask(queries.confirmed(self._layout, list(keys)))} if keys else set()
+            rows = session.ask(queries.confirmed(self._layout, list(keys))) if keys else []
+        return set(self._keys(key for (key,) in rows))
 
     # -- changing ------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class PostgresPending(TriggeredPending[Session]):
             return
         with self._session() as session, session.transaction():
             # Those that had been acknowledged are offered by the trigger.
-            opened = {key for (key,) in session.ask(queries.reopen(self._layout, list(keys)))}
+            opened = set(self._keys(key for (key,) in session.ask(queries.reopen(self._layout, list(keys)))))
             if others := set(keys) - opened:
                 session.ask(queries.offer(self._layout, list(others)))
 
@@ -143,7 +144,7 @@ class PostgresPending(TriggeredPending[Session]):
             ((pending, missing, surplus, lacking, left),) = session.ask(
                 queries.compare(self._layout, self._within(keys))
             )
-        return Comparison(pending, tuple(lacking), missing, tuple(left), surplus)
+        return Comparison(pending, tuple(self._keys(lacking)), missing, tuple(self._keys(left)), surplus)
 
     def counts(self) -> QueueCounts:
         layout = self._layout
@@ -169,7 +170,7 @@ class PostgresPending(TriggeredPending[Session]):
         with self._session() as session:
             after: int | None = None
             while some := session.ask(queries.forget_left(self._layout, after, PAGE)):
-                forgotten, (after,) = forgotten + len(some), max(some)
+                forgotten, after = forgotten + len(some), max(self._keys(key for (key,) in some))
             for _ in range(2):
                 page: Ask | None = Ask(PAGE)
                 while page is not None:
@@ -200,12 +201,19 @@ class PostgresPending(TriggeredPending[Session]):
 
     def _look(self, session: Session, ask: Ask) -> list[_Row]:
         """One page of offers with what the truth says of them; those that are false are taken away."""
-        rows: list[_Row] = session.ask(queries.offers(self._layout, ask))
+        found = session.ask(queries.offers(self._layout, ask))
+        rows: list[_Row] = [
+            (key, *row[1:]) for key, row in zip(self._keys(row[0] for row in found), found, strict=True)
+        ]
         if false := [(key, version) for key, version, _, state in rows if state in _FALSE]:
             session.ask(queries.remove(self._layout, false))
         if absent := [(key, version) for key, version, _, state in rows if state == "absent"]:
             session.ask(queries.watch(self._layout, absent))
         return rows
+
+    def _keys(self, found: Iterable[Any]) -> list[QueueKey]:
+        """Keys of an answer: UUIDs come as objects."""
+        return [None if key is None else str(key) for key in found] if self.spec.kind is KeyKind.UUID else list(found)
 
     def _there(self, session: Session) -> bool:
         return bool(session.ask(f"SELECT to_regclass({literal(self._layout.words)}) IS NOT NULL")[0][0])

@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from instep.domain.pending_queue import QueueSpec
+from instep.domain.pending_queue import MAX_TEXT, KeyKind, QueueSpec
 from instep.errors import UserError
-from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted, wrong_type
 
 #: Of the year 9999: numbers beyond are no seconds for SQLite.
 _LAST_SECOND = 253_402_300_799
@@ -28,6 +28,18 @@ class Layout(TriggeredLayout):
     def placed(self, kind: str) -> str:
         """The kind comes first in a name, so that no two queues can share one."""
         return quoted(f"pending_{kind}_{self.spec.name}")
+
+    @property
+    def type(self) -> str:
+        """The type of the key in the queue's own tables."""
+        return "INTEGER" if self.spec.kind is KeyKind.INTEGER else "TEXT"
+
+    def possible(self, column: str) -> list[str]:
+        """A column may have values of any type: texts are behind numbers and before bytes."""
+        if self.spec.kind is KeyKind.INTEGER:
+            return []
+        size = f"length(CAST({column} AS BLOB)) <= {MAX_TEXT}"
+        return [f"{column} >= ''", f"{column} < x''", size, f"instr({column}, char(0)) = 0"]
 
     @property
     def acknowledged(self) -> str:
@@ -82,14 +94,14 @@ class Layout(TriggeredLayout):
 
 
 def demand_usable(connection: sqlite3.Connection, layout: Layout, path: Path) -> None:
-    """Raises `UserError` for tables that are not there, keys that are no whole numbers or have no index, and conditions
+    """Raises `UserError` for tables that are not there, keys that are not of its type or have no index, and conditions
     that SQLite does not understand.
     """
     source = layout.spec.source
     for table in (source.table, *(each.table for each in layout.spec.covers)):
         _demand_table(connection, layout, table, path)
     if layout.spec.participants:
-        _demand_whole(connection, source.table, layout.spec.participants, path)
+        _demand_type(connection, source.table, layout.spec.participants, KeyKind.INTEGER, path)
     connection.execute(f"SELECT {layout.time or 'NULL'} FROM {layout.source} WHERE {held(source.where)} LIMIT 0")
     for cover in layout.spec.covers:
         if cover.uncovered is not None:
@@ -105,15 +117,21 @@ def _demand_table(connection: sqlite3.Connection, layout: Layout, table: str, pa
     found = connection.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchall()
     if found != [("table",)]:
         raise UserError(f"there is no table {table}", where=str(path))
-    _demand_whole(connection, table, layout.spec.key, path)
-    key = literal(layout.spec.key)
+    _demand_type(connection, table, layout.spec.key, layout.spec.kind, path)
+    key, text = literal(layout.spec.key), layout.spec.kind is not KeyKind.INTEGER
+    if text and connection.execute(_telling(layout, table)).fetchall():
+        raise UserError(
+            f"the column {layout.spec.key} of {table} takes texts for equal that are not; a queue compares their bytes",
+            where=str(path),
+            hint="Declare the column without a COLLATE, or with COLLATE BINARY.",
+        )
     ((rowid,),) = connection.execute(
         f"SELECT count(*) FROM pragma_table_info({literal(table)})"
         f" WHERE pk = 1 AND upper(type) = 'INTEGER' AND name = {key} COLLATE NOCASE"
     )
     ((indexes,),) = connection.execute(
-        f"SELECT count(*) FROM pragma_index_list({literal(table)}) AS each, pragma_index_info(each.name) AS part"
-        f" WHERE NOT each.partial AND part.seqno = 0 AND part.name = {key} COLLATE NOCASE"
+        f"SELECT count(*) FROM pragma_index_list({literal(table)}) AS each, pragma_index_xinfo(each.name) AS part"
+        f" WHERE NOT each.partial AND part.seqno = 0 AND part.name = {key} COLLATE NOCASE AND part.coll = 'BINARY'"
     )
     if not rowid and not indexes:
         raise UserError(
@@ -123,32 +141,37 @@ def _demand_table(connection: sqlite3.Connection, layout: Layout, table: str, pa
         )
 
 
-def _demand_whole(connection: sqlite3.Connection, table: str, column: str, path: Path) -> None:
+def _telling(layout: Layout, table: str) -> str:
+    """A row if two texts are equal by the column's own collation, which SQLite does not name anywhere."""
+    alike = f"SELECT {layout.key} AS key FROM {quoted(table)} WHERE 0 UNION ALL SELECT 'a'"
+    return f"SELECT 1 FROM ({alike}) WHERE key IN ('A', 'a ')"
+
+
+def _demand_type(connection: sqlite3.Connection, table: str, column: str, kind: KeyKind, path: Path) -> None:
     found = connection.execute(
         f"SELECT type FROM pragma_table_info({literal(table)}) WHERE name = ? COLLATE NOCASE", (column,)
     ).fetchall()
     if not found:
         raise UserError(f"{table} has no column {column}", where=str(path))
-    if "INT" not in found[0][0].upper():
-        raise UserError(
-            f"the column {column} of {table} is {found[0][0] or 'of any type'}; a queue has keys of 64-bit integers",
-            where=str(path),
-            hint="Use a column of type INTEGER.",
-        )
+    (declared,) = found[0]
+    whole = "INT" in declared.upper()
+    text = not whole and any(part in declared.upper() for part in ("CHAR", "CLOB", "TEXT"))
+    if not (whole if kind is KeyKind.INTEGER else text and kind is KeyKind.TEXT):
+        raise wrong_type(column, table, declared or "of any type", kind, str(path))
 
 
 def tables(layout: Layout) -> list[str]:
     made = [
         f"CREATE TABLE IF NOT EXISTS {layout.offers} "
-        "(version INTEGER PRIMARY KEY AUTOINCREMENT, key INTEGER NOT NULL UNIQUE, event_time REAL)",
-        f"CREATE TABLE IF NOT EXISTS {layout.acks} (key INTEGER PRIMARY KEY)",
+        f"(version INTEGER PRIMARY KEY AUTOINCREMENT, key {layout.type} NOT NULL UNIQUE, event_time REAL)",
+        f"CREATE TABLE IF NOT EXISTS {layout.acks} (key {layout.type} PRIMARY KEY)",
         f"CREATE TABLE IF NOT EXISTS {layout.words} (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
         f"INSERT OR IGNORE INTO {layout.words} VALUES ('', {literal(layout.declared())})",
     ]
     if layout.spec.participants:
         made += [
             f"CREATE TABLE IF NOT EXISTS {layout.participants} "
-            "(participant INTEGER, key INTEGER, PRIMARY KEY (participant, key)) WITHOUT ROWID",
+            f"(participant INTEGER, key {layout.type}, PRIMARY KEY (participant, key)) WITHOUT ROWID",
             f"CREATE INDEX IF NOT EXISTS {layout.placed('participants_key')} ON {layout.participants} (key)",
         ]
     return made

@@ -266,7 +266,7 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
 
 
 def _bound(keys: Collection[QueueKey]) -> tuple[str]:
-    return (json.dumps([int(key) for key in keys]),)
+    return (json.dumps(list(keys)),)
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -278,7 +278,7 @@ def _moment(seconds: float | None) -> datetime | None:
     return None
 
 
-def _named(connection: sqlite3.Connection, keys: str) -> tuple[tuple[int, ...], int]:
+def _named(connection: sqlite3.Connection, keys: str) -> tuple[tuple[QueueKey, ...], int]:
     named = connection.execute(f"SELECT key FROM ({keys}) ORDER BY key LIMIT {NAMED}").fetchall()
     ((count,),) = connection.execute(f"SELECT count(*) FROM ({keys})")
     return tuple(key for (key,) in named), count

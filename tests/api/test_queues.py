@@ -106,8 +106,8 @@ def test_without_a_lease_keys_are_only_read(http: httpx.Client) -> None:
     assert seen[0] == seen[1] == [{"key": 20}, {"key": 19}, {"key": 18}]
 
 
-@pytest.mark.parametrize("key", [2**63, 10**40, -1, 1_000])
-def test_a_key_that_the_queue_cannot_have_is_unknown(http: httpx.Client, key: int) -> None:
+@pytest.mark.parametrize("key", [2**63, 10**40, -1, 1_000, "7", "", "a\0", "é" * 3_000])
+def test_a_key_that_the_queue_cannot_have_is_unknown(http: httpx.Client, key: int | str) -> None:
     [outcome] = http.post("/salts/ack", json={"keys": [{"key": key}]}).json()["items"]
     assert (outcome["key"], outcome["effect"]) == (key, "unknown")
 
@@ -135,7 +135,35 @@ def test_neighbouring_keys_beyond_what_a_float_tells_apart_stay_apart(http: http
         assert _read(client) == [2**53, 2**53 + 2, 2**63 - 2]
 
 
-def _read(client: httpx.Client) -> list[int]:
+def test_keys_of_text_are_given_and_taken_as_they_are(http: httpx.Client, project: Instep) -> None:
+    several = ["", "7", "a\nb", "it's", "\U0001f600"]
+    folder = project.project.root
+    with closing(sqlite3.connect(folder / "salts.db")) as database:
+        database.executescript("CREATE TABLE texts (k TEXT PRIMARY KEY); CREATE TABLE covered (k TEXT PRIMARY KEY)")
+        database.executemany("INSERT INTO texts VALUES (?)", [(key,) for key in several])
+        database.commit()
+    text = PROJECT.replace("source: {table: source}", "source: {table: texts}").replace(
+        "table: cover", "table: covered"
+    )
+    text = text.replace("keys: {from: 0, below: 1000}", "keys: text")
+    (folder / "instep.yaml").write_text(text.replace("  salts:", "  wide:", 1))
+    wide = load(folder)
+    with wide.queue("wide") as queue:
+        queue.create()
+        queue.backfill()
+    with (
+        served(create_app(wide, token=TOKEN, loopback=True)) as address,
+        httpx.Client(base_url=f"{address}/api/queues", headers=bearer(), timeout=TIMEOUT_SECONDS) as client,
+    ):
+        assert _read(client) == several
+        done = client.post("/wide/ack", json={"keys": [{"key": key} for key in (*several[:2], 7)]}).json()["items"]
+        assert [(each["key"], each["effect"]) for each in done] == [("", "acked"), ("7", "acked"), (7, "unknown")]
+        [failed] = client.post("/wide/fail", json={"keys": [{"key": "a\nb", "error": "x"}]}).json()["items"]
+        assert (failed["key"], failed["effect"]) == ("a\nb", "failed")
+        assert client.get("/wide").json()["oldest_key"] == "a\nb"
+
+
+def _read(client: httpx.Client) -> list[int | str]:
     return sorted(each["key"] for each in client.post("/wide/next", json={}).json()["items"])
 
 
@@ -167,7 +195,7 @@ def test_no_key_is_given_or_taken_without_the_token(http: httpx.Client, action: 
         ("next", {"limit": 5_001}, "body.limit"),
         ("next", {"lease": 10}, "body.lease"),
         ("ack", {"keys": []}, "body.keys"),
-        ("ack", {"keys": [{"key": "7"}]}, "body.keys.0.key"),
+        ("ack", {"keys": [{"key": True}]}, "body.keys.0.key"),
         ("fail", {"keys": [{"key": 1, "fence": True}]}, "body.keys.0.fence"),
         ("fail", {"keys": [{"key": 1, "eror": "x"}]}, "body.keys.0.eror"),
     ],

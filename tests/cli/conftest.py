@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,3 +32,14 @@ def ledger(folder: Path, clock: VirtualClock) -> Iterator[Ledger]:
     """The project's own ledger, as other workers fill it."""
     with closing(open_ledger(instep.load(folder).project.ledger_url, clock=clock)) as opened:
         yield opened
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts lines on standard input."""
+
+    def give(*lines: str | dict[str, Any]) -> None:
+        text = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return give

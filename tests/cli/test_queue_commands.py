@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,17 +39,6 @@ def tables(folder: Path, clock: VirtualClock) -> Tables:
     made = sqlite_tables(folder)
     made.project(folder)
     return made
-
-
-@pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts lines on standard input."""
-
-    def give(*lines: str | dict[str, Any]) -> None:
-        text = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-
-    return give
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -245,7 +232,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_done(
     for number, why in [
         (1, "is not JSON"),
         (2, '"key" is missing'),
-        (3, '"key" must be a whole number of 64 bits'),
+        (3, 'key "7": the queue has no such keys: they are of another type'),
         (4, '"key" must be a whole number of 64 bits'),
         (5, "must be an object such as"),
         (6, 'key 900: "fence" must be a whole number'),

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer
 from instep.domain.key_leases import KeyLeaseState
-from instep.domain.pending_queue import QueueKey
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.ledger import Ledger
 from instep.queues.consumers import Effect, Given
@@ -21,7 +20,7 @@ class GivenKey(Answer):
     consumer says when it gives the key back as failed.
     """
 
-    key: QueueKey
+    key: int | str
     fence: int | None = OPTIONAL
     until: str | None = OPTIONAL
     event_time: str | None = OPTIONAL
@@ -45,7 +44,7 @@ class KeyOutcome(Answer):
     nothing was changed.
     """
 
-    key: QueueKey
+    key: int | str
     effect: Effect
     why: str | None = OPTIONAL
     attempts: int | None = OPTIONAL
@@ -73,7 +72,7 @@ class QueueStatus(Answer):
     withdrawn: int | None
     garbage: dict[str, int] | None
     bytes: int | None
-    oldest_key: QueueKey | None
+    oldest_key: int | str | None
     oldest: str | None
     leased: Held
     retrying: Held

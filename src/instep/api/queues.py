@@ -6,14 +6,15 @@ from datetime import timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from instep.answers.answer import Answer
 from instep.answers.queues import GivenKey, KeyOutcome, QueueStatus
 from instep.api.dependencies import BY, ProjectInstep
 from instep.api.paging import Page
 from instep.api.problems import responses
-from instep.api.requests import WHOLE, Body
+from instep.api.requests import WHOLE, Body, whole
+from instep.domain.pending_queue import QueueKey
 from instep.ledger.key_leases import KeyFailure
 from instep.queues.consumers import MAX_HOLDER, Ack
 
@@ -28,7 +29,18 @@ _LONGEST: Final = 7 * 24 * 60 * 60 * 1_000
 #: Of keys and participants. Others are none that a queue can have.
 _WHOLE_NUMBERS: Final = range(-(2**63), 2**63)
 
-_Key = Annotated[int, WHOLE]
+_Whole = Annotated[int, WHOLE]
+
+
+def _exact(value: object) -> QueueKey:
+    """A whole number, or a text."""
+    key = whole(value)
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise ValueError("it is a whole number, exactly, or a text")  # noqa: TRY004 - what pydantic makes a 422
+    return key
+
+
+_Key = Annotated[QueueKey, BeforeValidator(_exact, json_schema_input_type=int | str)]
 _Fence = Annotated[Annotated[int, Field(ge=0, le=2**53), WHOLE] | None, Field(description="As `next` gave it.")]
 
 
@@ -46,7 +58,7 @@ class NextKeys(Body):
         Field(description="Reserve the keys for so many milliseconds."),
     ] = None
     by: Annotated[str, Field(min_length=1, max_length=MAX_HOLDER, description="The name of the consumer.")] = BY
-    participants: list[_Key] = Field(
+    participants: list[_Whole] = Field(
         default=[], max_length=1_000, description="Only keys that concern one of these participants."
     )
     legacy: Annotated[bool, Field(description="By the anti-join, whatever the phase.")] = False

@@ -32,13 +32,13 @@ class Body(BaseModel):
 _EXACT = 2.0**53
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
     """JSON knows one kind of numbers: 7.0 is a whole one."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value
 
 
 #: Behind the bounds of a number.
-WHOLE = BeforeValidator(_whole)
+WHOLE = BeforeValidator(whole)
 
 
 def _bytes(value: object) -> object:

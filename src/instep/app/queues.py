@@ -24,7 +24,7 @@ from instep.telemetry.progress import Progress, Silent
 if TYPE_CHECKING:
     from instep.answers.queues import QueueStatus
     from instep.domain.key_leases import KeyLease
-    from instep.domain.pending_queue import QueueKey
+    from instep.domain.pending_queue import KeyKind, QueueKey
     from instep.ledger.key_leases import KeyFailure
     from instep.ledger.ledger import Ledger
     from instep.queues.backfill import Backfill
@@ -71,6 +71,11 @@ class PendingQueue:
         if "_ledger" in self.__dict__:
             self._ledger.close()
         self._store.close()
+
+    @property
+    def kind(self) -> KeyKind:
+        """The type of its keys."""
+        return self._store.spec.kind
 
     # Its phases.
 

@@ -15,6 +15,7 @@ from instep.cli.output import Output
 from instep.cli.queue_views import (
     QueueArgument,
     SqlOption,
+    key_text,
     next_step,
     parked_dict,
     show_parked,
@@ -130,7 +131,7 @@ def verify(
             out.line(f"{name}: {line}")
         for what, keys in (("missing", seen.missing), ("surplus", seen.surplus)):
             if keys:
-                out.line(f"{what}: {', '.join(map(str, keys[:20]))}{' …' if len(keys) > 20 else ''}")
+                out.line(f"{what}: {', '.join(map(key_text, keys[:20]))}{' …' if len(keys) > 20 else ''}")
         if not equal:
             out.line(next_step(name, "verify", "--repair"))
         elif not switched:
@@ -303,7 +304,7 @@ def _show_backfill(out: Output, name: str, done: Backfill) -> None:
     if not filling.keys:
         out.line(f"{name}: the source has no key of the queue. Look at `where` and `keys` if it should.")
         return
-    resumed = "" if done.began_at is None else f" (the last part from key {done.began_at} on)"
+    resumed = "" if done.began_at is None else f" (the last part from key {key_text(done.began_at)} on)"
     out.line(
         f"{name}: {amount(filling.keys, 'key')} in {seconds_text(filling.took / 1000)}{resumed}, "
         f"{filling.pending:,} pending. {next_step(name, 'verify')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,9 @@ import typer
 from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, duration_value, user_text
 from instep.cli.output import Output
-from instep.cli.queue_views import QueueArgument, SqlOption, show_statements
+from instep.cli.queue_views import QueueArgument, SqlOption, key_text, show_statements
+from instep.domain.pending_queue import KeyKind, QueueKey
+from instep.domain.storable import is_storable
 from instep.domain.texts import amount
 from instep.errors import UserError
 
@@ -148,7 +151,7 @@ def fail(
 def unpark(
     name: QueueArgument,
     keys: Annotated[
-        list[int] | None, typer.Argument(metavar="[KEY]...", help="Parked keys.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Parked keys.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.", show_default=False)] = False,
     project: ProjectOption = None,
@@ -171,13 +174,14 @@ def unpark(
         )
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
-        done = found.unpark(keys or None)
-    others = sorted(set(keys or ()) - done)
+        named = {each: key_named(each, found.kind) for each in keys or ()}
+        done = found.unpark(named.values() if named else None)
+    others = [each for each in named.values() if each not in done]
 
     def show() -> None:
         out.line(f"{name}: {amount(len(done), 'key')} to be tried again.")
         if others:
-            out.line(f"Not parked: {', '.join(map(str, others))}")
+            out.line(f"Not parked: {', '.join(map(key_text, others))}")
 
     out.result({"name": name, "unparked": sorted(done), "not_parked": others}, show)
 
@@ -197,7 +201,7 @@ def _tell(name: str, told: Callable[[Iterable[KeyLine]], Sequence[Answer]], *, a
                 bad.append(BadLine(where[answer.key], answer.why, answer.key))
         refused += len(bad)
         for each in sorted(bad, key=lambda each: each.number)[: _MOST_NAMED - len(named)]:
-            key = "" if each.key is None else f"key {each.key}: "
+            key = "" if each.key is None else f"key {key_text(each.key)}: "
             out.note(f"line {each.number}: {key}{each.why}")
             named.append({"line": each.number, "key": each.key, "why": each.why})
     if refused > len(named):
@@ -218,7 +222,7 @@ class KeyLine:
     """`error` is what a consumer says that went wrong with the key."""
 
     number: int
-    key: int
+    key: QueueKey
     fence: int | None
     error: str | None
 
@@ -229,7 +233,7 @@ class BadLine:
 
     number: int
     why: str
-    key: int | None = None
+    key: QueueKey | None = None
 
 
 def line_batches(stream: io.BufferedIOBase) -> Iterator[list[KeyLine | BadLine]]:
@@ -262,13 +266,22 @@ def parsed(number: int, line: bytes) -> KeyLine | BadLine:
     if not isinstance(found, dict):
         return BadLine(number, 'must be an object such as {"key": 7, "fence": 3}')
     key, fence, error = found.get("key"), found.get("fence"), found.get("error")
-    if not _is_whole(key):
-        return BadLine(number, '"key" is missing' if key is None else '"key" must be a whole number of 64 bits')
+    if not _is_whole(key) and not (isinstance(key, str) and is_storable(key)):
+        why = '"key" is missing' if key is None else '"key" must be a whole number of 64 bits, or a text without NUL'
+        return BadLine(number, why)
     if fence is not None and not _is_whole(fence):
         return BadLine(number, '"fence" must be a whole number, as `instep queue next` gave it', key)
     if error is not None and not isinstance(error, str):
         return BadLine(number, '"error" must be text', key)
     return KeyLine(number, key, fence, error)
+
+
+def key_named(text: str, kind: KeyKind) -> QueueKey:
+    """The key that is named on the command line."""
+    said: QueueKey = int(text) if kind is KeyKind.INTEGER and re.fullmatch(r"-?[0-9]{1,19}", text) else text
+    if (key := kind.key(said)) is None:
+        raise UserError(f"{key_text(text)} is no key of this queue", hint=f"Its keys are of the type {kind}.")
+    return key
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from instep.cli.output import Output
+from instep.domain.pending_queue import QueueKey
 from instep.domain.texts import amount
 from instep.telemetry.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
 
@@ -24,6 +26,17 @@ _NEXT = {
     "backfilled": "verify",
     "verified": "switch",
 }
+
+
+#: Letters of a key that are shown.
+_SHOWN: Final = 80
+
+
+def key_text(key: QueueKey) -> str:
+    """A number as it is, and a text in quotes."""
+    if not isinstance(key, str):
+        return str(key)
+    return json.dumps(key if len(key) <= _SHOWN else f"{key[:_SHOWN]}…", ensure_ascii=False)
 
 
 def next_step(name: str, command: str, options: str = "") -> str:
@@ -80,7 +93,7 @@ def _oldest(seen: QueueStatus) -> str:
     if seen.oldest_key is None:
         return "-"
     when = "" if seen.oldest_at is None else f", {ago_text(round(seen.oldest_at.timestamp() * 1000), seen.now)}"
-    return f"key {seen.oldest_key}{when}"
+    return f"key {key_text(seen.oldest_key)}{when}"
 
 
 def _held(count: Held, now: int, due: str) -> str:
@@ -90,15 +103,15 @@ def _held(count: Held, now: int, due: str) -> str:
     return f"{count.keys:,} ({more}the oldest for {span_text(now - count.since)})"
 
 
-def parked_dict(key: int, hold: KeyLease) -> dict[str, Any]:
+def parked_dict(key: QueueKey, hold: KeyLease) -> dict[str, Any]:
     return {"key": key, "attempts": hold.attempts, "since": hold.since, "error": hold.error}
 
 
-def show_parked(out: Output, holds: Mapping[int, KeyLease]) -> None:
+def show_parked(out: Output, holds: Mapping[QueueKey, KeyLease]) -> None:
     if not holds:
         out.line("No key is parked.")
         return
-    rows = [[str(key), each.attempts, moment_text(each.since), each.error] for key, each in holds.items()]
+    rows = [[key_text(key), each.attempts, moment_text(each.since), each.error] for key, each in holds.items()]
     out.table(None, ["key", "attempts", "parked", "why"], rows)
 
 

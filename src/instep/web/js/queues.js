@@ -43,7 +43,7 @@ function numbers(data) {
     ["held", count(data.leased.keys)],
     ["to retry", count(data.retrying.keys)],
     ["parked", data.parked.keys ? h("strong", { class: "bad" }, count(data.parked.keys)) : count(data.parked.keys)],
-    data.oldest ? ["oldest", moment(Date.parse(data.oldest))] : ["oldest key", count(data.oldest_key)],
+    data.oldest ? ["oldest", moment(Date.parse(data.oldest))] : ["oldest key", typeof data.oldest_key === "string" ? data.oldest_key : count(data.oldest_key)],
     ["withdrawn", count(data.withdrawn)],
     ["garbage", count(data.garbage)],
     ["size", bytes(data.bytes)],

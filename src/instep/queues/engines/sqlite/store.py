@@ -215,9 +215,9 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         """
         with self._session() as connection:
             removed = connection.execute(f"DELETE FROM {self._false_offers}").rowcount
-            some = f"SELECT key FROM {self._left} ORDER BY key LIMIT {PAGE}"
-            while keys := connection.execute(f"DELETE FROM {self._layout.acks} WHERE key IN ({some})").rowcount:
-                removed += keys
+            after: QueueKey | None = None
+            while keys := connection.execute(self._forget_left(after)).fetchall():
+                removed, (after,) = removed + len(keys), max(keys)
         return removed
 
     @property
@@ -227,6 +227,11 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
     @property
     def _left(self) -> str:
         return f"{self._layout.acks} AS _ack WHERE NOT {self._layout.present('_ack.key')}"
+
+    def _forget_left(self, after: QueueKey | None) -> str:
+        beyond = self._layout.between("_ack.key", KeyRange(after))
+        some = f"SELECT key FROM {self._left} AND {beyond} ORDER BY key LIMIT {PAGE}"
+        return f"DELETE FROM {self._layout.acks} WHERE key IN ({some}) RETURNING key"
 
     def remember(self, name: str, value: str) -> None:
         with self._session() as connection:

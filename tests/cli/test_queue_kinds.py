@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import instep
+from instep.clickhouse.location import Location
 from instep.domain.key_leases import ATTEMPTS
 from instep.ledger.key_leases import KeyFailure
 from tests.cli.saying import said
@@ -48,7 +49,17 @@ def postgres(kind: str, keys: list[str]) -> str:
     return f"on: '{server.url('postgres')}', schema: {schema}, keys: {kind}"
 
 
-@pytest.fixture(params=["sqlite", "postgres", "uuid"])
+def chdb_uuids(folder: Path) -> str:
+    (folder / "store").mkdir()
+    with Location.of(str(folder / "store")).session() as session:
+        session.command("CREATE TABLE items (id UUID) ENGINE = MergeTree ORDER BY id")
+        session.command("CREATE TABLE done (id UUID) ENGINE = MergeTree ORDER BY id")
+        values = ", ".join(f"('{each}')" for each in UUIDS)
+        session.command(f"INSERT INTO items VALUES {values}")
+    return "on: chdb:///store, keys: uuid"
+
+
+@pytest.fixture(params=["sqlite", "postgres", "uuid", "chdb uuid"])
 def keys(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All of them, in their order; the project is in the folder."""
     monkeypatch.chdir(tmp_path)
@@ -56,10 +67,11 @@ def keys(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         "sqlite": lambda: sqlite_texts(tmp_path),
         "postgres": lambda: postgres("text", TEXTS),
         "uuid": lambda: postgres("uuid", UUIDS),
+        "chdb uuid": lambda: chdb_uuids(tmp_path),
     }
     queue = f"{{{makers[request.param]()}, key: id, source: {{table: items}}, covered_by: [{{table: done}}]}}"
     (tmp_path / "instep.yaml").write_text(f"name: shop\nqueues:\n  bills: {queue}\n")
-    return UUIDS if request.param == "uuid" else TEXTS
+    return UUIDS if "uuid" in request.param else TEXTS
 
 
 def test_every_command_takes_texts(

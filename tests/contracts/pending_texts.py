@@ -101,7 +101,7 @@ class TextsContract:
         assert read(store) == IN_ORDER[::-1]
 
     def test_what_no_key_can_be_is_never_offered_and_is_counted(self, texts: UserTables, store: PendingStore) -> None:
-        texts.played(["a", TOO_LONG, None])
+        texts.played(["a", TOO_LONG, *([] if texts.insert_only else [None])])
         texts.cover([TOO_LONG])
         store.backfill(KeyRange())
         assert read(store) == ["a"] == store.anti_join(EVERYTHING)

@@ -127,11 +127,6 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
             "date",
             "6 queues.salts.keys: is not one of the allowed values; found 'date'; allowed: integer",
         ),
-        (
-            "{from: 31247321, below: 4294967295}",
-            "text",
-            "6 queues.salts.keys: on ClickHouse, queues have integers",
-        ),
         ("below: 4294967295", "below: 9223372036854775808", "6 queues.salts.keys.below: must be at most"),
         ("table: match_player", "where: x", "10 queues.salts.covered_by[1].table: is missing"),
         ("where: failed = 0, ", "", "9 queues.salts.covered_by[0].uncovered: needs `where`"),

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from instep.clickhouse.location import Location
-from instep.clickhouse.session import Session, quoted, records
-from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.clickhouse.session import Session, literal, quoted, records
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec
 from instep.errors import Transient, UserError
 from instep.queues.engines.clickhouse import reading
 from instep.queues.engines.clickhouse import store as engine
@@ -22,15 +22,17 @@ from instep.queues.engines.clickhouse.tables import Tables, spent_sql
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
 from tests.contracts.pending_events import EVENTS, expected, happen
-from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
+from tests.contracts.pending_kinds import key_of, numbered
+from tests.contracts.pending_tables import EVERYTHING, KEYS, UserTables, created, demand_equal, read
+from tests.contracts.pending_texts import TextsContract
 from tests.waiting import until
 
 
 class ClickHouseTables(UserTables):
     insert_only = True
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, kind: KeyKind = KeyKind.INTEGER) -> None:
+        self.uri, self.kind = uri, kind
         self.create()
 
     def run(self, statement: str) -> None:
@@ -45,11 +47,12 @@ class ClickHouseTables(UserTables):
         key, kind, happened, account, state = map(
             quoted, (names.key, names.kind, names.happened, names.account, names.state)
         )
-        columns = f"{key} Int64, {kind} LowCardinality(String), {happened} DateTime('UTC'), {account} UInt32"
+        of = {KeyKind.INTEGER: "Int64", KeyKind.TEXT: "String", KeyKind.UUID: "UUID"}[self.kind]
+        columns = f"{key} {of}, {kind} LowCardinality(String), {happened} DateTime('UTC'), {account} UInt32"
         self.run(f"CREATE TABLE {quoted(names.history)} ({columns}) ENGINE = MergeTree ORDER BY ({account}, {key})")
         for table in (names.salts, names.players):
             self.run(
-                f"CREATE TABLE {quoted(table)} ({key} Int64, {state} String) ENGINE = ReplacingMergeTree ORDER BY {key}"
+                f"CREATE TABLE {quoted(table)} ({key} {of}, {state} String) ENGINE = ReplacingMergeTree ORDER BY {key}"
             )
 
     def drop(self) -> None:
@@ -60,7 +63,11 @@ class ClickHouseTables(UserTables):
                 session.command(f"DROP TABLE {quoted(each['name'])} SYNC")
 
     def open(self, spec: QueueSpec) -> PendingStore:
-        return ClickHousePending(self.uri, spec)
+        return numbered(ClickHousePending(self.uri, spec))
+
+    def literal(self, number: QueueKey) -> str:
+        key = key_of(self.kind, number)
+        return str(key) if self.kind is KeyKind.INTEGER else literal(key)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +87,68 @@ def tables(folder: Path) -> Iterator[ClickHouseTables]:
 class TestClickHouse(PendingContract):
     #: chdb looks for files by the name of a table, and takes braces for a choice of names.
     hostile = replace(HOSTILE, history='his"to`ry%s', players="play ers")
+
+
+@pytest.mark.proof
+class TestClickHouseOfTexts(TestClickHouse):
+    @pytest.fixture
+    def tables(self, folder: Path) -> Iterator[ClickHouseTables]:
+        made = ClickHouseTables(str(folder), KeyKind.TEXT)
+        yield made
+        made.drop()
+
+
+@pytest.mark.proof
+class TestClickHouseOfUuids(TestClickHouse):
+    @pytest.fixture
+    def tables(self, folder: Path) -> Iterator[ClickHouseTables]:
+        made = ClickHouseTables(str(folder), KeyKind.UUID)
+        yield made
+        made.drop()
+
+
+class ClickHouseTexts(ClickHouseTables):
+    """Keys as they are, and not by numbers."""
+
+    def literal(self, number: QueueKey) -> str:
+        return literal(number)
+
+    def open(self, spec: QueueSpec) -> PendingStore:
+        return ClickHousePending(self.uri, spec)
+
+
+class TestTexts(TextsContract):
+    @pytest.fixture
+    def texts(self, folder: Path) -> Iterator[ClickHouseTexts]:
+        made = ClickHouseTexts(str(folder), KeyKind.TEXT)
+        yield made
+        made.drop()
+
+    def test_strings_that_are_no_texts_are_garbage(self, texts: ClickHouseTexts, store: PendingStore) -> None:
+        texts.run("INSERT INTO history SELECT unhex(arrayJoin(['ff', '610062', 'eda080'])), 'ranked', now(), 1")
+        texts.played(["a"])
+        store.backfill(KeyRange())
+        assert read(store) == ["a"] == store.anti_join(EVERYTHING)
+        assert store.counts().garbage["history"] == 3
+
+    @pytest.mark.parametrize("kind", ["FixedString(8)", "UUID", "Int64"])
+    def test_columns_of_other_types_are_refused(self, texts: ClickHouseTexts, kind: str) -> None:
+        texts.run("DROP TABLE salts SYNC")
+        texts.run(f"CREATE TABLE salts (match_id {kind}, state String) ENGINE = ReplacingMergeTree ORDER BY match_id")
+        with pytest.raises(UserError, match=r"match_id of salts is .*, and not a text"):
+            texts.open(texts.spec()).check()
+
+    def test_a_column_may_have_few_values_and_nulls(self, texts: ClickHouseTexts) -> None:
+        texts.run("DROP TABLE history SYNC")
+        columns = "match_id LowCardinality(Nullable(String)), kind String, happened DateTime('UTC'), account UInt32"
+        texts.run(f"CREATE TABLE history ({columns}) ENGINE = MergeTree ORDER BY account")
+        store = texts.open(replace(texts.spec(), keys=KeyRange()))
+        texts.run("INSERT INTO history VALUES ('early', 'ranked', now(), 1), (NULL, 'ranked', now(), 1)")
+        store.create()
+        store.backfill(KeyRange())
+        texts.run("INSERT INTO history VALUES ('late', 'ranked', now(), 1), (NULL, 'ranked', now(), 1)")
+        assert read(store) == ["late", "early"] == store.anti_join(EVERYTHING)
+        assert store.counts().garbage["history"] == 2
 
 
 def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTables) -> None:

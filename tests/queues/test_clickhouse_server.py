@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from instep.clickhouse.location import Location
+from instep.domain.pending_queue import KeyKind, KeyRange
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import Ask
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
-from tests.queues.test_clickhouse import ClickHouseTables
+from tests.contracts.pending_texts import IN_ORDER, TEXTS
+from tests.queues.test_clickhouse import ClickHouseTables, ClickHouseTexts
 from tests.servers import clickhouse
 
 
@@ -41,6 +43,26 @@ def test_a_queue_on_a_server(tables: ClickHouseTables) -> None:
     assert store.recall() == {"at": "1'2\\"}
     assert store.clean() > 0
     demand_equal(store)
+
+
+def test_a_queue_of_texts_on_a_server(tmp_path: Path) -> None:
+    """Its client sends values in another way."""
+    with clickhouse.running(tmp_path) as address:
+        tables = ClickHouseTexts(address, KeyKind.TEXT)
+        store = tables.open(replace(tables.spec(), keys=KeyRange()))
+        many = [f"{number:06d}{'x' * 90}" for number in range(3_000)]
+        tables.played([*TEXTS, *many])
+        store.create()
+        assert store.backfill(KeyRange()).pending == len(TEXTS) + len(many)
+        assert store.confirm([*TEXTS, *many]) == {*TEXTS, *many}
+        store.acknowledge(many)
+        assert read(store) == IN_ORDER[::-1] == store.anti_join(EVERYTHING)
+        for key in TEXTS:
+            store.acknowledge([key])
+        assert read(store) == []
+        store.reopen(TEXTS)
+        assert read(store) == IN_ORDER[::-1]
+        assert store.compare(KeyRange()).missing == ()
 
 
 def test_readers_are_observed_in_the_query_log(tmp_path: Path) -> None:

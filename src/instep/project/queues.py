@@ -154,9 +154,6 @@ class Queue(Model):
                 raise problem("conflict", message, path=("covered_by", index, "uncovered"))
         if self.keys.kind is KeyKind.UUID and self.engine == "sqlite":
             raise problem("conflict", "SQLite has no type of UUIDs: where they are texts, say `text`", path=("keys",))
-        if self.keys.kind is not KeyKind.INTEGER and self.engine in ("clickhouse", "chdb"):
-            message = "on ClickHouse, queues have integers only: for others keep the queue in PostgreSQL or SQLite"
-            raise problem("conflict", message, path=("keys",))
         if not is_schema(self.schema_):
             message = "must be letters, digits and underscores, at most 63, and not begin with pg_"
             raise problem("schema", message, path=("schema",))

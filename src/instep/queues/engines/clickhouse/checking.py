@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 
 from instep.clickhouse.session import Absent, Session, records
-from instep.domain.pending_queue import LARGEST_KEY, QueueCover
+from instep.domain.pending_queue import LARGEST_KEY, KeyKind, QueueCover
 from instep.errors import UserError
 from instep.queues.engines.clickhouse.layout import source_sql
 from instep.queues.engines.clickhouse.tables import Tables, conditions, covered_sql, user_table
+from instep.queues.engines.triggered import wrong_type
 
-_INTEGER = re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z")
+_TYPES = {
+    KeyKind.INTEGER: re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z"),
+    KeyKind.TEXT: re.compile(r"(?:LowCardinality\()?(?:Nullable\()?String\)*\Z"),
+    KeyKind.UUID: re.compile(r"(?:Nullable\()?UUID\)?\Z"),
+}
 _REPLACING = re.compile(r"(?:Shared|Replicated)?ReplacingMergeTree\Z")
 
 
 def check(session: Session, tables: Tables, database: str) -> None:
     spec = tables.spec
-    if spec.keys.after is None or not spec.keys.after >= -LARGEST_KEY:
+    if tables.whole and (spec.keys.after is None or spec.keys.after < -LARGEST_KEY):
         raise UserError("the range of keys is too wide", where=spec.name, hint="Keys are signed integers of 64 bits.")
     for table in [spec.source.table, *(each.table for each in spec.covers)]:
-        _key(session, table, spec.key)
+        _key(session, table, spec.key, spec.kind)
     if spec.participants:
-        _key(session, spec.source.table, spec.participants)
+        _key(session, spec.source.table, spec.participants, KeyKind.INTEGER)
     _runs(session, spec.source.table, source_sql(tables, tables.within()))
     for cover in spec.covers:
         _runs(session, cover.table, covered_sql(tables, cover, conditions(tables.within(), cover.uncovered)))
@@ -29,16 +34,12 @@ def check(session: Session, tables: Tables, database: str) -> None:
             _replacing(session, cover, spec.key, database)
 
 
-def _key(session: Session, table: str, name: str) -> None:
+def _key(session: Session, table: str, name: str, kind: KeyKind) -> None:
     found = {row["name"]: row["type"] for row in _described(session, table)}
     if name not in found:
         raise UserError(f"there is no column {name!r}", where=table, hint=f"There are: {', '.join(found)}.")
-    if not _INTEGER.match(found[name]):
-        raise UserError(
-            f"{name} is {found[name]}, and only integers of up to 64 bits can be the keys of a queue",
-            where=table,
-            hint="Declare a column of type Int64, UInt64 or less.",
-        )
+    if not _TYPES[kind].match(found[name]):
+        raise wrong_type(name, table, found[name], kind, table)
 
 
 def _runs(session: Session, table: str, sql: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from instep.clickhouse.session import quoted
 from instep.domain.pending_queue import KeyRange, QueueCover
 from instep.queues.engines.clickhouse.layout import (
-    OWN_KEY,
     blocks_sql,
     collapsed_sql,
     own_sql,
@@ -22,7 +21,6 @@ from instep.queues.engines.clickhouse.tables import (
     UNKNOWN_EVENT,
     VERSION,
     Tables,
-    block_sql,
     conditions,
     covered_sql,
     greatest,
@@ -89,7 +87,7 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
 
 def backfill_keys_sql(tables: Tables) -> list[str]:
     """Statements that backfill the parameter `keys`."""
-    named = "IN {keys:Array(Int64)}"
+    named = f"IN {tables.named}"
     return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} {named}"), f"key {named}")
 
 
@@ -103,7 +101,7 @@ def _backfill(tables: Tables, within: str, known: str) -> list[str]:
     closed = blocks_sql(tables, conditions(known, _for_good(tables)))
     made += [_closing_sql(tables, *each, within, closed) for each in lasting]
     rows = own_sql(tables, within)
-    collapsed = collapsed_sql(tables, _open_sql(rows, closed) if lasting else rows)
+    collapsed = collapsed_sql(tables, _open_sql(tables, rows, closed) if lasting else rows)
     seen = f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed})"
     made.append(_into_truth(tables, [seen, *(_covered_sql(tables, *each, within) for each in others)]))
     touched = conditions(known, f"{greatest(tables.registers)} > 0")
@@ -119,15 +117,16 @@ def _for_good(tables: Tables) -> str:
     return f"({' OR '.join(lasting) or '0'})"
 
 
-def _open_sql(rows: str, closed: str) -> str:
+def _open_sql(tables: Tables, rows: str, closed: str) -> str:
     """Rows whose key (`instep_own`) is in none of these blocks. They are joined by it: a set of millions of keys would
     fit into no cache of the processor, and is asked for each row.
     """
-    asked = f"SELECT *, {block_sql(OWN_KEY)} AS instep_block FROM ({rows})"
+    own = tables.own("instep_own")
+    asked = f"SELECT *, {tables.block(own)} AS instep_block FROM ({rows})"
     joined = f"({asked}) AS asked LEFT ANY JOIN (SELECT block AS instep_block, bits FROM ({closed})) AS closed"
     return (
         f"SELECT * EXCEPT (instep_block, bits) FROM {joined} USING (instep_block)"
-        f" WHERE NOT bitTest(ifNull(bits, 0), bitAnd({OWN_KEY}, 63))"
+        f" WHERE NOT bitTest(ifNull(bits, 0), {tables.place(own)})"
     )
 
 
@@ -136,8 +135,8 @@ def _closing_sql(tables: Tables, name: str, cover: QueueCover, within: str, clos
     registers = ", ".join(f"{BACKFILLED if each == name else 0:d}" for each in tables.registers)
     return (
         f"INSERT INTO {quoted(tables.truth)} (key, event, {', '.join(tables.registers)})"
-        f" SELECT {OWN_KEY}, {NO_EVENT:d}, {registers}"
-        f" FROM ({_open_sql(_own_covered_sql(tables, cover, within), closed)})"
+        f" SELECT {tables.own('instep_own')}, {NO_EVENT:d}, {registers}"
+        f" FROM ({_open_sql(tables, _own_covered_sql(tables, cover, within), closed)})"
     )
 
 
@@ -170,7 +169,7 @@ def offer_sql(tables: Tables) -> str:
     return (
         f"INSERT INTO {quoted(tables.offers)} (key, offer, event, {names})"
         f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1), toInt64({UNKNOWN_EVENT:d}), {merged}"
-        f" FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} GROUP BY key HAVING min(event) < {NO_EVENT:d}"
+        f" FROM {quoted(tables.truth)} WHERE key IN {tables.named} GROUP BY key HAVING min(event) < {NO_EVENT:d}"
     )
 
 
@@ -211,7 +210,7 @@ def truth_sql(tables: Tables, where: str) -> str:
 
 def distinct_sql(tables: Tables, cover: QueueCover, within: str) -> str:
     """`covered_sql`, each key once."""
-    return f"SELECT {OWN_KEY} AS instep_key FROM ({_own_covered_sql(tables, cover, within)})"
+    return f"SELECT {tables.own('instep_own')} AS instep_key FROM ({_own_covered_sql(tables, cover, within)})"
 
 
 def _own_covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
@@ -224,9 +223,11 @@ def _own_covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
 
 
 def anti_join_sql(tables: Tables, ask: Ask) -> str:
-    """Keys as `key`, in the order of reading; settled and after as parameters of the same names."""
+    """Keys as `key`, in the order of reading; settled and participants as parameters of the same names."""
     spec = tables.spec
-    beyond = None if ask.after is None else f"instep_key {'<' if spec.newest_first else '>'} {{after:Int64}}"
+    beyond = (
+        None if ask.after is None else f"instep_key {'<' if spec.newest_first else '>'} {tables.constant(ask.after)}"
+    )
     time = "min(instep_event)"
     settled = "1" if ask.settled is None else f"{time} <= {{settled:Int64}} OR {time} = {NULL_EVENT:d}"
     within = tables.within()
@@ -242,8 +243,6 @@ def anti_join_sql(tables: Tables, ask: Ask) -> str:
 def anti_join_values(ask: Ask) -> dict[str, Any]:
     """The parameters of `anti_join_sql`."""
     bound: dict[str, Any] = {}
-    if ask.after is not None:
-        bound["after"] = ask.after
     if ask.settled is not None:
         bound["settled"] = micros(ask.settled)
     if ask.participants:

@@ -14,8 +14,6 @@ from instep.queues.engines.clickhouse.tables import (
     UNKNOWN_EVENT,
     VERSION,
     Tables,
-    bits_sql,
-    block_sql,
     conditions,
     greatest,
     spent_sql,
@@ -41,10 +39,6 @@ _OR = "SimpleAggregateFunction(groupBitOr, UInt64)"
 _MAX, _MIN = "SimpleAggregateFunction(max, UInt64) CODEC(Delta, LZ4)", "SimpleAggregateFunction(min, Int64)"
 
 
-#: The key of `own_sql`, as the queue has it.
-OWN_KEY = "toInt64(assumeNotNull(instep_own))"
-
-
 def statements(tables: Tables) -> list[str]:
     """Statements that create the queue, in the order in which nothing is missed: first the tables that are fed, then
     the views that feed them.
@@ -63,23 +57,26 @@ def dropping(tables: Tables) -> list[str]:
 def _tables(tables: Tables) -> list[str]:
     registers = ", ".join(f"{name} {_MAX}" for name in tables.registers)
     keys = tables.spec.keys
-    lowest, highest = LOWEST_KEY if keys.after is None else keys.after, LARGEST_KEY if keys.upto is None else keys.upto
-    width = max(_PARTITION_KEYS, -((lowest - highest) // _PARTITIONS))
+    part = "tuple()"
+    if tables.whole:
+        lowest = LOWEST_KEY if keys.after is None else keys.after
+        highest = LARGEST_KEY if keys.upto is None else keys.upto
+        part = f"intDiv(key, {max(_PARTITION_KEYS, -((lowest - highest) // _PARTITIONS)):d})"
     spent = spent_sql("offer", tables.registers)
     newest = greatest(["offer", *tables.dated])
     made = [
-        f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key Int64 CODEC(Delta, LZ4),"
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key {tables.type},"
         f" event {_MIN} CODEC(Delta, LZ4), {registers})"
-        f" ENGINE = AggregatingMergeTree PARTITION BY intDiv(key, {width:d}) ORDER BY key SETTINGS {_TRUTH}"
+        f" ENGINE = AggregatingMergeTree PARTITION BY {part} ORDER BY key SETTINGS {_TRUTH}"
         f" COMMENT {literal(tables.declaration())}",
-        f"CREATE TABLE IF NOT EXISTS {quoted(tables.touched)} (block Int64 CODEC(Delta, LZ4), bits {_OR})"
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.touched)} (block {tables.type}, bits {_OR})"
         f" ENGINE = AggregatingMergeTree ORDER BY block SETTINGS {_TOUCHED}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.offers)}"
-        f" (key Int64 CODEC(Delta, LZ4), offer {_MAX}, event {_MIN}, {registers})"
+        f" (key {tables.type}, offer {_MAX}, event {_MIN}, {registers})"
         " ENGINE = AggregatingMergeTree ORDER BY key"
         f" TTL snowflakeIDToDateTime(bitShiftRight({newest}, 1)) + {_SPENT_AFTER} DELETE WHERE {spent}"
         f" SETTINGS {_OFFERS}",
-        f"CREATE TABLE IF NOT EXISTS {quoted(tables.acknowledged)} ({quoted(tables.spec.key)} Int64 CODEC(Delta, LZ4),"
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.acknowledged)} ({quoted(tables.spec.key)} {tables.type},"
         f" covered UInt8, version UInt64 DEFAULT {VERSION} CODEC(Delta, LZ4))"
         f" ENGINE = ReplacingMergeTree(version) ORDER BY {quoted(tables.spec.key)}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.marks)} (name String, value String,"
@@ -87,7 +84,7 @@ def _tables(tables: Tables) -> list[str]:
     ]
     if tables.spec.participants:
         made.append(
-            f"CREATE TABLE IF NOT EXISTS {quoted(tables.participants)} (participant Int64, key Int64)"
+            f"CREATE TABLE IF NOT EXISTS {quoted(tables.participants)} (participant Int64, key {tables.type})"
             " ENGINE = ReplacingMergeTree ORDER BY (participant, key)"
         )
     return made
@@ -134,7 +131,7 @@ def own_sql(tables: Tables, within: str) -> str:
 def collapsed_sql(tables: Tables, rows: str) -> str:
     """A row a key of `own_sql`: `instep_key`, `instep_event`. Only the earliest time of a key is converted."""
     return (
-        f"SELECT {OWN_KEY} AS instep_key, {tables.event_sql('min(instep_time)')}"
+        f"SELECT {tables.own('instep_own')} AS instep_key, {tables.event_sql('min(instep_time)')}"
         f" AS instep_event FROM ({rows}) GROUP BY instep_own"
     )
 
@@ -196,7 +193,7 @@ def _events(tables: Tables, cover: QueueCover) -> str:
 def blocks_sql(tables: Tables, where: str) -> str:
     """A bit for each of these keys of the truth, by `block`."""
     return (
-        f"SELECT {block_sql('key')} AS block, {bits_sql('key')} AS bits"
+        f"SELECT {tables.block('key')} AS block, groupBitOr(bitShiftLeft(toUInt64(1), {tables.place('key')})) AS bits"
         f" FROM {quoted(tables.truth)} WHERE {where} GROUP BY block"
     )
 

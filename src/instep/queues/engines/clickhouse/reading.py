@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from instep.clickhouse.session import Session, quoted
+from instep.clickhouse.session import Session, quoted, records
+from instep.domain.pending_queue import QueueKey
 from instep.queues.engines.clickhouse.tables import (
     NO_EVENT,
     NULL_EVENT,
@@ -46,9 +47,9 @@ class Untouched:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: dict[int, float] = {}
+        self._asked: dict[QueueKey, float] = {}
 
-    def among(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def among(self, keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """The keys among these that need no query again."""
         import numpy as np
 
@@ -59,7 +60,7 @@ class Untouched:
         """The time before a query, for `remember`."""
         return self._clock()
 
-    def remember(self, keys: Iterable[int], asked: float) -> None:
+    def remember(self, keys: Iterable[QueueKey], asked: float) -> None:
         if len(self._asked) > _MOST:
             self.forget()
         self._asked |= dict.fromkeys(keys, asked)
@@ -74,6 +75,8 @@ class Untouched:
 FIRST_ROWS, _MORE, _MOST_ROWS = 2_560, 8, 2**18
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
+#: And so many letters of texts.
+_ROOM = 40_000
 #: Blocks are close together if at most one of so many is asked for.
 _CLOSE = 64
 
@@ -107,10 +110,18 @@ IN_PROCESS: dict[str, str | int] = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def batches(keys: Collection[int]) -> Iterator[list[int]]:
-    listed = list(keys)
-    for start in range(0, len(listed), LOOKED_UP):
-        yield listed[start : start + LOOKED_UP]
+def batches(keys: Iterable[QueueKey]) -> Iterator[list[QueueKey]]:
+    """Parameters are part of an address, of which servers and what stands before them take 64 KB at least."""
+    some, room = list[QueueKey](), _ROOM
+    for key in keys:
+        taken = 2 * len(key.encode()) + 10 if isinstance(key, str) else 0
+        if some and (len(some) == LOOKED_UP or taken > room):
+            yield some
+            some, room = [], _ROOM
+        some.append(key)
+        room -= taken
+    if some:
+        yield some
 
 
 def micros(moment: datetime) -> int:
@@ -123,7 +134,7 @@ def micros(moment: datetime) -> int:
 class _Candidates:
     """Offers as they are, merged, in the order of reading."""
 
-    keys: npt.NDArray[np.int64]
+    keys: npt.NDArray[Any]
     versions: npt.NDArray[np.uint64]
     events: npt.NDArray[np.int64]
     spent: int
@@ -139,7 +150,7 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
     to plan it.
     """
     beyond, order = ("<", "DESC") if tables.spec.newest_first else (">", "ASC")
-    where = [] if ask.after is None else [f"key {beyond} {ask.after:d}"]
+    where = [] if ask.after is None else [f"key {beyond} {tables.constant(ask.after)}"]
     if ask.participants:
         concerned = f"SELECT key FROM {quoted(tables.participants)} WHERE participant IN {{participants:Array(Int64)}}"
         where.append(f"key IN ({concerned})")
@@ -147,9 +158,9 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
     return f"SELECT * FROM {quoted(tables.offers)}{which} ORDER BY key {order} LIMIT {rows:d}"
 
 
-def touched_sql(tables: Tables, where: str = "block IN {blocks:Array(Int64)}") -> str:
-    """Bitmaps of touched keys, sixty-four keys each: hundreds of keys are in a few granules, wherever they lie."""
-    return f"SELECT * FROM {quoted(tables.touched)} WHERE {where}"
+def touched_sql(tables: Tables, where: str | None = None) -> str:
+    """Bitmaps of touched keys, sixty-four integers each: hundreds are in a few granules, wherever they lie."""
+    return f"SELECT * FROM {quoted(tables.touched)} WHERE {where or f'block IN {tables.named}'}"
 
 
 def _among(blocks: Sequence[int]) -> str:
@@ -186,21 +197,21 @@ def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
         full = page.num_rows == rows
         if full:
             # Rows of its last key may be beyond it.
-            keys = page["key"].to_numpy()
+            keys = _keys(page["key"])
             page = page.slice(0, int((keys != keys[-1]).sum()))
         if page.num_rows:
             yield _offered(tables, page, settled)
         if not full:
             return
         if page.num_rows:
-            ask = replace(ask, after=page["key"][-1].as_py())
+            ask = replace(ask, after=_keys(page["key"][-1:]).tolist()[0])
         rows = min(_MORE * rows, _MOST_ROWS)
 
 
 def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates:
     import numpy as np
 
-    keys, offers, events = (page[name].to_numpy() for name in ("key", "offer", "event"))
+    keys, offers, events = _keys(page["key"]), page["offer"].to_numpy(), page["event"].to_numpy()
     registers = [page[name].to_numpy() for name in tables.registers]
     again = keys[1:] == keys[:-1]
     if again.any():
@@ -233,18 +244,22 @@ def _confirmed(
     truth = looked_up(session, tables, keys[doubtful].tolist()) if doubtful.any() else {}
     versions = dict(zip(keys.tolist(), candidates.versions.tolist(), strict=True))
     _withdraw(session, tables, [(each, versions[each.key]) for each in truth.values() if each.covered])
-    for at in np.flatnonzero(doubtful):
-        merged = truth.get(int(keys[at]))
+    for at, key in zip(np.flatnonzero(doubtful), keys[doubtful].tolist(), strict=True):
+        merged = truth.get(key)
         if merged is not None and merged.pending and (settled is None or merged.settled(micros(settled))):
             taken[at], events[at] = True, merged.event
     times = _moments(tables, events[taken])
     return list(map(Offer, keys[taken].tolist(), candidates.versions[taken].tolist(), times))
 
 
-def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _touched(session: Session, tables: Tables, keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """The keys among these that ever had an event of a cover."""
     import numpy as np
 
+    if not tables.whole:
+        sql = touched_sql(tables)
+        there = {row["block"] for some in batches(keys) for row in records(session, sql, keys=tables.bound(some))}
+        return np.fromiter((key in there for key in keys), np.bool_, len(keys))
     blocks, places = np.unique(keys >> 6, return_inverse=True)
     known = session.arrow(touched_sql(tables, _among(blocks.tolist())))
     at = np.searchsorted(blocks, known["block"].to_numpy())
@@ -253,6 +268,13 @@ def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> n
     np.bitwise_or.at(bits, at[asked], known["bits"].to_numpy()[asked])
     found: npt.NDArray[np.bool_] = (bits[places] >> (keys & 63).astype(np.uint64)) & np.uint64(1) == 1
     return found
+
+
+def _keys(column: pa.ChunkedArray[Any]) -> npt.NDArray[Any]:
+    """Text comes as bytes."""
+    import pyarrow as pa
+
+    return column.to_numpy() if pa.types.is_integer(column.type) else column.cast(pa.string()).to_numpy()
 
 
 def _moments(tables: Tables, events: npt.NDArray[np.int64]) -> list[datetime | None]:
@@ -269,7 +291,7 @@ def _moments(tables: Tables, events: npt.NDArray[np.int64]) -> list[datetime | N
 class Truth:
     """The merged truth of one key."""
 
-    key: int
+    key: QueueKey
     event: int
     registers: tuple[int, ...]
 
@@ -290,28 +312,24 @@ class Truth:
         return self.event <= until or self.event == NULL_EVENT
 
 
-def looked_up(session: Session, tables: Tables, keys: Collection[int]) -> dict[int, Truth]:
-    found: dict[int, Truth] = {}
-    sql = (
-        f"SELECT key, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)}"
-        " WHERE key IN {keys:Array(Int64)}"
-    )
+def looked_up(session: Session, tables: Tables, keys: Collection[QueueKey]) -> dict[QueueKey, Truth]:
+    found: dict[QueueKey, Truth] = {}
+    sql = f"SELECT key, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)} WHERE key IN {tables.named}"
     for some in batches(keys):
-        for row in session.arrow(sql, keys=some).to_pylist():
+        for row in records(session, sql, keys=tables.bound(some)):
             one = Truth(row["key"], row["event"], tuple(row[name] for name in tables.registers))
             found[one.key] = _merged(found[one.key], one) if one.key in found else one
     return _by_the_tables(session, tables, found) if tables.versioned else found
 
 
-def _by_the_tables(session: Session, tables: Tables, found: dict[int, Truth]) -> dict[int, Truth]:
+def _by_the_tables(session: Session, tables: Tables, found: dict[QueueKey, Truth]) -> dict[QueueKey, Truth]:
     """Two rows of one version look as if the cover was taken back: the table knows which of them it keeps."""
     for at, cover in enumerate(tables.covers):
         doubtful = [key for key, one in found.items() if cover.version and one.pending and one.registers[at]]
         for some in batches(doubtful):
-            within = conditions(tables.within(), f"{quoted(tables.spec.key)} IN {{keys:Array(Int64)}}")
-            rows = session.arrow(covered_sql(tables, cover, within), keys=some)
-            closed: list[int] = rows["instep_key"].to_numpy().tolist()
-            for key in closed:
+            within = conditions(tables.within(), f"{tables.compared} IN {tables.named}")
+            rows = records(session, covered_sql(tables, cover, within), keys=tables.bound(some))
+            for key in (each["instep_key"] for each in rows):
                 registers = found[key].registers
                 found[key] = replace(found[key], registers=(*registers[:at], registers[at] | 1, *registers[at + 1 :]))
     return found
@@ -342,7 +360,7 @@ def insert_offers(session: Session, tables: Tables, values: dict[str, Any]) -> N
     import pyarrow as pa
 
     rows = len(values["key"])
-    types = {"key": pa.int64(), "event": pa.int64()}
+    types = {"key": pa.int64() if tables.whole else pa.string(), "event": pa.int64()}
     names = ["key", "offer", "event", *tables.registers]
     columns = [pa.array(values.get(name, [0] * rows), types.get(name, pa.uint64())) for name in names]
     session.insert(quoted(tables.offers), pa.table(columns, names=names))

@@ -233,8 +233,8 @@ class ClickHousePending:
                 known = reading.looked_up(session, self._tables, some)
                 if unknown := [key for key in some if key not in known or not known[key].seen]:
                     for sql in history.backfill_keys_sql(self._tables):
-                        session.command(sql, keys=unknown)
-                session.command(history.offer_sql(self._tables), keys=some)
+                        session.command(sql, keys=self._tables.bound(unknown))
+                session.command(history.offer_sql(self._tables), keys=self._tables.bound(some))
 
     def acknowledge(self, keys: Collection[QueueKey]) -> None:
         self._say(keys, covered=True)
@@ -245,7 +245,10 @@ class ClickHousePending:
     def compare(self, keys: KeyRange) -> Comparison:
         with self._place.session() as session:
             row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
-        missing, surplus = tuple(row["missing"]), tuple(row["surplus"])
+        missing, surplus = (
+            tuple(each.decode() if isinstance(each, bytes) else each for each in row[name])
+            for name in ("missing", "surplus")
+        )
         return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
 
     def counts(self) -> QueueCounts:
@@ -334,11 +337,11 @@ class ClickHousePending:
     def _say(self, keys: Collection[QueueKey], *, covered: bool) -> None:
         sql = (
             f"INSERT INTO {quoted(self._tables.acknowledged)} ({quoted(self.spec.key)}, covered)"
-            f" SELECT arrayJoin({{keys:Array(Int64)}}), {covered:d}"
+            f" SELECT arrayJoin({self._tables.named}), {covered:d}"
         )
         self._for_each_batch(sql, keys)
 
     def _for_each_batch(self, sql: str, keys: Collection[QueueKey]) -> None:
         with self._place.session() as session:
             for some in reading.batches(keys):
-                session.command(sql, keys=some)
+                session.command(sql, keys=self._tables.bound(some))

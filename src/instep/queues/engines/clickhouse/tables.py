@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
-from instep.clickhouse.session import quoted
-from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSpec
+from instep.clickhouse.session import literal, quoted
+from instep.domain.pending_queue import MAX_TEXT, KeyKind, KeyRange, QueueCover, QueueKey, QueueSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,19 +116,66 @@ class Tables:
         said = json.dumps({"layout": _LAYOUT, **self.spec.declared()}, default=str, sort_keys=True)
         return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
 
+    @property
+    def whole(self) -> bool:
+        """Whether keys are integers. Others are strings, UUIDs too: ClickHouse has these in an order of its own."""
+        return self.spec.kind is KeyKind.INTEGER
+
+    @property
+    def type(self) -> str:
+        """The type of the key in the queue's own tables."""
+        return "Int64 CODEC(Delta, LZ4)" if self.whole else "String"
+
+    def own(self, value: str) -> str:
+        """A user's value as a key, where `within` holds."""
+        return f"toInt64(assumeNotNull({value}))" if self.whole else f"CAST(assumeNotNull({value}), 'String')"
+
     def key_sql(self) -> str:
         """The key of a source row where `within` holds."""
-        return f"toInt64(assumeNotNull({quoted(self.spec.key)}))"
+        return self.own(quoted(self.spec.key))
+
+    @property
+    def compared(self) -> str:
+        """The key column of a user's row, as it is compared with keys."""
+        key = quoted(self.spec.key)
+        return f"toString({key})" if self.spec.kind is KeyKind.UUID else key
 
     def within(self, keys: KeyRange | None = None) -> str:
         """The key of a user's row is none of the garbage, and in this range of `keys`."""
-        return self.between(quoted(self.spec.key), keys)
+        key = self.compared
+        possible = {
+            KeyKind.INTEGER: "",
+            KeyKind.TEXT: f" AND length({key}) <= {MAX_TEXT:d} AND isValidUTF8({key}) AND position({key}, '\\0') = 0",
+            KeyKind.UUID: f" AND {key} IS NOT NULL",
+        }
+        return f"{self.between(key, keys)}{possible[self.spec.kind]}"
 
     def between(self, key: str, keys: KeyRange | None = None) -> str:
         """A key of the queue's is in this range of `keys`."""
         keys = self.spec.keys if keys is None else keys.within(self.spec.keys)
-        beyond = [] if keys.after is None else [f"{key} > {keys.after:d}"]
-        return " AND ".join([*beyond, f"{key} <= {LARGEST_KEY if keys.upto is None else keys.upto:d}"])
+        beyond = [] if keys.after is None else [f"{key} > {self.constant(keys.after)}"]
+        upto = [] if keys.upto is None else [f"{key} <= {self.constant(keys.upto)}"]
+        return " AND ".join([*beyond, *upto]) or "1"
+
+    def constant(self, key: QueueKey) -> str:
+        return f"{key:d}" if self.whole else literal(key)
+
+    @property
+    def named(self) -> str:
+        """The array of the keys that are bound as `keys`: see `bound`."""
+        return "{keys:Array(Int64)}" if self.whole else "arrayMap(each -> unhex(each), {keys:Array(String)})"
+
+    def bound(self, keys: Iterable[QueueKey]) -> list[Any]:
+        """Texts travel in hexadecimal: the clients differ in what they do to quotes and backslashes."""
+        return list(keys) if self.whole else [each.encode().hex() for each in keys]
+
+    def block(self, key: str) -> str:
+        """The row of the touched keys that a key is in: sixty-four integers, or one text."""
+        return f"bitShiftRight({key}, 6)" if self.whole else key
+
+    def place(self, key: str) -> str:
+        """The bit of a key in its block."""
+        return f"bitAnd({key}, 63)" if self.whole else "0"
 
     def event_sql(self, event: str | None = None) -> str:
         """Microseconds of the event time, or of such a value; 0 if the queue has no event times."""
@@ -167,16 +214,6 @@ def versioned_sql(tables: Tables, cover: QueueCover, within: str) -> str:
         f" max(2 * {version} + if(ifNull({covers}, 0) != 0, {_COVERS:d}, {_UNCOVERS:d})) AS instep_register"
         f" FROM {user_table(cover.table)} WHERE {conditions(within, either)} GROUP BY 1"
     )
-
-
-def block_sql(key: str) -> str:
-    """The row of the touched keys that a key is in."""
-    return f"bitShiftRight({key}, 6)"
-
-
-def bits_sql(key: str) -> str:
-    """Keys of one block, each a bit."""
-    return f"groupBitOr(bitShiftLeft(toUInt64(1), bitAnd({key}, 63)))"
 
 
 def greatest(names: Sequence[str]) -> str:

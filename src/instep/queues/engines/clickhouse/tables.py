@@ -166,7 +166,7 @@ class Tables:
         return "{keys:Array(Int64)}" if self.whole else "arrayMap(each -> unhex(each), {keys:Array(String)})"
 
     def bound(self, keys: Iterable[QueueKey]) -> list[Any]:
-        """Texts travel in hexadecimal: the clients differ in what they do to quotes and backslashes."""
+        """Texts travel in hexadecimal, so that no client's way of quoting matters."""
         return list(keys) if self.whole else [each.encode().hex() for each in keys]
 
     def block(self, key: str) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol, Self
 
-from instep.domain.pending_queue import KeyRange, QueueKey, QueueSpec
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec
+from instep.errors import UserError
 
 #: Comparisons name so many keys of each kind, and count the others.
 NAMED: Final = 10_000
@@ -176,3 +177,15 @@ class PendingStore(Protocol):
         """The reads of the queue and of its anti-join in the engine's log; a UserError says what to switch on."""
 
     def close(self) -> None: ...
+
+
+_TYPES: Final = {KeyKind.INTEGER: "an integer of 64 bits", KeyKind.TEXT: "a text", KeyKind.UUID: "a UUID"}
+
+
+def wrong_type(column: str, table: str, found: str, wanted: KeyKind, where: str) -> UserError:
+    """The error for a column that is not of the wanted type."""
+    return UserError(
+        f"the column {column} of {table} is {found}, and not {_TYPES[wanted]}",
+        where=where,
+        hint="`keys` of the queue says of which type its keys are: integer, text or uuid. Participants are integers.",
+    )

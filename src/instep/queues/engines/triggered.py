@@ -15,8 +15,6 @@ from instep.errors import UserError
 #: So many offers are looked at in one statement.
 PAGE: Final = 10_000
 
-_TYPES: Final = {KeyKind.INTEGER: "an integer of 64 bits", KeyKind.TEXT: "a text", KeyKind.UUID: "a UUID"}
-
 #: The word that says what the queue was made from.
 _DECLARED: Final = ""
 
@@ -34,15 +32,6 @@ def literal(text: str) -> str:
 def held(condition: str | None) -> str:
     """A condition of the user, which ends where it ends even if it ends in a comment."""
     return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
-
-
-def wrong_type(column: str, table: str, found: str, wanted: KeyKind, where: str) -> UserError:
-    """The error for a column that is not of the wanted type."""
-    return UserError(
-        f"the column {column} of {table} is {found}, and not {_TYPES[wanted]}",
-        where=where,
-        hint="`keys` of the queue says of which type its keys are: integer, text or uuid. Participants are integers.",
-    )
 
 
 class TriggeredLayout:

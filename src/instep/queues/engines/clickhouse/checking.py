@@ -9,7 +9,7 @@ from instep.domain.pending_queue import LARGEST_KEY, KeyKind, QueueCover
 from instep.errors import UserError
 from instep.queues.engines.clickhouse.layout import source_sql
 from instep.queues.engines.clickhouse.tables import Tables, conditions, covered_sql, user_table
-from instep.queues.engines.triggered import wrong_type
+from instep.queues.engines.queue_engine import wrong_type
 
 _TYPES = {
     KeyKind.INTEGER: re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z"),

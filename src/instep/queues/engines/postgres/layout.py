@@ -10,7 +10,8 @@ from instep.domain.pending_queue import MAX_TEXT, KeyKind, KeyRange, QueueKey, Q
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import MAX_NAME
-from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted, wrong_type
+from instep.queues.engines.queue_engine import wrong_type
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
 
 
 def moment(at: datetime) -> str:

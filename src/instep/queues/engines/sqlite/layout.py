@@ -15,7 +15,8 @@ from pathlib import Path
 
 from instep.domain.pending_queue import MAX_TEXT, KeyKind, QueueSpec
 from instep.errors import UserError
-from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted, wrong_type
+from instep.queues.engines.queue_engine import wrong_type
+from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
 
 #: Of the year 9999: numbers beyond are no seconds for SQLite.
 _LAST_SECOND = 253_402_300_799

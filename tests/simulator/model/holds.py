@@ -34,12 +34,12 @@ class MemoryHolds(KeyLeaseRows):
 
     def due(self, queue: str, limit: int) -> dict[QueueKey, KeyLease]:
         now = self.now()
-        due = sorted((each.due or 0, key) for key, each in self._all(queue).items() if each.is_due(now))
-        return {key: self.queues[queue][key] for _, key in due[:limit]}
+        due = [(each.due or 0, *_place(key)) for key, each in self._all(queue).items() if each.is_due(now)]
+        return {key: self.queues[queue][key] for _, _, key in sorted(due)[:limit]}
 
     def parked(self, queue: str, after: QueueKey | None, limit: int) -> dict[QueueKey, KeyLease]:
         parked = (key for key, each in self._all(queue).items() if each.state is KeyLeaseState.PARKED)
-        return self._by_key(queue, [key for key in parked if after is None or key > after], limit)
+        return self._by_key(queue, [key for key in parked if after is None or _place(key) > _place(after)], limit)
 
     def held_by(self, queue: str, holder: str, limit: int | None) -> dict[QueueKey, KeyLease]:
         held = (key for key, each in self._all(queue).items() if each.holder == holder)
@@ -72,4 +72,9 @@ class MemoryHolds(KeyLeaseRows):
         return self.queues.setdefault(queue, {})
 
     def _by_key(self, queue: str, keys: Iterable[QueueKey], limit: int | None) -> dict[QueueKey, KeyLease]:
-        return {key: self.queues[queue][key] for key in sorted(keys)[:limit]}
+        return {key: self.queues[queue][key] for key in sorted(keys, key=_place)[:limit]}
+
+
+def _place(key: QueueKey) -> tuple[bool, QueueKey]:
+    """Numbers come before texts, as in the bytes of a ledger."""
+    return isinstance(key, str), key

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
 from tests.groups import GROUPS, group
 
@@ -30,6 +33,16 @@ def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
         if HOSTS.search(line)
     ]
     assert found == []
+
+
+def test_what_is_installed_here_runs_on_the_first_release_of_the_oldest_python() -> None:
+    """Debian 12 has 3.11.2, where a library that wants 3.11.5 stops `make demo` before it begins."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = f"{project['requires-python'].removeprefix('>=')}.0"
+    locked = re.findall(r"^([\w.-]+)==", (REPOSITORY / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = {each.name: each.metadata["Requires-Python"] or "" for each in distributions() if each.name in locked}
+    assert len(wanted) > 100
+    assert [f"{name} wants {python}" for name, python in wanted.items() if oldest not in SpecifierSet(python)] == []
 
 
 def test_groups_of_tests_name_modules_that_are_there() -> None:

@@ -60,7 +60,7 @@ class PartStops:
         """An outage: a run gives the part up; a worker waits, and stops the part when it takes too long."""
         ref = each.part.ref
         if self._kind == "run":
-            away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
+            away = Away(f"{ref}: {error}", hint=f"It was tried several times. {RESUMES}")
             self.give_up(each.key, away)
             return
         self._context.progress.say(ref.label, f"waiting: {error}")

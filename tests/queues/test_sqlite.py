@@ -90,6 +90,37 @@ class TestTexts(TextsContract):
         assert read(store) == ["a"] == store.anti_join(EVERYTHING)
         assert store.counts().garbage["history"] == 2
 
+    def test_a_text_that_is_no_utf_8_stops_no_page(self, texts: SqliteTexts, store: PendingStore) -> None:
+        """As the lowest, the highest and a middle one, before live capture and after it."""
+        broken = ("00ff", "62ff", "fffe", "e282")
+        for each in broken[:2]:
+            texts.run(f"INSERT INTO history VALUES (CAST(x'{each}' AS TEXT), 'ranked', 1, 1)")
+        texts.played(["a", "c", "d\U0001f600"])
+        bounds = store.bounds()
+        assert bounds is not None
+        last: QueueKey | None = bounds.after
+        while (upto := store.edge(KeyRange(last, bounds.upto), 1)) is not None:
+            store.backfill(KeyRange(last, upto))
+            last = upto
+        store.backfill(KeyRange(last, bounds.upto))
+        for each in broken[2:]:
+            texts.run(f"INSERT INTO history VALUES (CAST(x'{each}' AS TEXT), 'ranked', 1, 1)")
+        for limit in (1, 2, 100):
+            assert store.read(Ask(limit))[0].key == "d\U0001f600"
+        assert read(store) == ["d\U0001f600", "c", "a"] == store.anti_join(EVERYTHING)
+        compared = store.compare(KeyRange())
+        assert (compared.missing_count, compared.surplus_count) == (0, 0)
+
+    def test_a_database_in_another_encoding_is_refused(self, tmp_path: Path) -> None:
+        """Its order of texts is that of UTF-16, which puts some characters elsewhere."""
+        path = tmp_path / "wide.db"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA encoding = 'UTF-16le'")
+            connection.execute("CREATE TABLE other (id)")
+        texts = SqliteTexts(path, KeyKind.TEXT)
+        with pytest.raises(UserError, match="its texts are in UTF-16le"):
+            texts.open(texts.spec()).check()
+
     @pytest.mark.parametrize("collation", ["NOCASE", "RTRIM"])
     def test_a_column_that_takes_different_texts_for_equal_is_refused(self, texts: SqliteTexts, collation: str) -> None:
         texts.run("DROP TABLE salts")
@@ -143,6 +174,17 @@ def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> No
     for day in range(1, 5):
         ask = Ask(10, datetime(2026, 1, day, tzinfo=UTC))
         assert read(store, ask) == store.anti_join(ask)
+
+
+def test_a_fraction_is_no_key(tables: SqliteTables) -> None:
+    """A column of integers takes it, and texts."""
+    store = created(tables)
+    tables.run("INSERT INTO history VALUES (1, 'ranked', 1, 1), (1.5, 'ranked', 1, 1), ('x', 'ranked', 1, 1)")
+    tables.run("INSERT INTO history VALUES (2, 'ranked', 1, 1), (NULL, 'ranked', 1, 1)")
+    store.backfill(KeyRange())
+    assert read(store) == [2, 1] == store.anti_join(EVERYTHING)
+    assert store.counts().garbage["history"] == 2
+    demand_equal(store, KeyRange())
 
 
 def test_entries_that_became_false_unseen_are_surplus_and_not_offered(tables: SqliteTables) -> None:

@@ -190,6 +190,6 @@ def _places(keys: Sequence[QueueKey]) -> list[int]:
     """
     if isinstance(keys[-1], int):
         return list(keys)
-    texts = [each.encode() for each in keys]
+    texts = [each.encode(errors="surrogateescape") for each in keys]
     same = next((at for at, (one, other) in enumerate(zip(texts[0], texts[-1], strict=False)) if one != other), 0)
     return [int.from_bytes(each[same : same + _TOLD].ljust(_TOLD, b"\0"), "big") for each in texts]

@@ -87,15 +87,6 @@ class TriggeredLayout:
     def constant(self, key: QueueKey) -> str:
         return f"{key:d}" if self.spec.kind is KeyKind.INTEGER else literal(key)
 
-    def garbage(self, rows: str, column: str) -> str:
-        """Count rows with a key that the queue cannot have: of integers, by the two ends of an index."""
-        keys = self.spec.keys
-        if self.spec.kind is not KeyKind.INTEGER:
-            return f"{rows} AND NOT ({self.between(column)})"
-        ends = [] if keys.after is None else [f"({rows} AND {column} <= {keys.after:d})"]
-        ends += [] if keys.upto is None else [f"({rows} AND {column} > {keys.upto:d})"]
-        return f"SELECT {' + '.join(ends) or 0}"
-
     def declared(self) -> str:
         """The part of the declaration that live capture was made from. How a queue is read may change at any time."""
         spec = self.spec.declared()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from instep.domain.pending_queue import KeyRange, QueueKey
+from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.queues.engines.postgres.layout import Layout, gathered, moment, numbers, reoffer, source_keys, unoffered
@@ -124,9 +124,15 @@ def compare(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
+    """Count rows with a key that the queue cannot have: of integers, by the two ends of an index."""
     called = layout.called(table)
     rows = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)}"
-    return layout.garbage(rows, layout.column(called, key))
+    column, keys = layout.column(called, key), layout.spec.keys
+    if layout.spec.kind is not KeyKind.INTEGER:
+        return f"{rows} AND NOT ({layout.between(column)})"
+    ends = [] if keys.after is None else [f"({rows} AND {column} <= {keys.after:d})"]
+    ends += [] if keys.upto is None else [f"({rows} AND {column} > {keys.upto:d})"]
+    return f"SELECT {' + '.join(ends) or 0}"
 
 
 def _where(conditions: list[str]) -> str:

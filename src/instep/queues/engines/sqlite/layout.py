@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from instep.domain.pending_queue import MAX_TEXT, KeyKind, QueueSpec
+from instep.domain.pending_queue import MAX_TEXT, KeyKind, QueueKey, QueueSpec
 from instep.errors import UserError
 from instep.queues.engines.queue_engine import wrong_type
 from instep.queues.engines.triggered import TriggeredLayout, held, literal, quoted
@@ -36,11 +36,19 @@ class Layout(TriggeredLayout):
         return "INTEGER" if self.spec.kind is KeyKind.INTEGER else "TEXT"
 
     def possible(self, column: str) -> list[str]:
-        """A column may have values of any type: texts are behind numbers and before bytes."""
+        """A column may have values of any type: texts are behind numbers and before bytes. Whether a text is one of
+        UTF-8 only its reader can tell.
+        """
         if self.spec.kind is KeyKind.INTEGER:
-            return []
+            return [f"typeof({column}) = 'integer'"]
         size = f"length(CAST({column} AS BLOB)) <= {MAX_TEXT}"
         return [f"{column} >= ''", f"{column} < x''", size, f"instr({column}, char(0)) = 0"]
+
+    def constant(self, key: QueueKey) -> str:
+        """Texts by their bytes: the end of a range may be no text of UTF-8."""
+        if self.spec.kind is KeyKind.INTEGER:
+            return super().constant(key)
+        return f"CAST(x'{key.encode(errors='surrogateescape').hex()}' AS TEXT)"
 
     @property
     def acknowledged(self) -> str:
@@ -99,6 +107,14 @@ def demand_usable(connection: sqlite3.Connection, layout: Layout, path: Path) ->
     that SQLite does not understand.
     """
     source = layout.spec.source
+    if layout.spec.kind is KeyKind.TEXT:
+        ((encoding,),) = connection.execute("PRAGMA encoding")
+        if encoding != "UTF-8":
+            raise UserError(
+                f"its texts are in {encoding}, in whose order a queue cannot have keys of text",
+                where=str(path),
+                hint="Copy the tables into a database in UTF-8, which is the default.",
+            )
     for table in (source.table, *(each.table for each in layout.spec.covers)):
         _demand_table(connection, layout, table, path)
     if layout.spec.participants:

@@ -74,7 +74,12 @@ def offered(layout: Layout, keys: KeyRange) -> str:
 
 
 def garbage(layout: Layout, table: str, where: str | None) -> str:
-    return layout.garbage(f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)}", f"{quoted(table)}.{layout.key}")
+    """Fractions lie between the ends of integers: to count them, each key is read."""
+    column = f"{quoted(table)}.{layout.key}"
+    return (
+        f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)}"
+        f" AND {column} IS NOT NULL AND NOT ({layout.between(column)})"
+    )
 
 
 def _settled(time: str, until: datetime) -> str:

@@ -30,6 +30,8 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
         raise UserError("there is no such database", where=str(path), hint="The queue is in that of its tables.")
     with understood(path):
         connection = sqlite3.connect(path, timeout=_SECONDS, isolation_level=None)
+        # SQLite keeps any bytes as a text. What is no UTF-8 is no key, and stops no page that it is in.
+        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
         try:
             yield connection
         finally:
@@ -135,7 +137,11 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         with self._session() as connection:
             while len(found) < ask.limit:
                 rows = connection.execute(queries.offers(self._layout, page)).fetchall()
-                found += [Offer(key, version, _moment(time)) for key, version, time, false in rows if not false]
+                found += [
+                    Offer(key, version, _moment(time))
+                    for key, version, time, false in rows
+                    if not false and self.spec.key_of(key) is not None
+                ]
                 self._heal(connection, [version for _, version, _, false in rows if false])
                 if len(rows) < page.limit:
                     break
@@ -147,7 +153,8 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
 
     def anti_join(self, ask: Ask) -> list[QueueKey]:
         with self._session() as connection:
-            return [key for (key,) in connection.execute(queries.anti_join(self._layout, ask))]
+            found = connection.execute(queries.anti_join(self._layout, ask))
+            return [key for (key,) in found if self.spec.key_of(key) is not None]
 
     def anti_join_statement(self, ask: Ask) -> str:
         return queries.anti_join(self._layout, ask)
@@ -190,8 +197,8 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         pending, offered = queries.pending(self._layout, keys), queries.offered(self._layout, keys)
         with self._session() as connection, transaction(connection, writes=False):
             ((count,),) = connection.execute(f"SELECT count(*) FROM ({pending})")
-            missing, missing_count = _named(connection, f"{pending} EXCEPT {offered}")
-            surplus, surplus_count = _named(connection, f"{offered} EXCEPT {pending}")
+            missing, missing_count = self._named(connection, f"{pending} EXCEPT {offered}")
+            surplus, surplus_count = self._named(connection, f"{offered} EXCEPT {pending}")
         return Comparison(count, missing, missing_count, surplus, surplus_count)
 
     def counts(self) -> QueueCounts:
@@ -259,6 +266,12 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
                 _bound(versions),
             )
 
+    def _named(self, connection: sqlite3.Connection, keys: str) -> tuple[tuple[QueueKey, ...], int]:
+        named = connection.execute(f"SELECT key FROM ({keys}) ORDER BY key LIMIT {NAMED}").fetchall()
+        ((count,),) = connection.execute(f"SELECT count(*) FROM ({keys})")
+        found = tuple(key for (key,) in named if self.spec.key_of(key) is not None)
+        return found, count - len(named) + len(found)
+
     def _session(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         return connected(self._path)
 
@@ -281,9 +294,3 @@ def _moment(seconds: float | None) -> datetime | None:
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC)
     return None
-
-
-def _named(connection: sqlite3.Connection, keys: str) -> tuple[tuple[QueueKey, ...], int]:
-    named = connection.execute(f"SELECT key FROM ({keys}) ORDER BY key LIMIT {NAMED}").fetchall()
-    ((count,),) = connection.execute(f"SELECT count(*) FROM ({keys})")
-    return tuple(key for (key,) in named), count

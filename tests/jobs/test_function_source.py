@@ -185,6 +185,19 @@ def test_half_a_character_in_a_title_stops_nothing(root: Path) -> None:
     assert project.run()[0].state is None
 
 
+def test_a_run_says_that_listed_documents_were_gone_when_they_were_read(root: Path) -> None:
+    """An index that lacks them would be taken for complete."""
+    store(root, a={"version": "1", "text": "One."}, b={"version": "1", "odd": None})
+    project = opened(root)
+    for _ in range(2):
+        (result,) = project.run()
+        assert any("were gone when they were to be read" in each for each in result.notes)
+    store(root, a={"version": "1", "text": "One."}, b={"version": "1", "text": "Two."})
+    (result,) = project.run()
+    assert result.counts.written == 1
+    assert not any("were gone" in each for each in result.notes)
+
+
 @pytest.mark.parametrize("size", [-5, 0, 7, 10**30])
 def test_a_size_is_an_estimate_and_no_change(root: Path, size: int) -> None:
     store(root, a={"version": "1", "text": "the tide", "size": size})

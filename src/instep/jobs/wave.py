@@ -44,6 +44,8 @@ OUTAGE_SECONDS = 30.0
 CONFLICTS = 5
 #: Failed waves in a row after which the part stops instead of trying every slice.
 HOPELESS = 8
+#: They are among those that are the same: a source that is away may say the same of all.
+GONE = "documents that are listed were gone when they were to be read, and stay as they were: the next run looks again"
 
 
 class WaveRunner:
@@ -286,6 +288,8 @@ class WaveRunner:
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
                 self._claims.complete(outcomes)
+            if any(each.unseen for each in outcomes):
+                self._notes.append(GONE)
             progress.end(sum(outcome.counts.read for outcome in outcomes))
 
     def _tasks(self, wave: Wave, progress: AttemptProgress) -> Sequence[TaskOutcome]:

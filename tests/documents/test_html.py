@@ -27,6 +27,17 @@ def table(*rows: str) -> str:
     return "<table>" + "".join(f"<tr><td>{row.replace('|', '<td>')}" for row in rows) + "</table>"
 
 
+@pytest.mark.parametrize("start", ["<?xml version='1.0'?><html>", "<html xmlns='http://www.w3.org/1999/xhtml'>"])
+@pytest.mark.parametrize("closed", ["<title/>", "<script src='x'/>", "<style/>", "<iframe src='x' />", "<textarea/>"])
+def test_what_is_closed_at_once_in_xml_swallows_nothing(start: str, closed: str) -> None:
+    assert markdown(f"{start}<body>{closed}<p>One.</p>{closed}<p>Two.</p></body></html>") == "One.\n\nTwo."
+
+
+@pytest.mark.parametrize("first", ["<svg><title>icon</title></svg>", "<h1 hidden>menu</h1>"])
+def test_a_picture_or_what_is_hidden_gives_a_page_no_title(first: str) -> None:
+    assert html_text(f"<body>{first}<h1>Real</h1>")[0] == "Real"
+
+
 def test_a_page_becomes_markdown_with_its_title() -> None:
     found = parsed(
         """<!doctype html><title> The  page </title><style>p {color: red}</style>

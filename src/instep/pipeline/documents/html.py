@@ -10,6 +10,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 #: What nobody sees; the contents of frames are for browsers without them.
 _UNSEEN: Final = ("script", "style", "template", "noscript", "head", "iframe", "noembed", "noframes")
+#: A page that says so in its beginning is XML, where any element may be closed at once. To a parser of HTML, what is in
+#: these goes on to their end, or that of the page.
+_XHTML: Final = re.compile(r"<\?xml\b|http://www\.w3\.org/1999/xhtml")
+_HEAD: Final = 1_000
+_CLOSED: Final = re.compile(r"<(script|style|title|iframe|textarea|noscript|noembed|noframes|template|xmp)\b([^<>]*)/>")
 _HIDDEN: Final = '[hidden]:not([hidden="until-found" i]), [style*="display:none" i], [style*="display: none" i]'
 _HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
 _LISTS: Final = frozenset(("ul", "ol", "menu"))
@@ -47,11 +52,13 @@ def html_text(text: str) -> tuple[str, str]:
     """
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
+    if _XHTML.search(text, 0, _HEAD):
+        text = _CLOSED.sub(r"<\1\2></\1>", text)
     try:
         tree = LexborHTMLParser(text)
     except SelectolaxError as error:  # It takes anything for a page, as long as there is memory.
         raise MemoryError(str(error)) from None
-    named = tree.css_first("title") or tree.css_first("h1")
+    named = tree.css_first("head > title")
     title = named.text(separator=" ") if named else ""
     tree.strip_tags(list(_UNSEEN))
     body = tree.body
@@ -60,6 +67,8 @@ def html_text(text: str) -> tuple[str, str]:
     for node in tree.css(_HIDDEN):
         if node.tag not in ("html", "body"):  # Those are shown by a script.
             node.decompose(recursive=False)
+    if not title and (headed := tree.css_first("h1")):
+        title = headed.text(separator=" ")
     return title, _written(body)
 
 

@@ -20,7 +20,7 @@ from instep.pipeline.documents.html import html_text
 from instep.pipeline.documents.places import joined_pages, markdown_headings
 
 #: Raised whenever any document would be parsed differently.
-PARSER_VERSION = "parser-5"
+PARSER_VERSION = "parser-6"
 #: Titles are cut to this many characters.
 TITLE = 300
 

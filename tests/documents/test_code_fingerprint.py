@@ -273,6 +273,24 @@ def test_a_module_in_no_package_may_try_to_take_all_of_its_package(code: Code) -
     assert code.notices({"spaced.py": text.format(1)}, {"spaced.py": text.format(2)}, "spaced:clean")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import typing\nif not typing.TYPE_CHECKING:\n    ONE = 111\n",
+        "match (111, 2):\n    case [first, *ONE]:\n        pass\n",
+        "match {1: 111}:\n    case {**ONE}:\n        pass\n",
+        "ONE = []\ndef keep(f): ONE.append(f); return f\nclass C:\n    @keep\n    def run(self): return 111\n",
+        "ONE = []\nclass Listed(type):\n    def __init__(cls, *given): ONE.append(cls)\n"
+        "class C(metaclass=Listed):\n    size = 111\n",
+        "import sys\nhidden = 111\nONE = vars(sys.modules[__name__])['hid' + 'den']\n",
+    ],
+    ids=["not for type checkers", "star pattern", "mapping pattern", "decorated method", "metaclass", "vars"],
+)
+def test_code_counts_whatever_way_leads_to_it(code: Code, text: str) -> None:
+    text += "def clean(frame): return ONE\n"
+    assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("111", "222")})
+
+
 def test_functions_may_stand_in_another_order(code: Code) -> None:
     one, other = "def clean(frame): return cut(frame)\n", "def cut(frame): return 1\n"
     files = {"shop/__init__.py": "", "shop/main.py": one + other}

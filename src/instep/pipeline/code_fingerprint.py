@@ -29,7 +29,7 @@ _modules: dict[str, tuple[object, str]] = {}
 _DEEP: Final = threading.RLock()
 _DEEPEST: Final = 20_000
 #: What may lead to anything in the module that names it.
-_ANYTHING: Final = frozenset({"eval", "exec", "globals"})
+_ANYTHING: Final = frozenset({"eval", "exec", "globals", "locals", "vars"})
 #: What is followed: its kind, and what it is about.
 _Step: TypeAlias = tuple[object, ...]
 #: By this a class finds those that derive from it.
@@ -311,12 +311,17 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _made_by(statement: ast.stmt) -> list[Names]:
-    """The decorators and base classes of a definition, or what another statement calls: they may know of it by now."""
+    """The decorators of a definition and of its methods, its bases, or what another statement calls: these may know of
+    it by now.
+    """
     if not isinstance(statement, DEFINITIONS):
         calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
         return [path for each in calls for path in _paths(each)]
-    bases = [*statement.bases, *statement.keywords] if isinstance(statement, ast.ClassDef) else []
-    return [path for each in (*statement.decorator_list, *bases) for path in _paths(each)]
+    made: list[ast.AST] = [*statement.decorator_list]
+    if isinstance(statement, ast.ClassDef):
+        methods = (each for each in statement.body if isinstance(each, DEFINITIONS))
+        made += [*statement.bases, *statement.keywords, *(each for one in methods for each in one.decorator_list)]
+    return [path for each in made for path in _paths(each)]
 
 
 def _only_defines(statement: ast.stmt) -> bool:
@@ -327,5 +332,6 @@ def _may_hold(statement: ast.stmt) -> bool:
     """Whether what it binds may know of functions or classes that were made later."""
     if isinstance(statement, ast.ClassDef):
         text = ast.dump(statement)
-        return any(each in text for each in _SUBCLASSES)
+        is_metaclass = any(isinstance(each, ast.Name) and each.id == "type" for each in statement.bases)
+        return is_metaclass or any(each in text for each in _SUBCLASSES)
     return not isinstance(statement, DEFINITIONS)

@@ -18,6 +18,8 @@ from instep.own_code import is_installed
 Names: TypeAlias = tuple[str, ...]
 #: By the name that is bound in a module, what it means.
 Imports: TypeAlias = dict[str, list[Names]]
+#: The test of what a module does only where it is a script.
+_SCRIPT: Final = "__name__ == '__main__'"
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -177,6 +179,10 @@ def _bound(statement: ast.stmt) -> set[str]:
             found.update(*(each.names for each in ast.walk(node) if isinstance(each, ast.Global)))
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.add(node.id)
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            found.add(node.rest)
     return found
 
 
@@ -192,5 +198,6 @@ def _never_runs(statement: ast.stmt) -> bool:
         return isinstance(statement.value, ast.Constant)
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
-    test = ast.unparse(statement.test)
-    return test.rpartition(".")[2] == "TYPE_CHECKING" or test == "__name__ == '__main__'"
+    test = statement.test
+    named = test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else None
+    return named == "TYPE_CHECKING" or ast.unparse(test) == _SCRIPT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import lance
@@ -158,6 +158,9 @@ class _Paid(_FailsAfter):
 
     def metered(self, meter: Meter) -> _Paid:
         return self
+
+    def portions(self, texts: pa.StringArray | Sequence[str]) -> Iterator[int]:
+        return (min(self.batch, len(texts) - start) for start in range(0, len(texts), self.batch))
 
     def embed(self, texts: pa.StringArray | Sequence[str]) -> Vectors:
         self.kept.append(len(self._cache.known(hashes(0, 60))))

@@ -234,6 +234,23 @@ class TestOllama:
         assert endpoint.bodies[0] == {"model": "m", "input": ["a"], "encoding_format": "float", "dimensions": 3}
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda texts: (200, {}, {"error": {"message": "too long"}}),
+        lambda texts: good(texts[1:]),
+        lambda texts: (200, {}, {"data": [{"index": at, "embedding": []} for at in range(len(texts))]}),
+    ],
+    ids=["an error in place of vectors", "one vector too few", "an empty vector"],
+)
+def test_an_answer_of_no_use_for_one_text_is_a_failure_of_that_alone(
+    endpoint: Endpoint, answer: Callable[[list[str]], Answer]
+) -> None:
+    endpoint.behave = lambda texts: answer(texts) if any("odd" in each for each in texts) else good(texts)
+    found = embedded(declared(endpoint.url), ["a", "b", "an odd one", "d"])
+    assert list(found.flaws) == [2]
+
+
 def test_an_endpoint_that_says_500_to_every_text_is_away(endpoint: Endpoint) -> None:
     endpoint.behave = lambda _: (500, {}, {"error": {"message": "out of memory"}})
     made = HttpEmbedder(endpoint.url, "m", 3, first_wait=0.01, attempts=4)

@@ -18,6 +18,7 @@ from instep.errors import Overdrawn, Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from instep.pipeline.documents.embed.meter import Meter, most_tokens
+from instep.pipeline.documents.embed.protocols import CohereProtocol, VoyageProtocol
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 from tests.doubles.raw_server import Drops, answering
 from tests.waiting import until
@@ -181,6 +182,14 @@ def test_requests_are_spaced_by_the_limit(endpoint: Endpoint) -> None:
     began = time.monotonic()  # by our clock: at the endpoint a slow connection brings requests nearer to each other
     embedder(endpoint, batch=1, requests_per_minute=600).embed(["a", "b", "c"])
     assert time.monotonic() - began >= 0.2
+
+
+def test_a_batch_beyond_the_limits_of_a_protocol_is_kept_request_by_request() -> None:
+    """Cohere takes 96 texts, Voyage 120,000 bytes."""
+    cohere = HttpEmbedder("http://127.0.0.1:1", "model", 3, protocol=CohereProtocol(), batch=256)
+    assert list(cohere.portions(["a"] * 200)) == [96, 96, 8]
+    voyage = HttpEmbedder("http://127.0.0.1:1", "model", 3, protocol=VoyageProtocol(), batch=256)
+    assert list(voyage.portions(["b" * 50_000] * 5)) == [2, 2, 1]
 
 
 def test_the_key_is_not_shown_and_travels(endpoint: Endpoint) -> None:

@@ -271,6 +271,39 @@ def test_a_query_whose_function_gives_no_vector_is_an_error_that_says_so(root: P
         project.search("whatever", mode="vector")
 
 
+ODD_EMBEDDERS = """
+class Attached:
+    def __array__(self, *given, **named):
+        raise RuntimeError("detach it first")
+
+def embed_{name}(texts):
+    made = [[float(len(each)), 1.0, 0.5] for each in texts]
+    odd = [at for at, each in enumerate(texts) if "odd" in each]
+    return {answer} if odd else made
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("fewer", "[each for at, each in enumerate(made) if at not in odd]"),
+        ("short", "[each[:2] if at in odd else each for at, each in enumerate(made)]"),
+        ("all_short", "[each[:2] for each in made]"),
+        ("none", "[None if at in odd else each for at, each in enumerate(made)]"),
+        ("attached", "Attached()"),
+    ],
+)
+def test_a_text_of_which_a_function_makes_no_vector_fails_alone(root: Path, name: str, answer: str) -> None:
+    with (root / "code" / "own_functions_of_a_test.py").open("a") as module:
+        module.write(ODD_EMBEDDERS.format(name=name, answer=answer))
+    write(root, one="a text", two="an odd one", three="the third")
+    project = opened(root, embed={**EMBED, "function": f"own_functions_of_a_test:embed_{name}"})
+    (result,) = project.run()
+    assert (result.counts.written, result.counts.failed) == (2, 1)
+    (failure,) = project.failures()
+    assert "two" in failure.uri
+
+
 def test_queries_may_have_a_function_of_their_own(root: Path) -> None:
     write(root, one="a text", two="another one that is longer")
     entity = {"embed": {**EMBED, "query_function": "own_functions_of_a_test:same"}}

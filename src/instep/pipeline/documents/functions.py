@@ -328,7 +328,7 @@ class FunctionEmbedder:
             raise EmbedRejected(str(error)) from error
         try:
             vectors: Vectors = np.asarray(made, np.float32)
-        except (TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # A tensor that is not detached raises errors of its library.
             raise EmbedRejected(f"{self.own.name} returned something else than vectors: {error}") from None
         demand_length(vectors, len(plain), self.dimensions)
         return vectors

@@ -7,7 +7,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ from instep.pipeline.documents.embed.embedder import (
     Embedder,
     EmbedRejected,
     PaidEmbedder,
+    WrongShape,
     check_vectors,
     demand_length,
     probe,
@@ -256,10 +257,10 @@ class Vectoriser:
             missing[found[good]] = False
         flaws: dict[int, str] = {}
         rows = np.flatnonzero(missing)
-        # Those that are paid for are kept after each request.
-        step = self._embedder.batch if isinstance(self._embedder, PaidEmbedder) else _PORTION
-        for start in range(0, len(rows), step):
-            portion = rows[start : start + step]
+        start = 0
+        for size in self._portions(texts.take(rows)):
+            portion = rows[start : start + size]
+            start += size
             made = _PartialVectors.empty(len(portion), self._embedder.dimensions)
             try:
                 self._compute(texts.take(portion), made)
@@ -269,6 +270,12 @@ class Vectoriser:
             vectors[portion] = made.vectors
             flaws.update((int(portion[row]), reason) for row, reason in made.flaws.items())
         return vectors, flaws, missing
+
+    def _portions(self, texts: pa.StringArray) -> Iterable[int]:
+        """The numbers of texts after which vectors are kept: those that are paid for after each request."""
+        if isinstance(self._embedder, PaidEmbedder):
+            return self._embedder.portions(texts)
+        return (min(_PORTION, len(texts) - start) for start in range(0, len(texts), _PORTION))
 
     def _compute(self, texts: pa.StringArray, made: _PartialVectors) -> None:
         """Embed all texts in batches, each into its place in `made`."""
@@ -297,7 +304,7 @@ class Vectoriser:
         """Embed rejected texts in halves, until the texts at fault stand alone."""
         start, stop = place
         if stop - start == 1:
-            made.flaws[start] = str(rejected)
+            made.flaws[start] = rejected.what if isinstance(rejected, WrongShape) else str(rejected)
             return
         middle = (start + stop) // 2
         for low, high in ((start, middle), (middle, stop)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from instep.errors import InstepError, UserError
@@ -29,6 +29,12 @@ class EmbedRejected(InstepError):
     shape).
 
     Says nothing about which one of them is at fault: the caller tries them in halves.
+    """
+
+
+class WrongShape(UserError, EmbedRejected):
+    """Vectors of another number or length than they should have: the project's fault if a harmless text gets such, too,
+    and else that of one of the texts.
     """
 
 
@@ -63,6 +69,9 @@ class PaidEmbedder(Embedder, Protocol):
     @property
     def meter(self) -> Meter: ...
 
+    def portions(self, texts: Texts) -> Iterable[int]:
+        """The numbers of texts of the requests that these are embedded by."""
+
     def metered(self, meter: Meter) -> PaidEmbedder:
         """The same with another meter."""
 
@@ -71,6 +80,8 @@ def probe(embedder: Embedder) -> None:
     """Embed one harmless text. Raises `UserError` when it is refused: then no text is at fault, the project is."""
     try:
         made = embedder.embed([PROBE])
+    except WrongShape:
+        raise
     except EmbedRejected as error:
         raise UserError(f"no text is taken: {error}", hint=CHECK_EMBED) from None
     demand_length(made, 1, embedder.dimensions)
@@ -85,6 +96,8 @@ def query_vectors(embedder: Embedder, queries: Sequence[str]) -> Vectors:
     hint = "Search by words: --mode text"
     try:
         made = embedder.embed(queries)
+    except WrongShape:
+        raise
     except EmbedRejected as error:
         raise UserError(f"the query cannot be embedded: {error}", hint=hint) from None
     for row in np.flatnonzero(~np.isfinite(made).all(axis=1)).tolist():
@@ -94,18 +107,16 @@ def query_vectors(embedder: Embedder, queries: Sequence[str]) -> Vectors:
 
 
 def demand_length(vectors: Vectors, count: int, dimensions: int) -> None:
-    """Check the number and length of vectors. Raises `UserError` if they are wrong."""
+    """Check the number and length of vectors. Raises `WrongShape`."""
     if vectors.ndim != 2 or len(vectors) != count:
-        raise UserError(f"the embedder gave vectors of the shape {vectors.shape} for {count} texts", hint=CHECK_EMBED)
+        raise WrongShape(f"the embedder gave vectors of the shape {vectors.shape} for {count} texts", hint=CHECK_EMBED)
     if vectors.shape[1] != dimensions:
         raise wrong_length(vectors.shape[1], dimensions)
 
 
-def wrong_length(found: int, dimensions: int) -> UserError:
-    """The error for vectors of another length than declared; all of the model's vectors have it, so no text is at
-    fault.
-    """
-    return UserError(
+def wrong_length(found: int, dimensions: int) -> WrongShape:
+    """The error for vectors of another length than declared."""
+    return WrongShape(
         f"the embedder gives vectors of {found:,} dimensions; the project says {dimensions:,}",
         hint="Set `dimensions` under `embed` to what the model gives, or name another model.",
     )

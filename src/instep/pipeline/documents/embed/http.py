@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,9 @@ class _Unavailable(Exception):
 
 
 class _Failed(_Unavailable):
-    """An answer of 500: the endpoint is broken, or it is one that says so of a text that is too long (llama.cpp)."""
+    """An answer of 500, or one that lacks vectors: the endpoint is broken, or it is one that says so of a text that is
+    too long (llama.cpp).
+    """
 
 
 class _NoAnswer(Exception):
@@ -92,12 +94,17 @@ class HttpEmbedder:
     def cached(self) -> bool:
         return True
 
+    def portions(self, texts: Texts) -> Iterable[int]:
+        return map(len, self._requests(texts))
+
     def embed(self, texts: Texts) -> Vectors:
         import numpy as np
 
-        plain = [self.prompt + each for each in as_list(texts)]
-        parts = [self._batch(each) for each in requests(self.protocol, plain, self.batch)]
+        parts = [self._batch(each) for each in self._requests(texts)]
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), np.float32)
+
+    def _requests(self, texts: Texts) -> Iterator[Sequence[str]]:
+        return requests(self.protocol, [self.prompt + each for each in as_list(texts)], self.batch)
 
     def _batch(self, texts: Sequence[str]) -> Vectors:
         try:
@@ -191,13 +198,13 @@ class HttpEmbedder:
         if not isinstance(items, list) or len(items) != count:
             found = len(items) if isinstance(items, list) else 0
             said = self._hidden(self._said(answer))
-            raise _Unavailable(f"it gave {found} vectors for {count} texts{f': {said}' if said else ''}")
+            raise _Failed(f"it gave {found} vectors for {count} texts{f': {said}' if said else ''}")
         vectors = np.zeros((count, self.dimensions), np.float32)
         seen: set[int] = set()
         for position, item in enumerate(items):
             index = item.get("index", position) if isinstance(item, dict) else -1
             if type(index) is not int or not 0 <= index < count or index in seen:
-                raise _Unavailable("its answer does not say which vector is of which text")
+                raise _Failed("its answer does not say which vector is of which text")
             seen.add(index)
             vectors[index] = vector_of(item.get("embedding"), self.dimensions)
         return vectors

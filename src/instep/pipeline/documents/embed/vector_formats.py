@@ -24,7 +24,7 @@ def most_bytes(texts: Sequence[str], dimensions: int) -> int:
 
 
 def vector_of(values: Any, dimensions: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The vector that an answer has. Raises `EmbedRejected` if it is none, `UserError` if it has another length."""
+    """The vector that an answer has. Raises `EmbedRejected` if it is none, `WrongShape` if it has another length."""
     import numpy as np
 
     if values and isinstance(values, str):

@@ -181,6 +181,17 @@ def test_a_key_as_a_float_that_is_one_whole_number_is_that(http: httpx.Client) -
     assert (outcome["key"], outcome["effect"]) == (7, "acked")
 
 
+@pytest.mark.parametrize("action", ["ack", "fail"])
+def test_a_key_with_half_a_character_is_refused_before_any_other_is_acknowledged(
+    http: httpx.Client, action: str
+) -> None:
+    body = r'{"keys": [{"key": 20}, {"key": "\ud800"}]}'
+    answer = http.post(f"/salts/{action}", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["at"] == "body.keys.1.key"
+    assert 20 in leased(http, 20)
+
+
 @pytest.mark.parametrize("action", ["next", "ack", "fail"])
 def test_no_key_is_given_or_taken_without_the_token(http: httpx.Client, action: str) -> None:
     body = {"limit": 1} if action == "next" else {"keys": [{"key": 1}]}

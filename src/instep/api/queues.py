@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -31,12 +32,17 @@ _WHOLE_NUMBERS: Final = range(-(2**63), 2**63)
 
 _Whole = Annotated[int, WHOLE]
 
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
 
 def _exact(value: object) -> QueueKey:
     """A whole number, or a text."""
     key = whole(value)
     if isinstance(key, bool) or not isinstance(key, int | str):
         raise ValueError("it is a whole number, exactly, or a text")  # noqa: TRY004 - what pydantic makes a 422
+    # JSON has an escape for it, but no answer could name such a key.
+    if isinstance(key, str) and _HALF.search(key):
+        raise ValueError("it has half a character (a lone surrogate)")
     return key
 
 

@@ -67,3 +67,12 @@ def test_the_part_that_is_done_is_told_of_texts_too() -> None:
     assert share(KeyRange("order-10", "order-90"), "order-50") == 0.5
     assert share(KeyRange(None, "b"), "1") == 0.5
     assert share(KeyRange(0, 10), 4) == 0.4
+
+
+def test_keys_lie_apart_by_what_follows_the_first_of_them_if_others_begin_with_it() -> None:
+    """As the bound before the lowest key may be."""
+    after = before("gid://shop/product/1")
+    assert after == "gid://shop/product/"
+    assert 0 < share(KeyRange(after, "gid://shop/product/4"), "gid://shop/product/2") < 1
+    keys = [f"gid://shop/product/{each}" for each in ("", "1", "2", "9")]
+    assert stretches(keys, 2) == [(keys[0], keys[0]), (keys[1], keys[3])]

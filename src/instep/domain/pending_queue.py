@@ -191,5 +191,7 @@ def _places(keys: Sequence[QueueKey]) -> list[int]:
     if isinstance(keys[-1], int):
         return list(keys)
     texts = [each.encode(errors="surrogateescape") for each in keys]
-    same = next((at for at, (one, other) in enumerate(zip(texts[0], texts[-1], strict=False)) if one != other), 0)
+    differing = (at for at, (one, other) in enumerate(zip(texts[0], texts[-1], strict=False)) if one != other)
+    # The last may begin with the first, as with the bound before it: see `before`.
+    same = next(differing, len(texts[0]))
     return [int.from_bytes(each[same : same + _TOLD].ljust(_TOLD, b"\0"), "big") for each in texts]

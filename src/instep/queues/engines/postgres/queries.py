@@ -129,7 +129,7 @@ def garbage(layout: Layout, table: str, key: str, where: str | None) -> str:
     rows = f"SELECT count(*) FROM {layout.table(table)} AS {called} WHERE {held(where)}"
     column, keys = layout.column(called, key), layout.spec.keys
     if layout.spec.kind is not KeyKind.INTEGER:
-        return f"{rows} AND NOT ({layout.between(column)})"
+        return f"{rows} AND {column} IS NOT NULL AND NOT ({layout.between(column)})"
     ends = [] if keys.after is None else [f"({rows} AND {column} <= {keys.after:d})"]
     ends += [] if keys.upto is None else [f"({rows} AND {column} > {keys.upto:d})"]
     return f"SELECT {' + '.join(ends) or 0}"

@@ -98,6 +98,14 @@ class TestContractOfUuids(PendingContract):
         made.drop()
 
 
+@pytest.mark.parametrize("kind", [KeyKind.TEXT, KeyKind.UUID])
+def test_a_row_without_a_key_is_no_garbage(kind: KeyKind) -> None:
+    tables = PostgresTables(f"nulls {next(_numbers)}", kind)
+    tables.run("INSERT INTO history VALUES (NULL, 'ranked', now(), 1)")
+    assert created(tables, tables.spec(keys=KeyRange())).counts().garbage == {"history": 0, "salts": 0, "players": 0}
+    tables.drop()
+
+
 class LargeStatements:
     """Whatever the size of a statement, it is captured as one with many rows is."""
 

@@ -57,6 +57,19 @@ def test_a_part_that_is_too_large_is_halved_and_a_lasting_error_raised() -> None
         walked(KeyRange(-1, 999), range(1000), goal=1000, fails=100)
 
 
+def test_after_an_outage_parts_become_as_large_as_they_were() -> None:
+    """A database that was away for a moment is not one for which parts are too large."""
+    parts = walked(KeyRange(-1, 2_999), range(3_000), goal=1_000, fails=3)
+    assert parts == [
+        KeyRange(-1, 124),
+        KeyRange(124, 374),
+        KeyRange(374, 874),
+        KeyRange(874, 1_874),
+        KeyRange(1_874, 2_874),
+        KeyRange(2_874, 2_999),
+    ]
+
+
 def test_clusters_hold_every_key_and_little_else() -> None:
     assert clusters([], 5) == []
     assert clusters([7], 5) == [KeyRange(6, 7)]

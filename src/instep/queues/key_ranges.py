@@ -39,7 +39,7 @@ def key_ranges(
     clock: Clock,
 ) -> Iterator[tuple[MeasuredRange, Part]]:
     """Do all parts, from the lowest keys to the highest. `edge` finds the last of so many keys, or None where there are
-    no more. A part that is too much for the database is halved; what passes is waited for.
+    no more. A part that is too much for the database is halved; what passes is waited for, and parts grow again.
     """
     size, failed = parts.keys, 0
     rest = None if keys.empty else keys
@@ -57,6 +57,8 @@ def key_ranges(
             size = max(1, size // 2)
             continue
         yield MeasuredRange(part, clock.monotonic() - began), done
-        failed, rest = 0, None if part.upto == rest.upto else KeyRange(part.upto, rest.upto)
+        # A table that is not sorted by the key is read as a whole for each part, however small.
+        size, failed = min(2 * size, parts.keys), 0
+        rest = None if part.upto == rest.upto else KeyRange(part.upto, rest.upto)
         if rest is not None and parts.pause:
             clock.sleep(parts.pause)

@@ -71,9 +71,17 @@ class Session(Protocol):
 def records(session: Session, sql: str, **parameters: Any) -> list[dict[str, Any]]:
     """A short answer, text as text."""
     return [
-        {name: value.decode() if isinstance(value, bytes) else value for name, value in each.items()}
-        for each in session.arrow(sql, **parameters).to_pylist()
+        {name: _text(value) for name, value in each.items()} for each in session.arrow(sql, **parameters).to_pylist()
     ]
+
+
+def _text(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.decode()
+        case list():
+            return [_text(each) for each in value]
+    return value
 
 
 def quoted(*names: str) -> str:

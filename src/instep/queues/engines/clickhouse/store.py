@@ -244,11 +244,8 @@ class ClickHousePending:
 
     def compare(self, keys: KeyRange) -> Comparison:
         with self._place.session() as session:
-            row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
-        missing, surplus = (
-            tuple(each.decode() if isinstance(each, bytes) else each for each in row[name])
-            for name in ("missing", "surplus")
-        )
+            (row,) = records(session, history.compare_sql(self._tables, keys))
+        missing, surplus = tuple(row["missing"]), tuple(row["surplus"])
         return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
 
     def counts(self) -> QueueCounts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,23 +20,21 @@ queues:
   salts:
     on: sqlite:///salts.db
     key: k
-    keys: {from: 0, below: 1000}
-    source: {table: source}
-    covered_by: [{table: cover}]
+    keys: {keys}
+    source: {{table: source}}
+    covered_by: [{{table: cover}}]
 """
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Instep:
-    """Its queue holds the keys 1 to 20."""
-    with closing(sqlite3.connect(tmp_path / "salts.db")) as database:
-        database.executescript(
-            "CREATE TABLE source (k INTEGER PRIMARY KEY); CREATE TABLE cover (k INTEGER PRIMARY KEY)"
-        )
-        database.executemany("INSERT INTO source VALUES (?)", [(key,) for key in range(1, 21)])
+def holding(folder: Path, several: Iterable[int | str], keys: str) -> Instep:
+    """A project whose queue has these keys, and takes those that are declared by `keys`."""
+    kind = "TEXT" if keys == "text" else "INTEGER"
+    with closing(sqlite3.connect(folder / "salts.db")) as database:
+        database.executescript(f"CREATE TABLE source (k {kind} PRIMARY KEY); CREATE TABLE cover (k {kind} PRIMARY KEY)")
+        database.executemany("INSERT INTO source VALUES (?)", [(key,) for key in several])
         database.commit()
-    (tmp_path / "instep.yaml").write_text(PROJECT)
-    found = load(tmp_path)
+    (folder / "instep.yaml").write_text(PROJECT.format(keys=keys))
+    found = load(folder)
     with found.queue("salts") as queue:
         queue.create()
         queue.backfill()
@@ -45,12 +43,24 @@ def project(tmp_path: Path) -> Instep:
     return found
 
 
-@pytest.fixture
-def http(project: Instep) -> Iterator[httpx.Client]:
+@contextmanager
+def client_of(project: Instep) -> Iterator[httpx.Client]:
     with (
         served(create_app(project, token=TOKEN, loopback=True)) as address,
         httpx.Client(base_url=f"{address}/api/queues", headers=bearer(), timeout=TIMEOUT_SECONDS) as found,
     ):
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Instep:
+    """Its queue holds the keys 1 to 20."""
+    return holding(tmp_path, range(1, 21), "{from: 0, below: 1000}")
+
+
+@pytest.fixture
+def http(project: Instep) -> Iterator[httpx.Client]:
+    with client_of(project) as found:
         yield found
 
 
@@ -112,59 +122,28 @@ def test_a_key_that_the_queue_cannot_have_is_unknown(http: httpx.Client, key: in
     assert (outcome["key"], outcome["effect"]) == (key, "unknown")
 
 
-def test_neighbouring_keys_beyond_what_a_float_tells_apart_stay_apart(http: httpx.Client, project: Instep) -> None:
+def test_neighbouring_keys_beyond_what_a_float_tells_apart_stay_apart(tmp_path: Path) -> None:
     several = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 2]
-    folder = project.project.root
-    with closing(sqlite3.connect(folder / "salts.db")) as database:
-        database.execute("CREATE TABLE wide (k INTEGER PRIMARY KEY)")
-        database.executemany("INSERT INTO wide VALUES (?)", [(key,) for key in several])
-        database.commit()
-    text = PROJECT.replace("table: source", "table: wide").replace("keys: {from: 0, below: 1000}\n", "\n")
-    (folder / "instep.yaml").write_text(text.replace("  salts:", "  wide:", 1))
-    wide = load(folder)
-    with wide.queue("wide") as queue:
-        queue.create()
-        queue.backfill()
-    with (
-        served(create_app(wide, token=TOKEN, loopback=True)) as address,
-        httpx.Client(base_url=f"{address}/api/queues", headers=bearer(), timeout=TIMEOUT_SECONDS) as client,
-    ):
+    with client_of(holding(tmp_path, several, "integer")) as client:
         assert _read(client) == several
-        [done] = client.post("/wide/ack", json={"keys": [{"key": 2**53 + 1}]}).json()["items"]
+        [done] = client.post("/salts/ack", json={"keys": [{"key": 2**53 + 1}]}).json()["items"]
         assert (done["key"], done["effect"]) == (2**53 + 1, "acked")
         assert _read(client) == [2**53, 2**53 + 2, 2**63 - 2]
 
 
-def test_keys_of_text_are_given_and_taken_as_they_are(http: httpx.Client, project: Instep) -> None:
+def test_keys_of_text_are_given_and_taken_as_they_are(tmp_path: Path) -> None:
     several = ["", "7", "a\nb", "it's", "\U0001f600"]
-    folder = project.project.root
-    with closing(sqlite3.connect(folder / "salts.db")) as database:
-        database.executescript("CREATE TABLE texts (k TEXT PRIMARY KEY); CREATE TABLE covered (k TEXT PRIMARY KEY)")
-        database.executemany("INSERT INTO texts VALUES (?)", [(key,) for key in several])
-        database.commit()
-    text = PROJECT.replace("source: {table: source}", "source: {table: texts}").replace(
-        "table: cover", "table: covered"
-    )
-    text = text.replace("keys: {from: 0, below: 1000}", "keys: text")
-    (folder / "instep.yaml").write_text(text.replace("  salts:", "  wide:", 1))
-    wide = load(folder)
-    with wide.queue("wide") as queue:
-        queue.create()
-        queue.backfill()
-    with (
-        served(create_app(wide, token=TOKEN, loopback=True)) as address,
-        httpx.Client(base_url=f"{address}/api/queues", headers=bearer(), timeout=TIMEOUT_SECONDS) as client,
-    ):
+    with client_of(holding(tmp_path, several, "text")) as client:
         assert _read(client) == several
-        done = client.post("/wide/ack", json={"keys": [{"key": key} for key in (*several[:2], 7)]}).json()["items"]
+        done = client.post("/salts/ack", json={"keys": [{"key": key} for key in (*several[:2], 7)]}).json()["items"]
         assert [(each["key"], each["effect"]) for each in done] == [("", "acked"), ("7", "acked"), (7, "unknown")]
-        [failed] = client.post("/wide/fail", json={"keys": [{"key": "a\nb", "error": "x"}]}).json()["items"]
+        [failed] = client.post("/salts/fail", json={"keys": [{"key": "a\nb", "error": "x"}]}).json()["items"]
         assert (failed["key"], failed["effect"]) == ("a\nb", "failed")
-        assert client.get("/wide").json()["oldest_key"] == "a\nb"
+        assert client.get("/salts").json()["oldest_key"] == "a\nb"
 
 
 def _read(client: httpx.Client) -> list[int | str]:
-    return sorted(each["key"] for each in client.post("/wide/next", json={}).json()["items"])
+    return sorted(each["key"] for each in client.post("/salts/next", json={}).json()["items"])
 
 
 @pytest.mark.parametrize("said", ["9007199254740993.0", "9.007199254740993e15", "-9007199254740993.0"])

@@ -224,19 +224,16 @@ def _own_covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
 
 def anti_join_sql(tables: Tables, ask: Ask) -> str:
     """Keys as `key`, in the order of reading; settled and participants as parameters of the same names."""
-    spec = tables.spec
-    beyond = (
-        None if ask.after is None else f"instep_key {'<' if spec.newest_first else '>'} {tables.constant(ask.after)}"
-    )
     time = "min(instep_event)"
     settled = "1" if ask.settled is None else f"{time} <= {{settled:Int64}} OR {time} = {NULL_EVENT:d}"
     within = tables.within()
     if ask.participants:
-        within = conditions(within, f"{quoted(spec.participants or '')} IN {{participants:Array(Int64)}}")
+        within = conditions(within, f"{quoted(tables.spec.participants or '')} IN {{participants:Array(Int64)}}")
     return (
-        f"SELECT instep_key AS key FROM ({_pending_sql(tables, within)}) WHERE {beyond or '1'}"
+        f"SELECT instep_key AS key FROM ({_pending_sql(tables, within)})"
+        f" WHERE {conditions(*tables.beyond('instep_key', ask.after)) or '1'}"
         f" GROUP BY instep_key HAVING {settled}"
-        f" ORDER BY key {'DESC' if spec.newest_first else 'ASC'} LIMIT {ask.limit:d}"
+        f" ORDER BY key {tables.order} LIMIT {ask.limit:d}"
     )
 
 

@@ -149,13 +149,12 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
     """Rows of offers beyond `after`, not merged. Numbers are written out, and columns are not: so ClickHouse is quicker
     to plan it.
     """
-    beyond, order = ("<", "DESC") if tables.spec.newest_first else (">", "ASC")
-    where = [] if ask.after is None else [f"key {beyond} {tables.constant(ask.after)}"]
+    where = tables.beyond("key", ask.after)
     if ask.participants:
         concerned = f"SELECT key FROM {quoted(tables.participants)} WHERE participant IN {{participants:Array(Int64)}}"
         where.append(f"key IN ({concerned})")
     which = f" WHERE {' AND '.join(where)}" if where else ""
-    return f"SELECT * FROM {quoted(tables.offers)}{which} ORDER BY key {order} LIMIT {rows:d}"
+    return f"SELECT * FROM {quoted(tables.offers)}{which} ORDER BY key {tables.order} LIMIT {rows:d}"
 
 
 def touched_sql(tables: Tables, where: str | None = None) -> str:

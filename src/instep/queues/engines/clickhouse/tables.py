@@ -157,6 +157,15 @@ class Tables:
         upto = [] if keys.upto is None else [f"{key} <= {self.constant(keys.upto)}"]
         return " AND ".join([*beyond, *upto]) or "1"
 
+    def beyond(self, key: str, after: QueueKey | None) -> list[str]:
+        """The condition of keys beyond `after` in the order of reading; none without it."""
+        return [] if after is None else [f"{key} {'<' if self.spec.newest_first else '>'} {self.constant(after)}"]
+
+    @property
+    def order(self) -> str:
+        """The order of reading, behind a column of ORDER BY."""
+        return "DESC" if self.spec.newest_first else "ASC"
+
     def constant(self, key: QueueKey) -> str:
         return f"{key:d}" if self.whole else literal(key)
 

@@ -87,6 +87,12 @@ def test_consumers_are_given_different_keys_and_what_is_acknowledged_is_given_to
     assert status["offered"] == len(other)
 
 
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_the_oldest_key_is_told_in_whatever_order_keys_are_read(tmp_path: Path, order: str) -> None:
+    with holding(tmp_path, range(1, 21), f"integer\n    order: {order}").queue("salts") as queue:
+        assert queue.status().oldest_key == 1
+
+
 def test_a_failed_key_waits_for_its_next_try_with_its_error(http: httpx.Client, project: Instep) -> None:
     [(key, fence)] = leased(http, 1).items()
     [outcome] = http.post("/salts/fail", json={"keys": [{"key": key, "fence": fence, "error": "HTTP 500"}]}).json()[

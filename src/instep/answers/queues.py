@@ -88,7 +88,7 @@ class QueueStatus(Answer):
 
 
 def queue_status(store: PendingStore, oldest_first: PendingStore, on: str, ledger: Ledger) -> QueueStatus:
-    """`oldest_first` is the same queue, read from its other end."""
+    """`oldest_first` is the same queue, read in that order."""
     name, there = store.spec.name, store.exists()
     words = recall(store) if there else QueueMemory()
     holds = ledger.key_leases.count(name)

@@ -149,9 +149,9 @@ class PendingQueue:
         from instep.queues.open import open_queue
 
         label = self.project.queues[self.name].label
-        other_end = open_queue(self.project, self.name, reverse=True)
-        with closing(other_end), closing(self._container.ledger(read_only=True)) as ledger:
-            return queue_status(self._store, other_end, label, ledger)
+        oldest_first = open_queue(self.project, self.name, oldest_first=True)
+        with closing(oldest_first), closing(self._container.ledger(read_only=True)) as ledger:
+            return queue_status(self._store, oldest_first, label, ledger)
 
     def drop(self) -> None:
         """Remove the queue from its database, and what the ledger has of its keys. The tables it is about stay."""

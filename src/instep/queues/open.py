@@ -38,12 +38,12 @@ def declared_queue(project: Project, name: str) -> Queue:
     return project.queues[name]
 
 
-def open_queue(project: Project, name: str, *, reverse: bool = False) -> PendingStore:
-    """The queue where its tables are; its user closes it. `reverse`: to be read from its other end."""
+def open_queue(project: Project, name: str, *, oldest_first: bool = False) -> PendingStore:
+    """The queue where its tables are; its user closes it. `oldest_first`: whatever order it is read in as a rule."""
     queue = declared_queue(project, name)
     address, spec = project.queue_address(name), queue.spec(name)
-    if reverse:
-        spec = replace(spec, newest_first=not spec.newest_first)
+    if oldest_first:
+        spec = replace(spec, newest_first=False)
     match queue.engine:
         case "sqlite":
             from instep.queues.engines.sqlite import SqlitePending

@@ -61,7 +61,7 @@ class Comparison:
     def named_upto(self) -> QueueKey | None:
         """The key up to which all differences are named; None if they all are."""
         named = ((self.missing, self.missing_count), (self.surplus, self.surplus_count))
-        return min((keys[-1] for keys, count in named if count > len(keys)), default=None)
+        return min((keys[-1] for keys, count in named if keys and count > len(keys)), default=None)
 
     def upto(self, last: QueueKey) -> Self:
         """The differences that are named up to a key, alone."""

@@ -1,4 +1,6 @@
-"""What every engine of a pending queue must do. Inherit `PendingContract`, and provide the fixture `tables`."""
+"""What every engine of a pending queue must do. Inherit `PendingContract`, and provide the fixture `tables`, whose keys
+are of the class's kind.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ HOSTILE = Names(
 class PendingContract(EventsContract):
     #: What tables and columns of the engine may be called.
     hostile: ClassVar[Names] = HOSTILE
+    kind: ClassVar[KeyKind] = KeyKind.INTEGER
 
     # -- being there ---------------------------------------------------------------------------
 

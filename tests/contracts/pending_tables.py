@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pytest
+
 from instep.domain.pending_queue import KeyKind, KeyRange, QueueCover, QueueKey, QueueSource, QueueSpec
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from tests.contracts.pending_kinds import key_of, range_of
@@ -95,6 +97,12 @@ class UserTables(ABC):
         if rows:
             named = ", ".join(map(self.quoted, columns))
             self.run(f"INSERT INTO {self.quoted(table)} ({named}) VALUES {', '.join(f'({row})' for row in rows)}")
+
+
+def kind_of(request: pytest.FixtureRequest) -> KeyKind:
+    """What the class of a test says; a test without one counts in numbers."""
+    kind: KeyKind = getattr(request.cls, "kind", KeyKind.INTEGER)
+    return kind
 
 
 def created(tables: UserTables, spec: QueueSpec | None = None) -> PendingStore:

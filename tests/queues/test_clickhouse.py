@@ -23,7 +23,7 @@ from instep.queues.engines.queue_engine import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
 from tests.contracts.pending_events import EVENTS, expected, happen
 from tests.contracts.pending_kinds import key_of, numbered
-from tests.contracts.pending_tables import EVERYTHING, KEYS, UserTables, created, demand_equal, read
+from tests.contracts.pending_tables import EVERYTHING, KEYS, UserTables, created, demand_equal, kind_of, read
 from tests.contracts.pending_texts import TextsContract
 from tests.waiting import until
 
@@ -77,8 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tables(folder: Path) -> Iterator[ClickHouseTables]:
-    made = ClickHouseTables(str(folder))
+def tables(folder: Path, request: pytest.FixtureRequest) -> Iterator[ClickHouseTables]:
+    made = ClickHouseTables(str(folder), kind_of(request))
     yield made
     made.drop()
 
@@ -91,20 +91,12 @@ class TestClickHouse(PendingContract):
 
 @pytest.mark.proof
 class TestClickHouseOfTexts(TestClickHouse):
-    @pytest.fixture
-    def tables(self, folder: Path) -> Iterator[ClickHouseTables]:
-        made = ClickHouseTables(str(folder), KeyKind.TEXT)
-        yield made
-        made.drop()
+    kind = KeyKind.TEXT
 
 
 @pytest.mark.proof
 class TestClickHouseOfUuids(TestClickHouse):
-    @pytest.fixture
-    def tables(self, folder: Path) -> Iterator[ClickHouseTables]:
-        made = ClickHouseTables(str(folder), KeyKind.UUID)
-        yield made
-        made.drop()
+    kind = KeyKind.UUID
 
 
 class ClickHouseTexts(ClickHouseTables):

@@ -16,7 +16,7 @@ from instep.queues.engines.postgres import store as store_of_postgres
 from instep.queues.engines.queue_engine import Ask, PendingStore
 from instep.queues.engines.triggered import literal
 from tests.contracts.pending import PendingContract
-from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, kind_of, read
 from tests.contracts.pending_texts import TextsContract
 from tests.queues.postgres_tables import DATABASE, PostgresTables
 
@@ -24,8 +24,8 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def tables() -> Iterator[PostgresTables]:
-    made = PostgresTables(f'sche"ma {next(_numbers)}%s')
+def tables(request: pytest.FixtureRequest) -> Iterator[PostgresTables]:
+    made = PostgresTables(f'sche"ma {next(_numbers)}%s', kind_of(request))
     yield made
     made.drop()
 
@@ -35,11 +35,7 @@ class TestContract(PendingContract):
 
 
 class TestContractOfTexts(PendingContract):
-    @pytest.fixture
-    def tables(self) -> Iterator[PostgresTables]:
-        made = PostgresTables(f"texts {next(_numbers)}", KeyKind.TEXT)
-        yield made
-        made.drop()
+    kind = KeyKind.TEXT
 
 
 class PostgresTexts(PostgresTables):
@@ -91,11 +87,7 @@ class TestTexts(TextsContract):
 
 
 class TestContractOfUuids(PendingContract):
-    @pytest.fixture
-    def tables(self) -> Iterator[PostgresTables]:
-        made = PostgresTables(f"uuids {next(_numbers)}", KeyKind.UUID)
-        yield made
-        made.drop()
+    kind = KeyKind.UUID
 
 
 @pytest.mark.parametrize("kind", [KeyKind.TEXT, KeyKind.UUID])

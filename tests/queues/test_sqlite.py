@@ -19,7 +19,7 @@ from instep.queues.engines.sqlite import store as store_of_sqlite
 from instep.queues.engines.triggered import literal
 from tests.contracts.pending import PendingContract
 from tests.contracts.pending_kinds import numbered
-from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, demand_equal, read
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, demand_equal, kind_of, read
 from tests.contracts.pending_texts import TextsContract
 
 
@@ -53,8 +53,8 @@ class SqliteTables(UserTables):
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> SqliteTables:
-    return SqliteTables(tmp_path / "tables.db")
+def tables(tmp_path: Path, request: pytest.FixtureRequest) -> SqliteTables:
+    return SqliteTables(tmp_path / "tables.db", kind_of(request))
 
 
 class TestContract(PendingContract):
@@ -62,9 +62,7 @@ class TestContract(PendingContract):
 
 
 class TestContractOfTexts(PendingContract):
-    @pytest.fixture
-    def tables(self, tmp_path: Path) -> SqliteTables:
-        return SqliteTables(tmp_path / "texts.db", KeyKind.TEXT)
+    kind = KeyKind.TEXT
 
 
 class SqliteTexts(SqliteTables):

@@ -282,13 +282,31 @@ def test_a_module_in_no_package_may_try_to_take_all_of_its_package(code: Code) -
         "ONE = []\ndef keep(f): ONE.append(f); return f\nclass C:\n    @keep\n    def run(self): return 111\n",
         "ONE = []\nclass Listed(type):\n    def __init__(cls, *given): ONE.append(cls)\n"
         "class C(metaclass=Listed):\n    size = 111\n",
+        "import functools\n@functools.singledispatch\ndef ONE(a): return a\n@ONE.register\ndef _(a: str): return 111\n",
+        "class ONE:\n    all = {}\n    @classmethod\n    def add(cls, f): cls.all[f] = f; return f\n"
+        "@ONE.add\ndef kept(): return 111\n",
+        "ONE = []\ndef keep(f): ONE.append(f); return f\nif ONE is not None:\n    @keep\n    def kept(): return 111\n",
+        "def keep(f, into=[]): into.append(f); return f\n@keep\ndef kept(): return 111\ndef ONE(): return keep\n",
         "import sys\nhidden = 111\nONE = vars(sys.modules[__name__])['hid' + 'den']\n",
     ],
-    ids=["not for type checkers", "star pattern", "mapping pattern", "decorated method", "metaclass", "vars"],
+    ids=[
+        *("not for type checkers", "star pattern", "mapping pattern", "decorated method", "metaclass"),
+        *("dispatch", "table of a class", "decorated in a condition", "table of a function", "vars"),
+    ],
 )
 def test_code_counts_whatever_way_leads_to_it(code: Code, text: str) -> None:
     text += "def clean(frame): return ONE\n"
     assert code.notices({"shop/main.py": text}, {"shop/main.py": text.replace("111", "222")})
+
+
+def test_a_table_of_another_module_that_is_added_to_in_place_counts(code: Code) -> None:
+    files = {
+        "shop/__init__.py": "",
+        "shop/tables.py": "TABLE = {}\n",
+        "shop/more.py": "from shop.tables import TABLE\ndef read(): return 111\nTABLE |= {'pdf': read}\n",
+        "shop/main.py": "from shop.tables import TABLE\nimport shop.more\ndef clean(frame): return TABLE\n",
+    }
+    assert code.notices(files, {"shop/more.py": files["shop/more.py"].replace("111", "222")})
 
 
 def test_functions_may_stand_in_another_order(code: Code) -> None:

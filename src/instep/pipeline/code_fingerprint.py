@@ -314,14 +314,25 @@ def _made_by(statement: ast.stmt) -> list[Names]:
     """The decorators of a definition and of its methods, its bases, or what another statement calls: these may know of
     it by now.
     """
+    made: list[ast.AST] = []
     if not isinstance(statement, DEFINITIONS):
-        calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
-        return [path for each in calls for path in _paths(each)]
-    made: list[ast.AST] = [*statement.decorator_list]
-    if isinstance(statement, ast.ClassDef):
-        methods = (each for each in statement.body if isinstance(each, DEFINITIONS))
-        made += [*statement.bases, *statement.keywords, *(each for one in methods for each in one.decorator_list)]
+        made += (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+    for each in _definitions(statement):
+        made += each.decorator_list
+        if isinstance(each, ast.ClassDef):
+            made += [*each.bases, *each.keywords]
     return [path for each in made for path in _paths(each)]
+
+
+def _definitions(statement: ast.stmt) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The definitions that are made when a module is imported: also in classes and conditions, not in functions."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, DEFINITIONS):
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
 
 
 def _only_defines(statement: ast.stmt) -> bool:
@@ -333,5 +344,16 @@ def _may_hold(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.ClassDef):
         text = ast.dump(statement)
         is_metaclass = any(isinstance(each, ast.Name) and each.id == "type" for each in statement.bases)
-        return is_metaclass or any(each in text for each in _SUBCLASSES)
-    return not isinstance(statement, DEFINITIONS)
+        has_values = any(
+            isinstance(each, ast.Assign | ast.AnnAssign) and _is_changeable(each.value) for each in statement.body
+        )
+        return is_metaclass or has_values or any(each in text for each in _SUBCLASSES)
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):  # Such as one of `functools.singledispatch`.
+        defaults = (*statement.args.defaults, *statement.args.kw_defaults)
+        return bool(statement.decorator_list) or any(map(_is_changeable, defaults))
+    return True
+
+
+def _is_changeable(value: ast.AST | None) -> bool:
+    """Whether things may be put into it later: a collection, or what a call gives."""
+    return isinstance(value, ast.Dict | ast.List | ast.Set | ast.Call)

@@ -189,6 +189,8 @@ def _bound(statement: ast.stmt) -> set[str]:
 def _does(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute | ast.Subscript):
         return not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.AugAssign):  # It may change what was imported in its place.
+        return True
     return isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
 
 

@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import Engine, Text, TypeDecorator, inspect, text
 
 from instep.errors import InstepError, UserError
+from instep.ledger.column_types import QueueKeyBytes
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from instep.ledger.open_server import server_at
 from instep.ledger.schema import upgrade, version_of
-from instep.ledger.tables import HEAD, QueueKeyBytes, metadata
+from instep.ledger.tables import HEAD, metadata
 from instep.servers.address import server_address
 from instep.system import SystemClock
 from tests.contracts.ledger import (

@@ -7,10 +7,9 @@ timestamps, LONGBLOB-sized binaries. How texts are compared, and how long they m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
-    VARBINARY,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -23,7 +22,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    TypeDecorator,
     column,
     false,
     text,
@@ -31,8 +29,8 @@ from sqlalchemy import (
 
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
-from instep.domain.pending_queue import LOWEST_KEY, MAX_TEXT, QueueKey
-from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
+from instep.domain.storable import LONGEST_ID, LONGEST_VERSION
+from instep.ledger.column_types import KeyText, LongText, QueueKeyBytes
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
 HEAD: Final = "0020"
@@ -45,64 +43,14 @@ metadata = MetaData(
     }
 )
 
-
-class _Key(TypeDecorator[str]):
-    """Text that is compared, of so many characters: whatever it is given, it is kept, found again, and no other."""
-
-    impl = String
-    cache_ok = True
-
-    def __init__(self, length: int) -> None:
-        super().__init__(length)
-        self._length = length
-
-    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        return None if value is None else storable_key(value, self._length)
-
-
-class _Text(TypeDecorator[str]):
-    """Text of any length, to be read."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        return None if value is None else storable(value)
-
-
-class QueueKeyBytes(TypeDecorator[QueueKey]):
-    """A key of a pending queue as bytes, whose order is that of keys."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Any) -> Any:
-        """MariaDB and MySQL have no index of a BLOB."""
-        short = dialect.name in ("mysql", "mariadb")
-        return dialect.type_descriptor(VARBINARY(1 + MAX_TEXT) if short else LargeBinary())
-
-    def process_bind_param(self, value: QueueKey | None, dialect: Any) -> bytes | None:
-        match value:
-            case int():
-                return b"i" + (value - LOWEST_KEY).to_bytes(8, "big")
-            case str():
-                return b"s" + value.encode()
-        return None
-
-    def process_result_value(self, value: bytes | None, dialect: Any) -> QueueKey | None:
-        if value is None:
-            return None
-        return int.from_bytes(value[1:], "big") + LOWEST_KEY if value[:1] == b"i" else value[1:].decode()
-
-
-_ID = _Key(LONGEST_ID)
-_REF = _Key(255)
-_WORKER = _Key(128)
+_ID = KeyText(LONGEST_ID)
+_REF = KeyText(255)
+_WORKER = KeyText(128)
 _STATE = String(24)
-_UUID = _Key(36)
-_GENERATION = _Key(100)
-_NAME = _Key(100)
-_TEXT = _Text()
+_UUID = KeyText(36)
+_GENERATION = KeyText(100)
+_NAME = KeyText(100)
+_TEXT = LongText()
 
 
 def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
@@ -139,7 +87,7 @@ job_parts = Table(
     Column("position", Integer, nullable=False),
     Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("physical", _Key(255), nullable=False),
+    Column("physical", KeyText(255), nullable=False),
     Column("fingerprint", _TEXT, nullable=False),
     Column("buckets", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
@@ -240,7 +188,7 @@ embedding_batches = Table(
     Column("entity", _NAME, nullable=False),
     Column("embedder", _ID, nullable=False),
     Column("worker_id", _WORKER, nullable=False),
-    Column("batch_id", _Key(255)),
+    Column("batch_id", KeyText(255)),
     Column("made_at", BigInteger, nullable=False),
     Column("finished", Boolean, nullable=False),
     Index("embedding_batches_entity", "entity", "embedder"),
@@ -316,7 +264,7 @@ workers = Table(
     metadata,
     Column("id", _WORKER, primary_key=True),
     Column("kind", String(16), nullable=False),
-    Column("host", _Key(255), nullable=False),
+    Column("host", KeyText(255), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
@@ -351,7 +299,7 @@ checkpoints = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("physical", _Key(255), nullable=False),
+    Column("physical", KeyText(255), nullable=False),
     Column("fingerprint", _TEXT, nullable=False),
     Column("buckets", Integer, nullable=False),
     Column("watermark", BigInteger, nullable=False),
@@ -381,8 +329,8 @@ documents = Table(
     Column("document_id", _ID, primary_key=True),
     Column("uri", _TEXT, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("version", _Key(LONGEST_VERSION), nullable=False),
-    Column("document_hash", _Key(LONGEST_VERSION), nullable=False),
+    Column("version", KeyText(LONGEST_VERSION), nullable=False),
+    Column("document_hash", KeyText(LONGEST_VERSION), nullable=False),
     Column("chunks", BigInteger, nullable=False),
     Column("bucket", Integer, nullable=False),
     Column("digest", BigInteger),
@@ -416,8 +364,8 @@ failures = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("document_id", _ID, primary_key=True),
     Column("uri", _TEXT, nullable=False),
-    Column("version", _Key(LONGEST_VERSION), nullable=False),
-    Column("stage", _Key(40), nullable=False),
+    Column("version", KeyText(LONGEST_VERSION), nullable=False),
+    Column("stage", KeyText(40), nullable=False),
     Column("reason", _TEXT, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("job_id", _ID, nullable=False),

@@ -110,8 +110,8 @@ MUTANTS = [
     Mutant(
         "an offer that is false is given",
         "queues/engines/sqlite/store.py",
-        "for key, version, time, false in rows if not false]",
-        "for key, version, time, false in rows]",
+        "if not false and self.spec.key_of(key) is not None",
+        "if self.spec.key_of(key) is not None",
         _SQLITE,
     ),
     Mutant(

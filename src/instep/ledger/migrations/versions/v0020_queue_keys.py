@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from instep.ledger.tables import QueueKeyBytes
+from instep.ledger.column_types import QueueKeyBytes
 
 revision = "0020"
 down_revision = "0019"

@@ -75,10 +75,14 @@ class TriggeredLayout:
 
     def between(self, column: str, keys: KeyRange | None = None) -> str:
         """Whether a column is one of these keys, which a null never is."""
+        return " AND ".join([*self.ends(column, keys), *self.possible(column)]) or f"{column} IS NOT NULL"
+
+    def ends(self, column: str, keys: KeyRange | None = None) -> list[str]:
+        """The conditions of a range alone."""
         keys = keys or self.spec.keys
         beyond = [] if keys.after is None else [f"{column} > {self.constant(keys.after)}"]
         upto = [] if keys.upto is None else [f"{column} <= {self.constant(keys.upto)}"]
-        return " AND ".join([*beyond, *upto, *self.possible(column)]) or f"{column} IS NOT NULL"
+        return [*beyond, *upto]
 
     def possible(self, column: str) -> list[str]:
         """Conditions for values of a column that a key can have, besides its range."""

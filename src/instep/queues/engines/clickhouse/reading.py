@@ -114,7 +114,7 @@ def batches(keys: Iterable[QueueKey]) -> Iterator[list[QueueKey]]:
     """Parameters are part of an address, of which servers and what stands before them take 64 KB at least."""
     some, room = list[QueueKey](), _ROOM
     for key in keys:
-        taken = 2 * len(key.encode()) + 10 if isinstance(key, str) else 0
+        taken = 2 * len(key.encode()) + 10 if isinstance(key, str) else len(str(key)) + 3
         if some and (len(some) == LOOKED_UP or taken > room):
             yield some
             some, room = [], _ROOM

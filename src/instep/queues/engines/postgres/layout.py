@@ -124,11 +124,13 @@ class Layout(TriggeredLayout):
 
     def uncovered(self, key: str, keys: KeyRange | None = None) -> str:
         """Whether no cover holds: for many keys, as joins. That covers have only keys of the range is for PostgreSQL,
-        which would not conclude it, to read no others.
+        which would not conclude it, to read no others. Nothing else is said of them: where a table was never analyzed,
+        each condition is taken for one that hardly any row fulfils, and a loop over all rows for the quickest way.
         """
+        columns = (self.column(self.called(each.table), self.key_of(each)) for each in self.covers)
         return "\n    AND ".join(
-            f"NOT EXISTS ({each} AND {self.between(self.column(self.called(cover.table), self.key_of(cover)), keys)})"
-            for cover, each in zip(self.covers, self._covering(key), strict=True)
+            f"NOT EXISTS ({' AND '.join([each, *self.ends(column, keys)])})"
+            for column, each in zip(columns, self._covering(key), strict=True)
         )
 
     def uncovered_each(self, key: str) -> str:

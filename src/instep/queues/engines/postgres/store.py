@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from instep.domain.pending_queue import KeyKind, KeyRange, QueueKey, QueueSpec, before
+from instep.errors import InstepError
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
 from instep.queues.engines.postgres import capture, queries
@@ -73,7 +74,7 @@ class PostgresPending(TriggeredPending[Session]):
         return found[0] if len(found) > 1 else None
 
     def backfill(self, keys: KeyRange) -> Backfilled:
-        with self._session() as session:
+        with self._joining() as session:
             ((found, pending),) = session.ask(queries.backfill(self._layout, self._within(keys)))
         return Backfilled(found, pending)
 
@@ -140,7 +141,7 @@ class PostgresPending(TriggeredPending[Session]):
     # -- upkeep --------------------------------------------------------------------------------
 
     def compare(self, keys: KeyRange) -> Comparison:
-        with self._session() as session:
+        with self._joining() as session:
             ((pending, missing, surplus, lacking, left),) = session.ask(
                 queries.compare(self._layout, self._within(keys))
             )
@@ -198,6 +199,19 @@ class PostgresPending(TriggeredPending[Session]):
         self._place.demand_understood()
         with self._place.session() as session:
             yield session
+
+    @contextlib.contextmanager
+    def _joining(self) -> Iterator[Session]:
+        """A session for statements about many keys: of tables that were never analyzed the planner believes that a loop
+        over all rows for each key is quickest.
+        """
+        with self._session() as session:
+            session.setting("enable_nestloop", "off")
+            try:
+                yield session
+            finally:
+                with contextlib.suppress(InstepError):
+                    session.setting("enable_nestloop", "on")
 
     def _look(self, session: Session, ask: Ask) -> list[_Row]:
         """One page of offers with what the truth says of them; those that are false are taken away."""

@@ -39,6 +39,7 @@ def test_an_unknown_resource_is_answered_with_404(client: httpx.Client) -> None:
     for path in ("/api/jobs/nothing-like-it", "/api/partitions/Nothing/history", "/api/queues/none", "/api/nowhere"):
         problem(client.get(path), 404)
     assert problem(client.get("/api/why?ref=Nothing&id=x"), 404)["hint"] == "Declared: lance, Document."
+    assert "no row of" in problem(client.get("/api/why?ref=Document&id=%00"), 404)["detail"]
 
 
 def test_an_unsupported_method_is_answered_with_405(client: httpx.Client) -> None:

@@ -103,6 +103,13 @@ def test_a_parameter_that_a_route_does_not_have_is_refused(client: httpx.Client,
     assert answer.json()["detail"].startswith(f"query.{name}: there is no such parameter; allowed: ")
 
 
+def test_a_parameter_that_is_no_list_may_be_given_once(client: httpx.Client) -> None:
+    """Of two filters the first would be none."""
+    answer = client.get("/api/search", params=[("q", "zebra"), ("where", "title = 'A'"), ("where", "title = 'B'")])
+    assert (answer.status_code, answer.json()["detail"]) == (422, "query.where: it may be given once")
+    assert client.get("/api/failures?entity=Page&entity=Page").status_code == 200
+
+
 def test_values_complete_a_filter(tmp_path: Path, client: httpx.Client, instep: Instep) -> None:
     odd = ["100%_sure", "100 sure", "it's", "it_s"]
     for number, team in enumerate(odd):

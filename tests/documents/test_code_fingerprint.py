@@ -309,6 +309,13 @@ def test_a_table_of_another_module_that_is_added_to_in_place_counts(code: Code) 
     assert code.notices(files, {"shop/more.py": files["shop/more.py"].replace("111", "222")})
 
 
+def test_the_python_that_runs_does_not_count(code: Code) -> None:
+    """Trees of later versions have more fields, such as the type parameters of a function."""
+    text = "def clean(frame, *given, one=None, **named): return [{**named, 'a': f'{one!r:>{3}}'}, u'text', 1.0, None]\n"
+    seen_with_3_11_and_3_12_and_3_13 = "078e1c4eec0f5cc3"
+    assert code.fingerprint({"shop/main.py": text}) == seen_with_3_11_and_3_12_and_3_13
+
+
 def test_functions_may_stand_in_another_order(code: Code) -> None:
     one, other = "def clean(frame): return cut(frame)\n", "def cut(frame): return 1\n"
     files = {"shop/__init__.py": "", "shop/main.py": one + other}

@@ -11,6 +11,7 @@ from instep.answers.jobs import Counts
 from instep.answers.lineage import Node
 from instep.answers.readers import demand_told, keeps_readers, shows
 from instep.domain.jobs import Job, JobPart, JobState
+from instep.domain.storable import is_storable
 from instep.domain.texts import unknown_name
 from instep.domain.wants import Want, WantState
 from instep.entities import provenance
@@ -165,6 +166,8 @@ def _row(
     looked: list[tuple[EntitySetup, list[str]]],
 ) -> provenance.Provenance:
     """See `why`. Notes in `looked` which indexes it has read."""
+    if not is_storable(id):
+        raise Missing(f"there is no row of {id!r}: no target has such a name")
     built = False
     away: Transient | None = None
     untold: UserError | None = None

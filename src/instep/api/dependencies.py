@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import Depends, params
 from fastapi.dependencies.utils import get_flat_params
@@ -51,16 +52,30 @@ def _principals_of(connection: HTTPConnection) -> tuple[str, ...]:
 
 
 def demand_known_parameters(connection: HTTPConnection) -> None:
-    """Refuse a parameter that the route does not have: passed over, a filter by another name would be none."""
+    """Refuse a parameter that the route does not have, or that is there twice and is no list: passed over, a filter
+    would be none.
+    """
     route = connection.scope["route"]
-    known = {each.alias for each in get_flat_params(route.dependant) if isinstance(each.field_info, params.Query)}
+    fields = [each for each in get_flat_params(route.dependant) if isinstance(each.field_info, params.Query)]
+    known = {each.alias for each in fields}
+    lists = {each.alias for each in fields if _is_list(each.field_info.annotation)}
+    given = Counter(name for name, _ in connection.query_params.multi_items())
     wrong = [
         {"loc": ("query", name), "msg": f"there is no such parameter; allowed: {', '.join(sorted(known)) or 'none'}"}
-        for name in connection.query_params
+        for name in given
         if name not in known
+    ]
+    wrong += [
+        {"loc": ("query", name), "msg": "it may be given once"}
+        for name, count in given.items()
+        if count > 1 and name in known - lists
     ]
     if wrong:
         raise RequestValidationError(wrong)
+
+
+def _is_list(annotation: Any) -> bool:
+    return any(get_origin(each) is list for each in (annotation, *get_args(annotation)))
 
 
 #: The principals that the token of a request stands for; none without such a token.

@@ -47,7 +47,9 @@ _ASKS: Final = ToolAnnotations(
 #: An answer as `--json` and the HTTP API have it. The SDK makes no schema of objects such as references.
 Json = dict[str, Any]
 
-Entities = Annotated[list[str] | None, Field(description="Only these entities; by default all.", max_length=1_000)]
+Entities = Annotated[
+    list[str] | None, Field(description="Only these entities; by default all.", min_length=1, max_length=1_000)
+]
 Where = Annotated[
     str | None,
     Field(

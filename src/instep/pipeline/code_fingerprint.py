@@ -179,8 +179,8 @@ class _Reached:
         found: list[object] = []
         for name, module in sorted(self.modules.items()):
             statements = [module.statements[each] for each in sorted(self.statements[name])]
-            definitions = sorted(ast.dump(each) for each in statements if _only_defines(each))
-            others = [ast.dump(each) for each in statements if not _only_defines(each)]
+            definitions = sorted(_dump(each) for each in statements if _only_defines(each))
+            others = [_dump(each) for each in statements if not _only_defines(each)]
             if statements or module.content:
                 found.append([name, definitions, others, module.content])
         return found
@@ -298,6 +298,22 @@ def _paths(tree: ast.AST) -> Iterator[Names]:
             inside.add(id(inner))
         if isinstance(inner, ast.Name) and id(node) not in inside:
             yield (inner.id, *reversed(names))
+
+
+def _dump(value: object) -> str:
+    """The text of a tree, the same with each version of Python: what is empty, such as a field of a later one, is left
+    out.
+    """
+    if isinstance(value, list):
+        return f"[{','.join(map(_dump, value))}]"
+    if isinstance(value, ast.Constant):
+        return repr(value.value)
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    if isinstance(value, ast.JoinedStr):  # 3.12 ends some with an empty text.
+        value.values = [each for each in value.values if not isinstance(each, ast.Constant) or each.value != ""]
+    fields = (f"{name}={_dump(each)}" for name, each in ast.iter_fields(value) if each is not None and each != [])
+    return f"{type(value).__name__}({','.join(fields)})"
 
 
 def _strip_docstrings(tree: ast.AST) -> None:

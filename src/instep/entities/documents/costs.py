@@ -7,6 +7,7 @@ all of them, and scaled by their sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import islice
 from typing import Final
 
@@ -33,21 +34,21 @@ def estimate(setup: DocumentAdapters, slices: Sequence[SlicePlan], say: Callable
     from instep.pipeline.documents.texts_counted import TextCounter, given_texts
 
     tariff = setup.tariff
-    documents = sum(1 for _ in _written(slices))
-    if tariff is None or not documents:
+    if tariff is None or next(_written(slices), None) is None:
         return None
     part = JobPart(setup.ref, "", "", setup.fingerprint, setup.buckets, 0, 0, True)
     program = setup.programs(part, 0, setup.target)
     if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:
         raise UserError("tokens are not counted of rows of tables, and where a transform changes texts")
+    sizes = (each.size for each in _written(slices))
+    documents, size = reduce(lambda sums, each: (sums[0] + 1, sums[1] + each), sizes, (0, 0))
     every = -(-documents // MOST)
     read = -(-documents // every)
     if read >= _MANY:
         say(f"counting the tokens of {read:,} documents" + (f" of {documents:,}" if every > 1 else ""))
     count = TextCounter(program, Tokens("openai", tariff.model))
-    size = sampled = 0
-    chosen = iter(islice(_written(slices), 0, None, every))
-    size = sum(each.size for each in _written(slices))
+    sampled = 0
+    chosen = islice(_written(slices), 0, None, every)
     while some := list(islice(chosen, _AT_ONCE)):
         given_texts(program, some, count.take)
         sampled += sum(each.size for each in some)

@@ -84,6 +84,26 @@ def test_a_key_of_several_columns_names_the_row(tmp_path: Path) -> None:
     assert [each.uri for each in source.list().documents] == ["feed://Ticket/a%2Fb%20%C3%A9/1"]
 
 
+@pytest.mark.parametrize("before", [{"id": 1, "slug": "old"}, {"slug": "old"}])
+def test_a_row_whose_key_changes_leaves_no_document_behind(tmp_path: Path, before: dict[str, Any]) -> None:
+    """As of a key that is not the primary one: Debezium tells that by one event."""
+    moved = event("u", before, row(1, slug="new"))
+    source = feed(tmp_path / "f", event("c", after=row(1, slug="old")), moved, key=("slug",))
+    assert texts(source) == {"new": ("text of 1", "Ticket 1")}
+    assert list(source.list().deleted) == ["feed://Ticket/old"]
+    back = event("u", row(1, slug="new"), row(1, slug="old"))
+    source = feed(tmp_path / "f", event("c", after=row(1, slug="old")), moved, back, key=("slug",))
+    assert list(texts(source)) == ["old"]
+    assert list(source.list().deleted) == ["feed://Ticket/new"]
+
+
+@pytest.mark.parametrize("before", [None, {}, {"id": 1}, {"slug": None}, {"slug": NOT_SENT}, {"slug": 1.5}, [1]])
+def test_of_a_row_whose_former_key_is_not_told_only_the_new_one_counts(tmp_path: Path, before: Any) -> None:
+    source = feed(tmp_path / "f", event("u", before, row(1, slug="new")), key=("slug",))
+    assert list(texts(source)) == ["new"]
+    assert source.list().deleted == []
+
+
 def test_an_emptied_table_deletes_what_no_later_line_puts(tmp_path: Path) -> None:
     source = feed(tmp_path / "f", event("c", after=row(1)), event("t"), event("c", after=row(2)))
     listing = source.list()

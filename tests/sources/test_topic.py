@@ -67,3 +67,23 @@ def test_in_whatever_order_partitions_are_read_what_was_last_counts(events: list
     read = [each for partition in order for each in happened if each.partition == partition]
     wanted = {f"feed://Ticket/{row}": f"tickets/{each.partition}/{each.offset}" for row, each in there.items()}
     assert versions(read) == wanted
+
+
+def test_a_row_whose_key_changes_leaves_no_document_behind() -> None:
+    """As of a key that is not the primary one. What another row puts under the former key later stays."""
+
+    def changed(moment: int, before: int | None, after: int, partition: int = 0) -> Message:
+        rows = [None if each is None else {"id": each, "body": str(moment)} for each in (before, after)]
+        said = {"op": "u", "before": rows[0], "after": rows[1]}
+        return Message(partition, moment, moment, b'{"primary": 7}', json.dumps(said).encode())
+
+    newest = _Newest(SOURCE, None)
+    for each in (changed(1, None, 1), changed(2, 1, 2), changed(4, None, 3, partition=1), changed(3, 3, 5)):
+        newest.add(each)
+    listing = newest.listing()
+    assert {each.uri: each.version for each in listing.documents} == {
+        "feed://Ticket/2": "tickets/0/2",
+        "feed://Ticket/3": "tickets/1/4",
+        "feed://Ticket/5": "tickets/0/3",
+    }
+    assert list(listing.deleted) == ["feed://Ticket/1"]

@@ -3,6 +3,7 @@
 | line | what it says |
 | --- | --- |
 | `op` `c`, `u`, `r` | the row is there as `after` has it (created, updated, read by a snapshot) |
+| `u` whose `before` has another key | that one is gone |
 | `op` `d` | the row with the key in `before` is gone |
 | `op` `t` | the table was emptied |
 | `op` `m`, `null`, heartbeats, marks of transactions, changes of the schema | nothing of a row |
@@ -29,7 +30,7 @@ from instep.sources.feed_lines import SCHEME, LineContent, Malformed, Told
 #: Stands for a value that PostgreSQL did not send, since it is stored apart (TOAST) and was not changed.
 _NOT_SENT: Final = "__debezium_unavailable_value"
 _UNSENT: Final = (_NOT_SENT, base64.b64encode(_NOT_SENT.encode()).decode())
-_PUTS, _DELETES, _TRUNCATES, _MESSAGE = frozenset("cru"), "d", "t", "m"
+_PUTS, _CHANGES, _DELETES, _TRUNCATES, _MESSAGE = frozenset("cru"), "u", "d", "t", "m"
 _NULL: Final = msgspec.Raw(b"null")
 _ABSENT: Final = msgspec.Raw(b"")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,8 +92,9 @@ class DebeziumLines:
             return Told(self._uri(_row(event.before), types, entity), None)
         if event.op not in _PUTS:
             raise Malformed("`op` is none of c, u, r, d, t and m")
-        uri = self._uri(_row(event.after), types, entity)
-        return Told(uri, version or hashlib.sha256(event.after).hexdigest()[:32])
+        uri, before = self._uri(_row(event.after), types, entity), self._before(event, types, entity)
+        left = before if before != uri else None
+        return Told(uri, version or hashlib.sha256(event.after).hexdigest()[:32], left=left)
 
     def content(self, line: bytes, names: Sequence[str]) -> LineContent:
         event, types = _event(line)
@@ -112,6 +114,15 @@ class DebeziumLines:
             return self._uri(row, {} if alone else _types_of_key(bytes(found.schema)), entity)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Malformed("the key is no object of JSON") from None
+
+    def _before(self, event: _Event, types: Mapping[str, _Type], entity: str) -> str | None:
+        """The document that a changed row was before, as far as it is told: of a primary key that changes there are two
+        events, of any other key there is this one.
+        """
+        if event.op == _CHANGES and bytes(event.before) != bytes(_NULL):
+            with suppress(Malformed):
+                return self._uri(_row(event.before), types, entity)
+        return None
 
     def _field(self, row: Mapping[str, Any], types: Mapping[str, _Type], name: str) -> Any:
         """A value that no type holds comes as it is: what its column is to be then says that it is wrong."""

@@ -163,6 +163,8 @@ class _State:
             self._exhaustive = True
             self._last, self._columns = {}, []
             return
+        if told.left is not None:
+            self._last[told.left] = self._seen
         self._last.pop(told.uri, None)
         self._last[told.uri] = self._seen if told.version is None else _put(told, file, line)
         if len(self._last) >= FEW:

@@ -27,12 +27,13 @@ class Malformed(ValueError):
 
 class Told(NamedTuple):
     """The meaning of a line for its document: which version is put, or (None) that it is deleted. One that `truncates`
-    is of no document: it deletes all.
+    is of no document: it deletes all. What is put may have been another document before, which it `left`.
     """
 
     uri: str
     version: str | None
     truncates: bool = False
+    left: str | None = None
 
 
 class LineContent(NamedTuple):

@@ -186,7 +186,10 @@ class _Newest:
             if told.truncates:
                 self._empty(message, version)
                 return
-            self._put(told.uri, self._new(told, message, version))
+            new = self._new(told, message, version)
+            if told.left is not None:
+                self._put(told.left, new._replace(size=-1, locator=""))
+            self._put(told.uri, new)
         except Malformed as error:
             self._put_wrong(*self._flaw(message, version, str(error)))
 

@@ -8,9 +8,17 @@ from typing import Final, NamedTuple
 CHANGED: Final = "changed in "
 
 
+#: Why rows are compared that nobody has changed.
+OTHER_COLUMNS: Final = "columns of it are other ones than before, by the same names or by others"
+
+#: In an id of a table, before what sets its columns apart from those of its version.
+COLUMNS: Final = "#"
+
+
 class TableVersion(NamedTuple):
-    """`table` is the table's own id: another one at the same place has another. `number` is that of Delta's version, or
-    of Iceberg's snapshot (-1: there is none yet).
+    """`table` is the table's own id: another one at the same place has another, and so has one whose columns became
+    other ones without a version of its own. `number` is that of Delta's version, or of Iceberg's snapshot (-1: there is
+    none yet).
     """
 
     table: str
@@ -18,6 +26,17 @@ class TableVersion(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.table}@{self.number}"
+
+    def demand_same(self, before: TableVersion) -> None:
+        """Raises `Unfollowable` where this is not the table of the version before."""
+        if before.table == self.table:
+            return
+        one, other = (each.table.partition(COLUMNS)[0] for each in (before, self))
+        raise Unfollowable(
+            OTHER_COLUMNS
+            if one == other
+            else "it is another table than the one that was read, though at the same place"
+        )
 
     @classmethod
     def parse(cls, text: str) -> TableVersion:

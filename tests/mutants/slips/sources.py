@@ -78,10 +78,17 @@ MUTANTS = [
     ),
     Mutant(
         "another table at the same place is followed",
-        "entities/documents/versions.py",
-        "    if before.table != now.table:\n",
-        "    if False:\n",
+        "domain/table_versions.py",
+        "        if before.table == self.table:\n",
+        "        if True:\n",
         ("tests/e2e/lakes/test_delta.py",),
+    ),
+    Mutant(
+        "a column that takes the name of another is not noticed",
+        "sources/tables/iceberg_rows.py",
+        "if now.get(each.name) != each.field_id",
+        "if each.name not in now",
+        ("tests/e2e/lakes/test_iceberg.py",),
     ),
     Mutant(
         "a row whose key is there again counts as gone",

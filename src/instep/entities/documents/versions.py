@@ -116,8 +116,7 @@ def _changed(
     source: RowDocuments, before: TableVersion, now: TableVersion, failed: Mapping[str, str], *, retry: bool
 ) -> ChangedRows | None:
     """The rows that were changed between two versions; None if nothing was. Raises `Unfollowable`."""
-    if before.table != now.table:
-        raise Unfollowable("it is another table than the one that was read, though at the same place")
+    now.demand_same(before)
     if failed and (retry or UNREAD in failed.values()):
         raise Unfollowable("documents that failed are tried again")
     if before == now:

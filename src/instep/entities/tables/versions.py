@@ -73,8 +73,7 @@ def _demand_same(
     setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, before: TableVersion, now: TableVersion
 ) -> None:
     """Raises `Unfollowable` where the index may not have what the table had in the version before."""
-    if before.table != now.table:
-        raise Unfollowable("it is another table than the one that was read, though at the same place")
+    now.demand_same(before)
     if overtaken(setup.target, request.ledger, checkpoint):
         raise Unfollowable("a later run began to write into its index, and has not ended")
 

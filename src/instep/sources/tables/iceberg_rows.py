@@ -7,6 +7,7 @@ only the earlier one has is gone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
-from instep.domain.table_versions import Between, TableVersion, Unfollowable
+from instep.domain.table_versions import COLUMNS, OTHER_COLUMNS, Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
 from instep.sources.tables.lake import Lake, in_portions
@@ -54,7 +55,9 @@ class IcebergRows(Lake["Table"]):
         with self._told():
             table = self._opened()
             snapshot = table.current_snapshot()
-            return TableVersion(str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else _EMPTY)
+            number = snapshot.snapshot_id if snapshot else _EMPTY
+            replaced = _replaced(table, number)
+            return TableVersion(f"{table.metadata.table_uuid}{COLUMNS + replaced if replaced else ''}", number)
 
     def note(self) -> None:
         """There is nothing to be said."""
@@ -83,7 +86,7 @@ class IcebergRows(Lake["Table"]):
         with self._told():
             table = self._opened()
             rows = self._rows(table, columns)
-            before, after = self._apart(table, between)
+            before, after = self._apart(table, between, columns.named)
             for batch in _read(table, [*columns.key, *filter(None, (columns.deleted,))], before):
                 yield _gone(rows, batch)
             names, usual = _marks(table, rows, after)
@@ -95,7 +98,7 @@ class IcebergRows(Lake["Table"]):
             table = self._opened()
             rows = self._rows(table, columns)
             try:
-                _, after = self._apart(table, between)
+                _, after = self._apart(table, between, columns.named)
             except Unfollowable:
                 yield from self.rows(columns, keys)
                 return
@@ -105,7 +108,7 @@ class IcebergRows(Lake["Table"]):
         """See `lake_table.VersionedRows`."""
         with self._told():
             table = self._opened()
-            for sign, tasks in zip((-1, 1), self._apart(table, between), strict=True):
+            for sign, tasks in zip((-1, 1), self._apart(table, between, names), strict=True):
                 for batch in _read(table, names, tasks):
                     yield SignedRows(batch, np.full(batch.num_rows, sign, np.int64))
 
@@ -120,8 +123,14 @@ class IcebergRows(Lake["Table"]):
             table = self._opened()
             yield from _read(table, names, _portions(self._tasks(table, version))[number])
 
-    def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
-        """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`."""
+    def _apart(
+        self, table: Table, between: Between, names: Sequence[str]
+    ) -> tuple[list[FileScanTask], list[FileScanTask]]:
+        """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`, also
+        where one of these columns was another one then.
+        """
+        if not _other_columns(table, between.since).keys().isdisjoint(names):
+            raise Unfollowable(OTHER_COLUMNS)
         before, after = self._tasks(table, between.since), self._tasks(table, between.until)
         gone = [before[each] for each in before.keys() - after.keys()]
         return gone, [after[each] for each in after.keys() - before.keys()]
@@ -169,6 +178,22 @@ class IcebergRows(Lake["Table"]):
             said = Reasons(self.options).of(error)
             mend = _EQUALITY if "equality delete" in said else None
             raise UserError(f"it cannot be read: {said}", where=self.text, hint=mend) from None
+
+
+def _other_columns(table: Table, snapshot: int) -> dict[str, int | None]:
+    """Columns that a snapshot was written with, and that are other ones by now, or none: their ids now."""
+    found = table.snapshot_by_id(snapshot)
+    schema = None if found is None or found.schema_id is None else table.schemas().get(found.schema_id)
+    if schema is None:
+        return {}
+    now = {each.name: each.field_id for each in table.schema().fields}
+    return {each.name: now.get(each.name) for each in schema.fields if now.get(each.name) != each.field_id}
+
+
+def _replaced(table: Table, snapshot: int) -> str:
+    """A digest of columns that are other ones than in a snapshot, though there is none since; empty if none are."""
+    found = sorted(_other_columns(table, snapshot).items())
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16] if found else ""
 
 
 def _identity(task: FileScanTask) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,31 @@ def test_a_folder_that_takes_the_place_of_another_is_told_itself(tmp_path: Path,
     (tmp_path / "sub").rename(tmp_path.parent / f"{tmp_path.name} gone")
     other.rename(tmp_path / "sub")
     told(events, tmp_path / "sub")
+
+
+@pytest.mark.parametrize("way", ["moved away", "removed", "another link"])
+def test_a_source_whose_folder_is_replaced_goes_on_being_watched(tmp_path: Path, way: str) -> None:
+    """As by a checkout, a generator of sites, or a deployment: the system would go on with the folder that was."""
+    first, second, docs = tmp_path / "first", tmp_path / "second", tmp_path / "docs"
+    for each in (first, second):
+        each.mkdir()
+    if way == "another link":
+        docs.symlink_to(first)
+    else:
+        docs.mkdir()
+    events = FileEvents([str(docs)])
+    try:
+        assert events.ready.wait(60)
+        if way == "another link":
+            (tmp_path / "next").symlink_to(second)
+            (tmp_path / "next").rename(docs)
+        else:
+            docs.rename(tmp_path / "gone") if way == "moved away" else shutil.rmtree(docs)
+            until(lambda: str(docs) in (events.take() or ()))
+            docs.mkdir()
+        until(lambda: events.take() is None)  # What was done in between is for a listing to find.
+        (docs / "new.md").write_text("x")
+        told(events, docs / "new.md")
+        assert not events.failure
+    finally:
+        events.close()

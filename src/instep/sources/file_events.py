@@ -7,7 +7,10 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
 
 #: Milliseconds for which changes are collected at most, and without another one.
 _MOST, _CALM = 200, 50
@@ -18,6 +21,8 @@ _LOOKS, _APART = 5, 1.0
 #: A path that was not there before, or is no longer, as `watchfiles` says it.
 _ADDED: Final = 1
 _DELETED: Final = 3
+#: A folder by its device and number.
+_Place: TypeAlias = "tuple[int, int] | None"
 #: More paths than this are not remembered: a listing finds as many changes sooner.
 MOST_PATHS = 10_000
 
@@ -61,21 +66,38 @@ class FileEvents:
         from watchfiles._rust_notify import RustNotify  # `watch` does not tell when it begins.
 
         try:
-            with RustNotify(list(self._folders), False, False, 0, True, True) as watcher:
-                self.ready.set()
-                while not self._closed.is_set():
-                    changes = watcher.watch(_MOST, _CALM, _TIMEOUT, self._closed)
-                    if isinstance(changes, set):
-                        # Of one that took another's place, files are gone that nobody tells of: it is listed.
-                        removed = {path for what, path in changes if what == _DELETED}
-                        found = {path for what, path in changes if what == _ADDED and _is_folder(path)} - removed
-                        self._new += map(_NewFolder, sorted(found))
-                        self._add({path for _, path in changes} - found)
-                    self._look_through()
+            while not self._closed.is_set():
+                there = _places(self._folders)
+                if None in there and self.ready.is_set():
+                    self._closed.wait(_TIMEOUT / 1000)  # Gone once more.
+                    continue
+                with RustNotify(list(self._folders), False, False, 0, True, True) as watcher:
+                    if self.ready.is_set():
+                        self._lose()  # Nobody has told what was done in the folders that are there now.
+                    self.ready.set()
+                    self._watch(watcher, there)
         except (OSError, RuntimeError) as error:
             self.failure = str(error)
         finally:
             self.ready.set()
+
+    def _watch(self, watcher: RustNotify, there: Sequence[_Place]) -> None:
+        """Until another folder has taken the place of one: the system goes on with those that were there."""
+        replaced = False
+        while not self._closed.is_set():
+            changes = watcher.watch(_MOST, _CALM, _TIMEOUT, self._closed)
+            if isinstance(changes, set):
+                # Of one that took another's place, files are gone that nobody tells of: it is listed.
+                removed = {path for what, path in changes if what == _DELETED}
+                found = {path for what, path in changes if what == _ADDED and _is_folder(path)} - removed
+                self._new += map(_NewFolder, sorted(found))
+                self._add({path for _, path in changes} - found)
+                replaced = replaced or not removed.isdisjoint(self._folders)
+            self._look_through()
+            now = _places(self._folders)
+            if None not in now and (replaced or now != there):
+                return
+            replaced = replaced or None in now
 
     def _look_through(self) -> None:
         """The system watches a folder only some time after it was made, and does not tell what was put there before."""
@@ -89,8 +111,13 @@ class FileEvents:
     def _add(self, paths: Iterable[str]) -> None:
         with self._lock:
             self._paths.update(paths)
-            if len(self._paths) > MOST_PATHS:
-                self._paths, self._lost = set(), True
+            full = len(self._paths) > MOST_PATHS
+        if full:
+            self._lose()
+
+    def _lose(self) -> None:
+        with self._lock:
+            self._paths, self._lost = set(), True
 
 
 @dataclass
@@ -114,6 +141,19 @@ class _NewFolder:
         new, self._seen = there - self._seen, there
         self.found = bool(new)
         return {path for path, _, _ in new}
+
+
+def _places(folders: Iterable[str]) -> list[_Place]:
+    """The folders that are there by these names; None for what is gone."""
+    found: list[_Place] = []
+    for each in folders:
+        try:
+            status = os.stat(each)  # noqa: PTH116 - it may be no text
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return found
 
 
 def _below(folder: str) -> Iterable[tuple[str, int, int]]:

@@ -81,6 +81,7 @@ def test_rows_are_not_joined_to_sources_whose_own_changes_are_followed(reject: R
         ("type: spark, path: tickets", "type: files, path: docs", "document: is for rows of a table"),
         ("text: body", "text: body, title: body", "document.title: is the column of `text` already"),
         ("key: id, ", "", "document.key: "),
+        (" {key: id, text: body}", "", "document: is missing: say which columns are key and text"),
         (
             "text: body",
             "text: body, with: {comments: {source: {type: spark, path: c}, key: [a, b], text: t}}",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import partial
 
 from instep.answers.answer import Answer
+from instep.domain.texts import hidden
 from instep.entities.ownership import foreign_alias
 from instep.entities.setup import EntitySetup
 from instep.error_transport import explained
@@ -82,8 +83,9 @@ def problem(subject: str, error: InstepError, health: Health = Health.PROBLEM) -
     """The finding that an error is."""
     if isinstance(error, UserError):
         what = f"{error.where}: {error.what}" if error.where else error.what
-        return Finding(subject=subject, health=health, detail=what, hint=error.hint, away=isinstance(error, Away))
-    return Finding(subject=subject, health=health, detail=str(error), away=isinstance(error, Transient))
+        hint, away = error.hint and hidden(error.hint), isinstance(error, Away)
+        return Finding(subject=subject, health=health, detail=hidden(what), hint=hint, away=away)
+    return Finding(subject=subject, health=health, detail=hidden(str(error)), away=isinstance(error, Transient))
 
 
 def _foreign(setup: EntitySetup) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
 from instep.domain.money import UNIT, amount_text
-from instep.domain.texts import amount
+from instep.domain.texts import amount, hidden
 from instep.entities.plan_request import Kind
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError, UserError
@@ -67,7 +67,7 @@ def cost_answer(setup: EntitySetup, plan: EntityPlan, say: Callable[[str], None]
     try:
         found = setup.estimate(plan.slices, say)
     except InstepError as error:
-        return Cost(problem=str(error))
+        return Cost(problem=hidden(str(error)))
     if found is None:
         return None
     cost = None if found.cost is None else found.cost / UNIT

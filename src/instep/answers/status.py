@@ -14,7 +14,7 @@ from instep.domain.fingerprint import TARGET, change_text, changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus, error_of, state_of
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
-from instep.domain.texts import amount, cleaned
+from instep.domain.texts import amount, cleaned, hidden
 from instep.entities.instances import ending
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError
@@ -98,7 +98,7 @@ def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Parti
             when = f"{datetime.fromtimestamp(late.at / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
             notes.append(f"{late}, seen and read {when}; rows that come later than `watermark_lag`: instep reconcile")
     if problem := setup.source_problem() or unknown:
-        notes.append(f"the next run will fail: {problem}")
+        notes.append(f"the next run will fail: {hidden(str(problem))}")
     if problem := ledger.losses.listing_problem(setup.ref):
         notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
     notes += _other_jobs(setup, ledger, generation, promoted)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import hidden
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, InstepError, Outdated, Transient, Unknown, UserError
 
@@ -48,12 +49,13 @@ def reachable_targets_first(found: Sequence[Turn]) -> list[Turn]:
 def problem_of(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
     """The error of one partition when others succeeded: `Away` if it may pass, with the hint `else_` if it has none."""
     why, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
-    text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"
+    text = hidden(f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}")
+    hint = hint and hidden(hint)
     if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:
         return Away(text, hint=hint or else_)
     place = getattr(error, "where", None)
     kind = Outdated if isinstance(error, Outdated) else UserError
-    return kind(text, where=None if place == str(ref) else place, hint=hint)
+    return kind(text, where=None if place in {None, str(ref)} else hidden(place), hint=hint)
 
 
 def _answers(setup: EntitySetup) -> bool:

@@ -272,7 +272,7 @@ class DocumentEntity(EntityBase):
         tables = isinstance(self.source, SparkSource | ClickHouseSource | LakeSource)
         if self.document is not None and not (rows or tables):
             raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
-        if self.document is None and (rows or isinstance(self.source, LakeSource)):
+        if self.document is None and (rows or tables):
             raise problem("required", "is missing: say which columns are key and text", path=("document",))
         if self.document is not None and self.document.with_ and isinstance(self.source, _NOT_JOINED):
             message = f"is for tables of the types spark and clickhouse, and the source is {self.source.type}"

@@ -12,7 +12,6 @@ import hashlib
 import inspect
 import io
 import sys
-import sysconfig
 import tempfile
 import time
 import zipfile
@@ -25,23 +24,17 @@ from weakref import WeakKeyDictionary
 
 from instep.error_transport import explained
 from instep.errors import InstepError, Transient
+from instep.own_source import is_installed, kept_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Modules whose code a session has.
 _SENT: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-#: The source of modules as it was when they were loaded, by their files.
-_LOADED: dict[Path, bytes] = {}
 #: Bytes of a data file that travels with the code of its package, at most.
 MAX_DATA = 10_000_000
 #: The same code is the same archive, whenever it is made.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-def keep_source(file: Path, source: bytes) -> None:
-    """Send this source of a loaded module to tasks, though its file may have changed by then."""
-    _LOADED[file.resolve()] = source
 
 
 def send(session: SparkSession, function: Callable[..., Any]) -> None:
@@ -125,14 +118,8 @@ def _archive(module: str) -> bytes | None:
 
 
 def _source(file: Path) -> bytes:
-    kept = _LOADED.get(file)
+    kept = kept_source(file)
     return file.read_bytes() if kept is None else kept
-
-
-def is_installed(root: Path) -> bool:
-    """Whether libraries are in this folder."""
-    places = {Path(place).resolve() for place in sysconfig.get_paths().values()}
-    return root in places or "site-packages" in root.parts
 
 
 def _needed(root: Path, start: Path) -> set[Path]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import compileall
 import importlib
 import linecache
+import os
+import py_compile
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from instep.errors import Outdated, UserError
-from instep.pipeline.code_fingerprint import code_fingerprint, loaded_fingerprint
+from instep.pipeline.code_fingerprint import changed_code, code_fingerprint, loaded_fingerprint
 from instep.pipeline.documents.functions import OwnFunction
 from instep.pipeline.loading import load_transform
 
@@ -468,6 +470,89 @@ def test_a_module_that_changed_after_it_was_loaded_runs_with_no_function_that_is
         loaded("shop.two:f")
     forget()  # A restart, or all imported anew.
     assert loaded("shop.two:f") == code_fingerprint("shop.two:f")
+
+
+SLOW = """
+from pathlib import Path
+
+code = Path(__file__).with_name("main.py")
+code.write_text(code.read_text().replace("return 1", "return 22"))  # As an editor would while an import takes long.
+"""
+
+
+def test_what_is_saved_while_it_is_imported_is_not_what_runs(code: Code) -> None:
+    code.write({"shop/slow.py": SLOW, "shop/main.py": "import shop.slow\ndef clean(frame): return 1\n"})
+    forget()
+    before = code_fingerprint("shop.main:clean")
+    clean = load_transform("shop.main:clean")
+    assert clean(None) == 1
+    assert loaded_fingerprint("shop.main:clean", clean) == before
+    assert code_fingerprint("shop.main:clean") != before
+    assert changed_code(["shop.main:clean"]) == ["shop.main:clean"]
+
+
+def test_what_python_has_compiled_of_an_older_source_is_not_run(code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python compares times in whole seconds, and sizes."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = code.folder / "shop" / "main.py"
+    for value in (1, 2):
+        code.write({"shop/main.py": f"def clean(frame): return {value}\n"})
+        os.utime(file, (1_000_000, 1_000_000))
+        py_compile.compile(str(file)) if value == 1 else None
+        forget()
+        assert load_transform("shop.main:clean")(None) == value
+
+
+def test_what_was_fingerprinted_is_what_is_imported_later(code: Code) -> None:
+    """By a function that imports it when it is called."""
+    code.write(
+        {
+            "shop/later.py": "def own(): return 1\n",
+            "shop/main.py": "def clean(frame):\n    from shop.later import own\n    return own()\n",
+        }
+    )
+    forget()
+    clean = load_transform("shop.main:clean")
+    found = loaded_fingerprint("shop.main:clean", clean)
+    code.write({"shop/later.py": "def own(): return 22\n"})
+    assert clean(None) == 1
+    assert loaded_fingerprint("shop.main:clean", clean) == found
+    importlib.reload(sys.modules["shop.later"])
+    assert clean(None) == 22
+    assert loaded_fingerprint("shop.main:clean", clean) == code_fingerprint("shop.main:clean") != found
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["# It is as it was.\ndef own(x): return x\n", "def own(x): return x\ndef more(x): return x + 1\n"],
+    ids=["comment", "another function"],
+)
+def test_a_module_that_changed_in_what_does_not_count_runs_with_functions_that_are_loaded_later(
+    code: Code, edited: str
+) -> None:
+    def loaded(name: str) -> str:
+        return loaded_fingerprint(name, load_transform(name))
+
+    function = "from shop.shared import own\ndef f(frame): return own(frame)\n"
+    shared = "def own(x): return x\n"
+    code.write({"shop/__init__.py": "", "shop/shared.py": shared, "shop/one.py": function, "shop/two.py": function})
+    forget()
+    loaded("shop.one:f")
+    code.write({"shop/shared.py": edited})
+    assert loaded("shop.two:f") == code_fingerprint("shop.two:f")
+
+
+def test_a_function_that_is_imported_again_is_the_one_that_is_called(code: Code) -> None:
+    """In a notebook, say."""
+    code.write({"shop/main.py": "def clean(frame): return 1\n"})
+    forget()
+    before = OwnFunction.of("shop.main:clean", "parse.function")
+    assert before.function(None) == 1
+    code.write({"shop/main.py": "def clean(frame): return 22\n"})
+    importlib.reload(sys.modules["shop.main"])
+    after = OwnFunction.of("shop.main:clean", "parse.function")
+    assert after.code != before.code
+    assert after.function(None) == 22
 
 
 @pytest.mark.parametrize("called", [True, False])

@@ -12,7 +12,6 @@ from instep.pipeline.documents import functions
 def forget(module: str) -> None:
     """Have the next test import its own module of this name."""
     sys.modules.pop(module, None)
-    functions._loaded.cache_clear()
     functions._made.cache_clear()
     code_fingerprint._loaded.clear()
     code_fingerprint._modules.clear()

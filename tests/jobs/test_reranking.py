@@ -17,7 +17,6 @@ import pytest
 import instep
 from instep.errors import UserError
 from instep.pipeline import code_fingerprint
-from instep.pipeline.documents import functions
 from instep.project import Project
 from instep.telemetry.progress import Silent
 
@@ -101,7 +100,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path
     sys.modules.pop(NAME, None)
-    functions._loaded.cache_clear()
     code_fingerprint._loaded.clear()
 
 

@@ -21,7 +21,6 @@ from instep.error_transport import pack, unpacked
 from instep.errors import InstepError, UpstreamMissing, UserError
 from instep.ledger.ledger import Ledger
 from instep.pipeline import code_fingerprint
-from instep.pipeline.documents import functions
 from instep.project import Project
 
 #: A page with `needs NAME` is read with what is indexed of NAME, in its own file of the folder `built`.
@@ -59,7 +58,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path
     sys.modules.pop(NAME, None)
-    functions._loaded.cache_clear()
     code_fingerprint._loaded.clear()
 
 

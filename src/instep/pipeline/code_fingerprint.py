@@ -15,17 +15,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from instep.domain.fingerprint import digest
 from instep.errors import Outdated
-from instep.own_code import keep_source
+from instep.own_source import replacements
 from instep.pipeline.own_modules import DEFINITIONS, Module, Names, OwnModules, package_content
 
-#: By the name of a function that is kept: the function and its fingerprint.
-_loaded: dict[str, tuple[Any, str]] = {}
-#: By the name of a module that functions reach: its specification, another one for each import, and its digest then.
-_modules: dict[str, tuple[object, str]] = {}
+#: By the name of a function that is kept: the function and its fingerprint, and how often modules had been imported
+#: again when that was taken.
+_loaded: dict[str, tuple[Any, str, int]] = {}
+#: The modules that these functions reach, and the import of each that it was then; None if it was not imported yet.
+_modules: dict[str, object] = {}
 _DEEP: Final = threading.RLock()
 _DEEPEST: Final = 20_000
 #: What may lead to anything in the module that names it.
@@ -37,31 +38,33 @@ _SUBCLASSES: Final = ("__init_subclass__", "__subclasses__")
 
 
 def loaded_fingerprint(name: str, function: Any) -> str:
-    """The fingerprint of the loaded code, taken when it was first asked for: its file may have changed since it was
-    loaded. Raises `Outdated` if it would run together with a module that another function had loaded before that
-    changed.
+    """The fingerprint of the loaded code, whatever its files hold by now. Raises `Outdated` if it would run together
+    with a module that another function had loaded before that changed.
     """
-    kept, found = _loaded.get(name, (None, ""))
-    if kept is not function:
-        found, modules = _fingerprint(name)
-        _demand_as_loaded(modules)
-        _loaded[name] = (function, found)
+    again = replacements()
+    kept, found, before = _loaded.get(name, (None, "", 0))
+    if kept is not function or again != before:
+        code = _code(name, as_loaded=True)
+        if code.changed:
+            _demand_unchanged(code, _code(name))
+        found = code.fingerprint
+        _loaded[name] = (function, found, again)
+        _modules.update((each, _import_of(each)) for each in code.modules)
     return found
 
 
-def _demand_as_loaded(modules: Iterable[Module]) -> None:
-    for module in modules:
-        spec = getattr(sys.modules.get(module.name), "__spec__", None)
-        before, digest_then = _modules.get(module.name, (None, ""))
-        # One that was not loaded then is so now, or will be: when a function that imports it by itself is called.
-        if digest_then not in ("", module.digest) and (before is None or before is spec):
-            raise Outdated(
-                f"{module.name} has changed since this process loaded it",
-                hint="Restart this process: it would run old and new code together.",
-            )
-        _modules[module.name] = spec, module.digest
-        if module.file is not None:
-            keep_source(module.file, module.data)
+def _demand_unchanged(loaded: _Code, now: _Code) -> None:
+    """What has changed while it was imported itself runs with nothing older."""
+    older = (name for name, then in _modules.items() if then is None or then is _import_of(name))
+    if name := next((each for each in older if loaded.modules.get(each) != now.modules.get(each)), None):
+        raise Outdated(
+            f"{name} has changed since this process loaded it",
+            hint="Restart this process: it would run old and new code together.",
+        )
+
+
+def _import_of(module: str) -> object:
+    return getattr(sys.modules.get(module), "__spec__", None)
 
 
 def changed_code(names: Iterable[str]) -> list[str]:
@@ -77,22 +80,32 @@ def _is_loaded(name: str) -> bool:
 
 def code_fingerprint(name: str) -> str:
     """Changes when the function `package.module:name` would do something else, as far as code and libraries tell."""
-    return _fingerprint(name)[0]
+    return _code(name).fingerprint
 
 
-def _fingerprint(name: str) -> tuple[str, list[Module]]:
-    """With the modules of its own code that it may reach."""
+class _Code(NamedTuple):
+    """What a function may reach: its fingerprint, and what it reaches of each module. `changed`: whether some of it was
+    loaded from a file that holds something else by now.
+    """
+
+    fingerprint: str
+    modules: Mapping[str, object]
+    changed: bool
+
+
+def _code(name: str, *, as_loaded: bool = False) -> _Code:
     module, _, attribute = name.partition(":")
     with _deep():
-        own = OwnModules(module)
+        own = OwnModules(module, as_loaded=as_loaded)
         reached = _Reached(own)
         reached.follow((*module.split("."), attribute))
         if own.installed:  # They change with their version, all at once; and may be many.
             reached.versions[module] = package_content(module.partition(".")[0])
         else:
             reached.add_registered()
-        found = digest([reached.dumps(), sorted(reached.imported), sorted(reached.versions.items())])
-        return found, list(reached.modules.values())
+        dumps = reached.dumps()
+        found = digest([dumps, sorted(reached.imported), sorted(reached.versions.items())])
+        return _Code(found, dict.fromkeys(reached.modules) | {each[0]: each[1:] for each in dumps}, own.changed)
 
 
 @contextmanager
@@ -174,15 +187,15 @@ class _Reached:
             waiting += new
         return found
 
-    def dumps(self) -> list[object]:
+    def dumps(self) -> list[tuple[str, list[str], list[str], str]]:
         """The statements of each module: definitions in any order, all others in theirs."""
-        found: list[object] = []
+        found = []
         for name, module in sorted(self.modules.items()):
             statements = [module.statements[each] for each in sorted(self.statements[name])]
             definitions = sorted(_dump(each) for each in statements if _only_defines(each))
             others = [_dump(each) for each in statements if not _only_defines(each)]
             if statements or module.content:
-                found.append([name, definitions, others, module.content])
+                found.append((name, definitions, others, module.content))
         return found
 
     def _lead(self, step: _Step, take: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from instep.errors import UserError
-from instep.own_code import is_installed
+from instep.own_source import is_installed, source_as_loaded
 
 #: `a.b.c`: as it stands in a module, or from the top of a package on.
 Names: TypeAlias = tuple[str, ...]
@@ -28,18 +28,15 @@ class Module:
     be parsed, its `content` stands for it.
     """
 
-    def __init__(self, name: str, data: bytes, *, is_package: bool, file: Path | None = None) -> None:
+    def __init__(self, name: str, data: bytes, *, is_package: bool) -> None:
         self.name = name
-        self.data = data
-        self.file = file
         self.is_package = is_package
-        self.digest = hashlib.sha256(data).hexdigest()
         self.content = ""
         self.statements: list[ast.stmt] = []
         try:
             self.statements = [each for each in ast.parse(data).body if not _never_runs(each)]
         except (SyntaxError, ValueError):
-            self.content = self.digest
+            self.content = hashlib.sha256(data).hexdigest()
         self.bound: dict[str, list[int]] = defaultdict(list)
         for number, statement in enumerate(self.statements):
             for each in _bound(statement):
@@ -78,9 +75,14 @@ class Module:
 
 
 class OwnModules:
-    """The modules that belong together with one: of its package, or beside it where nothing is installed."""
+    """The modules that belong together with one: of its package, or beside it where nothing is installed. Each as its
+    file is now, or `as_loaded`.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, as_loaded: bool = False) -> None:
+        self._as_loaded = as_loaded
+        #: Whether a file holds something else than what was loaded from it.
+        self.changed = False
         self._top = name.partition(".")[0]
         place = _place(self._top)
         self.installed = place is not None and is_installed(place)
@@ -98,10 +100,16 @@ class OwnModules:
             name = ".".join(names)
             spec = _spec(name)
             is_package = spec is not None and spec.submodule_search_locations is not None
-            self._read[names] = (
-                Module(name, _data(spec), is_package=is_package, file=_file(spec)) if spec is not None else None
-            )
+            self._read[names] = Module(name, self._source(spec), is_package=is_package) if spec is not None else None
         return self._read[names]
+
+    def _source(self, spec: ModuleSpec) -> bytes:
+        now = _data(spec)
+        if not self._as_loaded or not spec.origin:
+            return now
+        loaded = source_as_loaded(spec.name, Path(spec.origin), now)
+        self.changed = self.changed or loaded != now
+        return loaded
 
 
 def package_content(package: str) -> str:
@@ -131,13 +139,9 @@ def _spec(name: str) -> ModuleSpec | None:
     return next((each for each in found if each is not None), None)
 
 
-def _file(spec: ModuleSpec) -> Path | None:
-    return Path(spec.origin) if spec.origin and Path(spec.origin).is_file() else None
-
-
 def _data(spec: ModuleSpec) -> bytes:
-    if file := _file(spec):
-        return _bytes(file)
+    if spec.origin and Path(spec.origin).is_file():
+        return _bytes(Path(spec.origin))
     try:  # It may be in an archive.
         data: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     except (AttributeError, OSError):

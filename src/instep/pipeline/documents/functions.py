@@ -104,7 +104,7 @@ class OwnFunction:
     @property
     def function(self) -> Any:
         """The loaded function."""
-        return _loaded(self.name)
+        return load_function(self.name, "function")
 
     def call(
         self,
@@ -169,7 +169,7 @@ class OwnMethod(OwnFunction):
     def function(self) -> Any:
         """The method of the object. Raises `UserError` if that cannot be made, or has none."""
         try:
-            made = _made(self.name, self.options)
+            made = _made(load_class(self.name, "class"), self.options)
         except (InstepError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -184,13 +184,8 @@ class OwnMethod(OwnFunction):
 
 
 @functools.cache
-def _loaded(name: str) -> Any:
-    return load_function(name, "function")
-
-
-@functools.cache
-def _made(name: str, options: tuple[tuple[str, str], ...]) -> Any:
-    return load_class(name, "class")(**dict(options))
+def _made(which: type, options: tuple[tuple[str, str], ...]) -> Any:
+    return which(**dict(options))
 
 
 class _Rows:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from instep.error_transport import explained
-from instep.errors import InstepError, Transient
-from instep.own_source import is_installed, kept_source
+from instep.errors import InstepError, Outdated, Transient
+from instep.own_source import is_installed, kept_source, replacements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Modules whose code a session has.
-_SENT: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+#: Modules whose code a session has, each with what it got: as a digest, as of so many replacements of sources.
+_SENT: WeakKeyDictionary[Any, dict[str, tuple[str, int]]] = WeakKeyDictionary()
 #: Bytes of a data file that travels with the code of its package, at most.
 MAX_DATA = 10_000_000
 #: The same code is the same archive, whenever it is made.
@@ -40,22 +40,39 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def send(session: SparkSession, function: Callable[..., Any]) -> None:
     """Let the session's tasks import the module of a function; nothing happens if that is installed."""
     module = getattr(inspect.unwrap(function), "__module__", None)
-    sent = _SENT.setdefault(session, set())
-    if module is None or module in sent:
+    if module is None:
+        return
+    sent, as_of = _SENT.setdefault(session, {}), replacements()
+    before, before_as_of = sent.get(module, ("", -1))
+    if before_as_of == as_of:
         return
     try:
-        if archive := _archive(module):
+        archive = _archive(module, as_of) or b""
+        digest = hashlib.sha256(archive).hexdigest()
+        if before and digest != before:
+            _demand_other_workers(session, module, digest)
+        if archive and digest != before:
             _send(session, archive)
     except Exception as error:
         found = explained(error)
         # A wave that cannot be given its code says nothing about the documents in it.
         raise found if isinstance(found, InstepError) else Transient(f"Spark did not take {module}: {found}") from error
-    sent.add(module)
+    sent[module] = digest, as_of
+
+
+def _demand_other_workers(session: SparkSession, module: str, digest: str) -> None:
+    """Have tasks run in new workers from now on: one that has imported a module stays with it. Raises `Outdated`."""
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise Outdated(
+            f"{module} was imported again, and a session of Spark Connect keeps the code that it got first",
+            hint="Restart this process, or use another session.",
+        )
+    session.sparkContext.environment["INSTEP_CODE"] = digest  # Workers of another environment are left alone.
 
 
 def send_instep(session: SparkSession) -> None:
     """Let the session's tasks import Instep in the version of this process, whichever they find installed, if any."""
-    sent = _SENT.setdefault(session, set())
+    sent = _SENT.setdefault(session, {})
     if "instep" in sent:
         return
     try:
@@ -63,7 +80,7 @@ def send_instep(session: SparkSession) -> None:
     except Exception as error:
         found = explained(error)
         raise found if isinstance(found, InstepError) else Transient(f"Spark did not take Instep: {found}") from error
-    sent.add("instep")
+    sent["instep"] = "", 0
 
 
 @cache
@@ -99,8 +116,10 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @cache
-def _archive(module: str) -> bytes | None:
-    """An archive of the code as it was loaded, or when this process first asked: it may have changed since."""
+def _archive(module: str, as_of: int) -> bytes | None:
+    """An archive of the code as it was loaded, or when this process first asked: it may have changed since. `as_of`: so
+    many replacements of sources.
+    """
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not file.endswith(".py"):
         return None

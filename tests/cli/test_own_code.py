@@ -110,6 +110,7 @@ def test_code_travels_once_for_each_version(tmp_path: Path, monkeypatch: pytest.
 
     first, again = names(), names()
     file.write_text("def f(rows):\n    return rows.limit(1)\n")
+    versioned = importlib.reload(versioned)
     changed = names()
     assert len(first) == 2, "each is sent once"
     assert again == first

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +17,14 @@ import pytest
 
 from instep.container import Container
 from instep.domain.waves import Stage
+from instep.own_code import send
+from instep.pipeline.code_fingerprint import loaded_fingerprint
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import Batches, Engine
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.settings import SparkSettings, local_options
 from instep.pipeline.engine.spark_engine import SparkEngine
+from instep.pipeline.loading import load_function
 from instep.pipeline.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave
 from tests.contracts.spark_engine import SparkEngineContract
@@ -67,6 +72,36 @@ def _daemon(batches: Batches) -> Batches:
             "threads": [" ".join(threads)],
         }
         yield pa.RecordBatch.from_pydict(found)
+
+
+def test_tasks_run_what_was_imported_again(spark: LazySpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, say: workers that have imported the first code would stay with it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = """
+import pyarrow as pa
+
+
+def said(batches):
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"word": ["first"]})
+"""
+
+    def words() -> list[str]:
+        name = "imported_again_on_spark:said"
+        function = load_function(name, "transform")
+        loaded_fingerprint(name, function)
+        session = spark.get()
+        send(session, function)
+        frame = session.range(0, 2, 1, 2)
+        return [each["word"] for each in sparkapi.map_in_arrow(frame, function, "word string").toArrow().to_pylist()]
+
+    file = tmp_path / "imported_again_on_spark.py"
+    file.write_text(source)
+    assert words() == ["first", "first"]
+    file.write_text(source.replace("first", "second"))
+    assert words() == ["first", "first"], "it was not imported again"
+    importlib.reload(sys.modules["imported_again_on_spark"])
+    assert words() == ["second", "second"]
 
 
 class TestSparkEngineOnClassic(SparkEngineContract):

@@ -14,7 +14,6 @@ import pytest
 import instep
 from instep.domain.jobs import JobState
 from instep.pipeline import code_fingerprint
-from instep.pipeline.documents import functions
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.columns import chunk_hashes
 from instep.pipeline.documents.embed.embedder import PROBE
@@ -64,7 +63,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path
     sys.modules.pop(NAME, None)
-    functions._loaded.cache_clear()
     code_fingerprint._loaded.clear()
 
 

@@ -23,7 +23,7 @@ VERSION = "1.20.0"
 @dataclass
 class QdrantServer:
     """`answers` are given instead of acting, first to last: (status, headers), or None to hang up. `after` is called
-    after each request that changed something, before its answer.
+    after each request that changed something, before its answer. Answers to requests of the method `lost` are not sent.
     """
 
     api_key: str = ""
@@ -32,6 +32,7 @@ class QdrantServer:
     max_bytes: int = 32 * 1024 * 1024
     answers: list[tuple[int, dict[str, str]] | None] = field(default_factory=list)
     after: Callable[[], None] | None = None
+    lost: str = ""
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     busy: int = 0
 
@@ -206,6 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, {"status": {"error": error}, "time": 0.0}, headers or {})
 
     def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        if self.command == self.owner.lost:
+            self.close_connection = True
+            return
         data = json.dumps(body).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **(headers or {})}.items():

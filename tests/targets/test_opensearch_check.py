@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.targets.opensearch.target import OpenSearchTarget
 
 OPENSEARCH = {"distribution": "opensearch", "number": "2.19.0"}
@@ -19,10 +19,12 @@ ELASTICSEARCH = {"number": "8.19.0", "build_flavor": "default"}
 
 
 class Server:
-    """Says which version it is, and does all that is asked unless it is `read_only`."""
+    """Says which version it is, and does all that is asked unless it is `read_only`. Answers to requests of the method
+    `lost` are not sent.
+    """
 
-    def __init__(self, version: dict[str, str], *, read_only: bool = False) -> None:
-        self.version, self.read_only = version, read_only
+    def __init__(self, version: dict[str, str], *, read_only: bool = False, lost: str = "") -> None:
+        self.version, self.read_only, self.lost = version, read_only, lost
         self.asked: list[tuple[str, str]] = []
 
     def answer(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
@@ -42,6 +44,9 @@ class Server:
             def handle_any(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, body = server.answer(self.command, self.path)
+                if self.command == server.lost:
+                    self.close_connection = True
+                    return
                 said = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -77,6 +82,16 @@ def test_a_login_that_may_only_read_does_not_pass_the_check(version: dict[str, s
     (_, made), (_, again), (last, dropped) = server.asked
     assert (last, dropped) == ("DELETE", again), "nothing is left of it"
     assert made != again
+
+
+@pytest.mark.parametrize("version", [OPENSEARCH, ELASTICSEARCH], ids=["OpenSearch", "Elasticsearch"])
+def test_a_check_leaves_nothing_behind_though_the_answer_to_its_probe_is_lost(version: dict[str, str]) -> None:
+    server = Server(version, lost="PUT")
+    with server.running() as url, pytest.raises(Away):
+        OpenSearchTarget(url).check()
+    made = {path for method, path in server.asked if method == "PUT"}
+    assert {path for method, path in server.asked if method == "DELETE"} == made
+    assert made
 
 
 @pytest.mark.parametrize(("version", "most"), [(OPENSEARCH, 16_000), (ELASTICSEARCH, 4_096)], ids=["OpenSearch", "ES"])

@@ -287,6 +287,15 @@ def test_the_key_is_sent_and_never_shown(server: QdrantServer, monkeypatch: pyte
         target.rows("D__1")
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_check_leaves_nothing_behind_though_the_answer_to_its_probe_is_lost(server: QdrantServer) -> None:
+    before = server.local.get_collections()
+    server.lost = "PUT"
+    with pytest.raises(Away):
+        QdrantTarget(server.url, None).check()
+    assert server.local.get_collections() == before
+
+
 def test_a_key_that_may_only_read_does_not_pass_the_check(server: QdrantServer) -> None:
     server.read_only = True
     with pytest.raises(UserError, match="Qdrant refuses: Forbidden"):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -20,6 +21,7 @@ from instep.targets.clickhouse import journal, layout, reading, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.ownership import NO_OWNER, Owner, checked_name
+from instep.targets.probe import probe
 from instep.targets.table_indexes import TableIndexes
 from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, spec_of
 
@@ -126,12 +128,14 @@ class ClickHouseTarget(TableIndexes):
             self.demand(name)
 
     def check(self) -> None:
-        probe = quoted(self.database, f"instep_check_{time.time_ns()}")
+        name = quoted(self.database, f"instep_check_{time.time_ns()}")
         try:
             with self.session() as session:
                 session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(self.database)} ENGINE = Atomic")
-                session.command(f"CREATE TABLE {probe} (n UInt8) ENGINE = MergeTree ORDER BY n")
-                session.command(f"DROP TABLE {probe} SYNC")
+                probe(
+                    partial(session.command, f"CREATE TABLE {name} (n UInt8) ENGINE = MergeTree ORDER BY n"),
+                    partial(session.command, f"DROP TABLE IF EXISTS {name} SYNC"),
+                )
         except Transient as error:
             raise Away(str(error), hint="Try again later.") from None
         staging.check(self._folder("check"))

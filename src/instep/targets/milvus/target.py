@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,7 @@ from instep.targets.milvus import chunk_lists, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
 from instep.targets.ownership import NO_OWNER, OwnedIndexes, Owner, checked_name
+from instep.targets.probe import probe
 from instep.targets.ranking import Search
 from instep.targets.widths import Widths
 
@@ -86,11 +88,13 @@ class MilvusTarget(Widths, OwnedIndexes):
         self.demand(name)
 
     def check(self) -> None:
-        probe = str(uuid.uuid4())
+        name = str(uuid.uuid4())
         try:
             with self._place.alone():
-                journal.write(self._place, [journal.record("check", probe)])
-                journal.remove(self._place, f'entry == "check" and name == "{probe}"')
+                probe(
+                    partial(journal.write, self._place, [journal.record("check", name)]),
+                    partial(journal.remove, self._place, f'entry == "check" and name == "{name}"'),
+                )
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right? Try again later.") from None
 

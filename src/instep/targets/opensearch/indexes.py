@@ -18,6 +18,7 @@ from instep.errors import Away, InstepError, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
 from instep.targets.opensearch import layout
 from instep.targets.opensearch.layout import PROBE, STATE, Dialect, coded, decoded, spoken
+from instep.targets.probe import probe
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -214,9 +215,9 @@ class Indexes:
     def check(self) -> None:
         try:
             _spoken(self.connection)
-            probe = f"{PROBE}{uuid.uuid4().hex}"
-            self.create(probe, {"settings": {"index": {"number_of_shards": 1, "number_of_replicas": 0}}})
-            self.drop_index(probe)
+            name = f"{PROBE}{uuid.uuid4().hex}"
+            settings = {"settings": {"index": {"number_of_shards": 1, "number_of_replicas": 0}}}
+            probe(partial(self.create, name, settings), partial(self.drop_index, name))
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right?") from None
 

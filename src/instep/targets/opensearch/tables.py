@@ -15,11 +15,12 @@ from instep.targets.journal import now
 from instep.targets.logged_target import KEEP_SECONDS
 from instep.targets.opensearch import row_layout
 from instep.targets.opensearch.indexes import Found
-from instep.targets.opensearch.layout import coded, decoded
+from instep.targets.opensearch.layout import PROBE, coded, decoded
 from instep.targets.opensearch.log import Log
 from instep.targets.opensearch.row_layout import REF, SWEPT, THERE, VERSION, Declared
 from instep.targets.opensearch.server import OpenSearchIndexes
 from instep.targets.ownership import alias_owns, checked_name
+from instep.targets.probe import probe
 from instep.targets.table_indexes import TableIndexes, drifted
 from instep.targets.table_target import (
     OWN,
@@ -89,11 +90,8 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
         """Have the server judge what is declared, by an index that is dropped at once."""
         specs = checked_specs(specs)
         row_layout.checked(specs, self._declared, self.place)
-        probe = f"instep+check-{uuid.uuid4().hex}"
-        try:
-            self._make_index(probe, specs, specs[0])
-        finally:
-            self.indexes.drop_index(probe)
+        name = f"{PROBE}{uuid.uuid4().hex}"
+        probe(partial(self._make_index, name, specs, specs[0]), partial(self.indexes.drop_index, name))
 
     def _stored(self, physical: str) -> tuple[tuple[TableSpec, ...], Declared]:
         found = row_layout.stored(self.indexes.mappings(checked_name(physical)) or {})

@@ -19,6 +19,7 @@ from instep.domain.words import TextQuery
 from instep.errors import Away, Transient, UserError
 from instep.servers.calls import Greeting, tries, within
 from instep.targets.document_target import SEARCHED
+from instep.targets.probe import probe
 from instep.targets.qdrant.collections import (
     MOST_VALUES,
     TEXT_INDEX,
@@ -175,9 +176,8 @@ class ServerCollections:
     def check(self) -> None:
         try:
             self._demand_version()
-            probe = f"instep-check-{uuid.uuid4().hex}"
-            self.create(probe, 0, {})
-            self.drop(probe)
+            name = f"instep-check-{uuid.uuid4().hex}"
+            probe(partial(self.create, name, 0, {}), partial(self.drop, name))
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right?") from None
 

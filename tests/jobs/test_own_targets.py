@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,32 @@ class Told(LanceTarget):
 class Leaking(Told):
     def writer(self, *args, **kwargs):
         raise {"error": RuntimeError, "outage": ConnectionError}[self.log](f"login with {self.token} failed")
+
+
+class Raising(Told):  # In the method that its log names.
+    def _demand(self, name):
+        if Path(self.log).name == name:
+            raise ValueError(f"no {name}")
+
+    def served(self, alias):
+        self._demand("served")
+        return super().served(alias)
+
+    def promote(self, *args):
+        self._demand("promote")
+        return super().promote(*args)
+
+    def leftovers(self, *args, **kwargs):
+        self._demand("leftovers")
+        return super().leftovers(*args, **kwargs)
+
+    def maintain(self, physical):
+        self._demand("maintain")
+        return super().maintain(physical)
+
+    def refinable(self, physical):
+        self._demand("refinable")
+        return super().refinable(physical)
 
 
 class Short(Told):
@@ -188,6 +218,35 @@ def shows(root: Path, project: instep.Instep, capsys: pytest.CaptureFixture[str]
     kept = [each.read_bytes().decode("utf-8", "replace") for each in root.glob("ledger.db*")]
     status = "".join(f"{each!r}" for each in (project.jobs(), project.status(), project.failures()))
     return "".join([said, *kept, status, *capsys.readouterr()])
+
+
+@pytest.mark.parametrize("method", ["served", "promote"])
+def test_what_its_methods_raise_is_an_error_of_the_class(root: Path, method: str) -> None:
+    project = opened(root, told(root, "Raising", log=str(root / method)))
+    with pytest.raises(UserError, match=rf"Raising\._demand of {NAME} raised ValueError: no {method}") as raised:
+        project.run()
+    assert re.fullmatch(rf"{root / NAME}\.py:\d+", raised.value.where or "")
+
+
+@pytest.mark.parametrize("method", ["leftovers", "maintain", "refinable"])
+def test_what_its_methods_raise_beside_the_work_is_a_note(root: Path, method: str) -> None:
+    project = opened(root, told(root, "Raising", log=str(root / method)))
+    (result,) = project.run()
+    assert (result.state_name, result.counts.written) == ("COMPLETED", 1)
+    assert any(f"Raising._demand of {NAME} raised ValueError: no {method}" in each for each in result.notes)
+
+
+def test_the_command_line_says_whose_error_it_is(root: Path) -> None:
+    declared = {"type": "python", "uri": "index", **told(root, "Raising", log=str(root / "served"))}
+    entities = {"Page": {"source": FILES, "target": "index"}}
+    whole = {"name": "p", "engine": "inline", "targets": {"index": declared}, "entities": entities}
+    (root / "instep.yaml").write_text(json.dumps(whole))
+    for command in ("run", "plan", "search bird"):
+        call = [sys.executable, "-m", "instep", *command.split()]
+        done = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert f"Raising._demand of {NAME} raised ValueError: no served" in done.stderr
+        assert "report" not in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["error", "outage"])

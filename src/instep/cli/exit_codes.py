@@ -16,6 +16,7 @@ from typing import Any
 from instep.domain.texts import hidden
 from instep.error_transport import explained
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.own_faults import own_fault
 
 
 class ExitCode(IntEnum):
@@ -50,7 +51,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     if os.environ.get("INSTEP_DEBUG"):
         traceback.print_exception(error)
     if isinstance(error, Exception):
-        error = explained(error)
+        error = explained(own_fault(error) or error)
     if _is_interrupt(error):
         return _say("stopped; run again to resume", {"kind": "Interrupted"}, as_json, ExitCode.INTERRUPTED)
     if isinstance(error, UserError):

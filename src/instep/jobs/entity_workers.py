@@ -14,6 +14,7 @@ from instep.jobs.idleness import Idleness
 from instep.jobs.job_starter import passes
 from instep.jobs.stopping import StoppableClock, Stopping
 from instep.jobs.want_scheduler import fail_wants
+from instep.own_faults import own_faults
 from instep.planning.context import Context
 
 #: Serves the partitions that there are in this context until it is told to stop, under this name.
@@ -117,7 +118,8 @@ class EntityWorkers:
     def _run(self, entity: str) -> None:
         context = replace(self._context, clock=StoppableClock(self._context.clock, self._stopping))
         try:
-            self._serve(partial(self._partitions, entity), context, self._stopping, entity)
+            with own_faults():
+                self._serve(partial(self._partitions, entity), context, self._stopping, entity)
         except Stopping:
             pass
         except InstepError as error:

@@ -17,6 +17,7 @@ from instep.jobs.job_spans import tell_if_ended
 from instep.jobs.live_refresh import LiveRefresh
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
+from instep.own_faults import own_fault
 from instep.planning.context import Context
 from instep.telemetry import traces
 
@@ -86,9 +87,9 @@ def _end(
     notes: list[str] = []
     try:
         once(partial(target.maintain, part.physical))
-    except InstepError as error:
+    except Exception as error:
         # Searches work without the index too, only slower: no reason to fail the job.
-        notes.append(f"indexes are not up to date: {error}")
+        notes.append(f"indexes are not up to date: {own_fault(error) or error}")
     context.progress.phase(setup.ref.label, Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
@@ -109,7 +110,8 @@ def _end(
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         context.progress.phase(setup.ref.label, Phase.SERVED)
         _acknowledge(setup, part, ledger, job_id, notes)
-        sweep(setup, ledger)
+        if problem := sweep(setup, ledger):
+            notes.append(problem)
         _compact(setup, part, ledger, notes)
         _refine(setup, part, context, once, notes)
         return notes
@@ -132,8 +134,8 @@ def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str,
     """Acknowledge the part's work. An error only becomes a note, as the part has ended: the next run catches up."""
     try:
         setup.acknowledge(part, ledger, job_id)
-    except InstepError as error:
-        notes.append(f"what is done is not acknowledged yet: {error}")
+    except Exception as error:
+        notes.append(f"what is done is not acknowledged yet: {own_fault(error) or error}")
     if not setup.scanned:  # Of a table it is little, and says later which slice a row was in.
         with suppress(InstepError):  # It goes with its job.
             ledger.slices.forget_work(job_id, part.ref)
@@ -144,7 +146,7 @@ def _compact(setup: EntitySetup, part: JobPart, ledger: Ledger, notes: list[str]
     try:
         setup.compact(part, ledger)
     except Exception as error:
-        notes.append(f"what is recorded is not compacted: {error}")
+        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
 
 
 def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbeat) -> tuple[Lease, JobPart]:
@@ -311,20 +313,27 @@ def sweep_unchanged(setups: Iterable[EntitySetup], context: Context) -> None:
             continue
         context.swept[setup.alias] = now
         with suppress(InstepError):
-            if replaced := context.ledger.partitions.replaced(setup.ref):
-                sweep(setup, context.ledger, among=replaced)
+            replaced = context.ledger.partitions.replaced(setup.ref)
+            if replaced and (problem := sweep(setup, context.ledger, among=replaced)):
+                context.progress.say(setup.ref.label, problem)
 
 
-def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = None) -> None:
+def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = None) -> str | None:
     """Drop indexes that no build will finish and no reader uses any more. An index of another generation stays though
-    the alias does not serve it, and so does one that a stopped job has begun.
+    the alias does not serve it, and so does one that a stopped job has begun. Returns what went wrong, unless the next
+    run may well do it.
     """
-    with suppress(InstepError):  # The next run sweeps again.
+    try:
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
         needed = ledger.partitions.indexes(setup.ref.entity) if left else set()
         for physical in left:
             if physical not in needed and (among is None or physical in among):
                 setup.target.drop(physical)
+    except InstepError:
+        return None
+    except Exception as error:
+        return f"indexes that were replaced are not dropped: {own_fault(error) or error}"
+    return None
 
 
 def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, notes: list[str]) -> None:
@@ -333,5 +342,5 @@ def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, not
         if setup.target.refinable(part.physical):
             context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
             once(partial(setup.target.refine, part.physical))
-    except InstepError as error:
-        notes.append(f"searches are slower than they could be: {error}")
+    except Exception as error:
+        notes.append(f"searches are slower than they could be: {own_fault(error) or error}")

@@ -26,6 +26,7 @@ from instep.jobs.retry import RESUMES
 from instep.jobs.stopping import Stopping
 from instep.jobs.target_order import in_target_order, problem_of, reachable_targets_first
 from instep.ledger.ledger import Ledger
+from instep.own_faults import own_faults
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
@@ -101,7 +102,8 @@ def _in_turn(
     todo = {plan.ref: plan for plan in plans.values() if plan.pending}
     try:
         if todo:
-            run.go(todo)
+            with own_faults():
+                run.go(todo)
     except KeyboardInterrupt as error:
         if last and run.has_ended(todo):
             error.add_note(ALL_WRITTEN)
@@ -143,9 +145,10 @@ class _Run:
         plans = {}
         for setup in setups:
             try:
-                finish_interrupted(setup, self._context)
-                setup.catch_up(self._context.ledger)
-                plans[setup.ref] = self._planner.plan(setup.ref, indexes=indexes)
+                with own_faults():
+                    finish_interrupted(setup, self._context)
+                    setup.catch_up(self._context.ledger)
+                    plans[setup.ref] = self._planner.plan(setup.ref, indexes=indexes)
             except InstepError as error:
                 if alone:
                     raise

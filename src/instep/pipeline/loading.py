@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from instep.errors import UserError
+from instep.own_faults import note_code
 from instep.own_source import note_imports
 
 #: Groups of entry points by the first word of the setting that names one.
@@ -71,6 +72,7 @@ def meant_by(name: str) -> list[str]:
 def _load(name: str, setting: str, kind: str) -> Any:
     module_name, _, attribute = name.partition(":")
     note_imports()
+    note_code(module_name)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

@@ -26,6 +26,7 @@ GROUPS: Final = {
         "e2e/tables/test_open_lineage.py",
         "e2e/tables/test_processes.py",
         "e2e/tables/test_queued_clickhouse.py",
+        "e2e/tables/test_queued_kinds.py",
         "e2e/tables/test_reconcile.py",
         "e2e/tables/test_types.py",
         "e2e/lakes/test_delta.py",

@@ -34,13 +34,13 @@ def test_stretches_hold_all_keys_and_leave_out_the_widest_gaps(keys: list[int], 
     assert inner == [each for each in gaps if each > 1][: most - 1]
 
 
-@given(KEYS)
-def test_a_slice_keeps_its_keys(keys: list[int]) -> None:
+TEXTS = st.sets(st.text(max_size=30) | st.uuids().map(str), max_size=60).map(sorted)
+
+
+@given(KEYS | TEXTS)
+def test_a_slice_keeps_its_keys(keys: list[QueueKey]) -> None:
     part = RowSlice(0, 1, None, ("id",), cuts.KeyRange(), tuple(keys))
     assert decode_row_slice(encode_row_slice(part)) == part
-
-
-TEXTS = st.sets(st.text(max_size=30) | st.uuids().map(str), max_size=60).map(sorted)
 
 
 @given(TEXTS, st.integers(1, 10))

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.pending_queue import (
+    LARGEST_KEY,
+    LOWEST_KEY,
     MAX_TEXT,
     KeyKind,
     KeyRange,
@@ -16,6 +18,9 @@ from instep.domain.pending_queue import (
     QueueKey,
     QueueSource,
     QueueSpec,
+    at_most,
+    before,
+    beyond,
     covers,
     pending,
     register,
@@ -109,3 +114,28 @@ def test_a_queue_of_texts_is_declared_by_their_type() -> None:
     spec = QueueSpec("q", "id", source, (), KeyRange(), timedelta(1), True, None, KeyKind.TEXT)
     assert spec.declared()["keys"] == "text"
     assert spec.declared().keys() == replace(spec, keys=KeyRange(0, 9), kind=KeyKind.INTEGER).declared().keys()
+
+
+_KEYS = st.one_of(
+    st.integers(LOWEST_KEY, LARGEST_KEY),
+    st.uuids().map(str),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
+)
+
+
+@given(_KEYS)
+def test_a_key_lies_between_its_bounds_which_every_database_can_hold(key: QueueKey) -> None:
+    lower, upper = before(key), beyond(key)
+    assert lower is None or lower < key
+    assert upper is None or (upper > key and "\0" not in str(upper))
+
+
+def test_the_last_keys_have_no_bound_behind_them() -> None:
+    assert [beyond(each) for each in (LARGEST_KEY, f"{'f' * 8}-ffff-ffff-ffff-{'f' * 12}")] == [None, None]
+    assert beyond("6ba7b810-9dad-11d1-80b4-00c04fd430ff") == "6ba7b810-9dad-11d1-80b4-00c04fd43100"
+
+
+def test_texts_are_counted_by_their_letters_and_numbers_are_not() -> None:
+    assert at_most([], 0) == 0
+    assert at_most([10**18] * 9, 1) == 9
+    assert [at_most(["", "ab", "é", ""], letters) for letters in (0, 1, 2, 3)] == [1, 1, 2, 4]

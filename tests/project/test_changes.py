@@ -38,6 +38,13 @@ def test_an_entity_takes_from_a_queue_of_its_table(load: Load) -> None:
     assert entity.changes == Changes(queue="salts")
 
 
+@pytest.mark.parametrize("kind", ["text", "uuid"])
+def test_keys_may_be_texts_and_uuids(load: Load, kind: str) -> None:
+    entity = load(FED.replace("    source: {table", f"    keys: {kind}\n    source: {{table")).entities["Match"]
+    assert isinstance(entity, TableEntity)
+    assert entity.changes == Changes(queue="salts")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from heapq import nlargest
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -151,6 +152,13 @@ def pending(*, seen: bool, registers: Sequence[int]) -> bool:
     return seen and not any(map(covers, registers))
 
 
+def at_most(keys: Sequence[QueueKey], letters: int) -> int:
+    """How many of these keys, from the first on, have so many letters together; of numbers all."""
+    if not keys or isinstance(keys[0], int):
+        return len(keys)
+    return sum(total <= letters for total in accumulate(map(len, keys)))
+
+
 def batches(keys: Sequence[QueueKey], size: int) -> list[Sequence[QueueKey]]:
     """The fewest batches of at most `size` keys, all of about the same size."""
     count = -(-len(keys) // size)
@@ -165,6 +173,18 @@ def before(key: QueueKey) -> QueueKey | None:
     if isinstance(key, str):
         return key[:-1] if key else None
     return key - 1 if key > LOWEST_KEY else None
+
+
+def beyond(key: QueueKey) -> QueueKey | None:
+    """A bound that this key is below, with few keys or none between the two; None where there is none. Of a text it is
+    one that every database can hold, as the very next one, with a NUL, is not.
+    """
+    if isinstance(key, str) and _UUID.fullmatch(key):
+        number = UUID(key).int + 1
+        return str(UUID(int=number)) if number < 1 << 128 else None
+    if isinstance(key, str):
+        return f"{key}\1"
+    return key + 1 if key < LARGEST_KEY else None
 
 
 def share(keys: KeyRange, reached: QueueKey | None) -> float:

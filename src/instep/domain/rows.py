@@ -30,6 +30,7 @@ from instep.domain.columns import ColumnType, TypeName
 from instep.domain.cuts import Bin, KeyRange
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.keys import Key, KeyValue, decode_bound, encode_bound, json_value, key_of
+from instep.domain.pending_queue import QueueKey
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.storable import pack, unpack
 from instep.domain.table_files import Files
@@ -171,7 +172,7 @@ class RowSlice:
     window: Window | None
     cut_by: tuple[str, ...]
     range: KeyRange
-    keys: tuple[int, ...] = ()
+    keys: tuple[QueueKey, ...] = ()
     repair: Repair | None = None
     versions: VersionWindow | None = None
 
@@ -199,7 +200,7 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
     lower, upper = map(decode_bound, value["range"])
     window = _window_of(*value["window"]) if value["window"] else None
     index, count = value["slice"]
-    keys = tuple(accumulate(value.get("keys", ())))
+    keys = _keys_of(value.get("keys", ()))
     repair = _repair_of(*value["repair"]) if "repair" in value else None
     versions = VersionWindow(*value["versions"]) if "versions" in value else None
     return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys, repair, versions)
@@ -227,9 +228,16 @@ def _window(window: Window) -> list[int | None]:
     return [window.floor, window.target, *([1] if window.unmarked else [])]
 
 
-def _steps(keys: Sequence[int]) -> list[int]:
-    """The first, and how far each is from the one before: short where keys lie close together."""
+def _steps(keys: Sequence[QueueKey]) -> list[QueueKey]:
+    """Texts; or the first number, and how far each is from the one before: short where they lie close together."""
+    if isinstance(keys[0], str):
+        return list(keys)
     return [*keys[:1], *(after - before for before, after in pairwise(keys))]
+
+
+def _keys_of(steps: Sequence[QueueKey]) -> tuple[QueueKey, ...]:
+    """The reverse of `_steps`."""
+    return tuple(steps) if steps and isinstance(steps[0], str) else tuple(accumulate(steps))
 
 
 SCHEME: Final = "table://"

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import Discriminator, Tag
 
 from instep.domain.graph import MAX_NAME, is_table_name
-from instep.domain.pending_queue import KeyKind
 from instep.domain.refs import entity_in, is_entity_name, is_own_name
 from instep.project.documents import DocumentEntity
 from instep.project.fields import problem
@@ -266,9 +265,6 @@ def check_changes(entities: Mapping[str, Entity], queues: Mapping[str, Queue]) -
 
 
 def _check_rows(name: str, entity: TableEntity, wanted: str, queue: Queue) -> None:
-    if queue.keys.kind is not KeyKind.INTEGER:
-        message = f"the keys of the queue {wanted} are of the type {queue.keys.kind}: entities take integers alone"
-        raise problem("queue", message, path=(name, "changes", "queue"))
     if entity.key != (queue.key,):
         message = f"the queue {wanted} is about the column {queue.key}: that has to be the key, and alone"
         raise problem("key", message, path=(name, "key"))

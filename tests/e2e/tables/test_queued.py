@@ -9,17 +9,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import instep
 from instep.domain.jobs import JobState
 from instep.domain.key_leases import ATTEMPTS, KeyLeaseState
+from instep.domain.pending_queue import MAX_TEXT, KeyKind
 from instep.entities.plan_request import Kind
 from instep.entities.tables import change_queue
 from instep.errors import UserError
 from instep.planning.context import Context
 from instep.queues.consumers import Wanted, next_keys, unpark
 from instep.queues.queue_state import remember_reader
+from tests.contracts.pending_texts import IN_ORDER
 from tests.doubles.clock import VirtualClock
 from tests.doubles.through import replaced
 
@@ -29,9 +32,9 @@ from .quick import Crash, Fault, during
 DAY = 24 * 60 * 60
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> QueuedShop:
-    made = QueuedShop(tmp_path / "shop", "type: lance, uri: index")
+@pytest.fixture(params=[KeyKind.INTEGER, KeyKind.TEXT])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> QueuedShop:
+    made = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=request.param)
     made.begin()
     return made
 
@@ -44,11 +47,11 @@ def test_only_pending_keys_are_indexed(shop: QueuedShop) -> None:
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9]
     assert (shop.pending(), shop.held()) == ([], {})
     assert shop.step() is None
-    shop.put("people", id=5, name="changed without an event")
-    shop.put("people", id=12, gone=True)
+    shop.put("people", id=shop.key(5), name="changed without an event")
+    shop.put("people", id=shop.key(12), gone=True)
     shop.add(11, 12, 13)
-    shop.put("people", id=12, gone=True)
-    shop.remove("people", 13)
+    shop.put("people", id=shop.key(12), gone=True)
+    shop.remove("people", shop.key(13))
     shop.save()
     second = shop.run("Person")["Person"]
     assert (second.plan.kind, second.counts.read, second.counts.written, second.counts.deleted) == (
@@ -59,11 +62,11 @@ def test_only_pending_keys_are_indexed(shop: QueuedShop) -> None:
     )
     assert second.notes == ["1 key of the queue fresh had no row in the source, or went to other consumers"]
     (asked,) = shop.sources["Person"].asked
-    assert [each.values for each in asked.keys] == [(11,), (12,), (13,)]
+    assert [each.values for each in asked.keys] == [(shop.key(each),) for each in (11, 12, 13)]
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9, 11]
     assert {"changed without an event"}.isdisjoint(row["name"] for row in shop.stored("Person"))
     assert (shop.pending(), shop.held(), shop.step()) == ([], {}, None)
-    assert [_writer(shop, key) for key in ("9", "11")] == [first.job_id, second.job_id]
+    assert [_writer(shop, str(shop.key(each))) for each in (9, 11)] == [first.job_id, second.job_id]
 
 
 def _writer(shop: QueuedShop, key: str) -> str | None:
@@ -84,22 +87,63 @@ def test_a_row_that_fails_is_retried_later_and_parked_at_last(shop: QueuedShop) 
     (hold,) = shop.held().values()
     assert (hold.state, hold.attempts) == (KeyLeaseState.PARKED, ATTEMPTS)
     assert "poison" in (hold.error or "")
-    assert [(each.document_id, each.attempts) for each in shop.failures()] == [("2", ATTEMPTS)]
+    assert [(each.document_id, each.attempts) for each in shop.failures()] == [(str(shop.key(2)), ATTEMPTS)]
     shop.clock.sleep(DAY)
     assert shop.step() is None
     shop.add(2, name="mended")
     assert shop.step() is None
     with shop.store() as store, shop.asked() as ledger:
-        assert unpark(store, ledger, [2]) == {2}
+        assert unpark(store, ledger, [shop.key(2)]) == {shop.key(2)}
     assert shop.step() is JobState.COMPLETED
     assert (shop.indexed(), shop.pending(), shop.held(), shop.failures()) == ([1, 2, 3], [], {}, [])
+
+
+def test_a_row_with_a_key_too_long_for_a_failure_list_goes_back_to_the_queue(tmp_path: Path) -> None:
+    shop = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=KeyKind.TEXT)
+    shop.begin()
+    long = IN_ORDER.index("x" * MAX_TEXT)
+    shop.add(1, long)
+    shop.add(long, name=POISON)
+    assert shop.step() is JobState.COMPLETED_WITH_ERRORS
+    assert (shop.indexed(), shop.pending(), list(shop.held())) == ([1], [long], [long])
+    shop.clock.sleep(DAY)
+    shop.add(long, name="mended")
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.pending(), shop.held(), shop.failures()) == ([1, long], [], {}, [])
+
+
+def test_a_job_takes_no_more_texts_than_its_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=KeyKind.TEXT)
+    shop.begin()
+    monkeypatch.setattr(change_queue, "MOST_LETTERS", MAX_TEXT + 9)
+    shop.add(*range(len(IN_ORDER)))
+    result = shop.run("Person")["Person"]
+    assert (result.state, result.counts.written) == (JobState.COMPLETED, len(IN_ORDER))
+    assert (shop.indexed(), shop.pending(), shop.held()) == (list(range(len(IN_ORDER))), [], {})
+    with shop.asked() as ledger:
+        assert len(ledger.jobs.newest()) > 1
+
+
+@pytest.mark.parametrize("kind", [KeyKind.TEXT, KeyKind.INTEGER])
+def test_a_source_with_keys_of_another_type_is_refused_before_anything_is_leased(tmp_path: Path, kind: KeyKind) -> None:
+    shop = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=kind)
+    shop.begin()
+    shop.add(1, 2)
+    shop.types["people"]["id"] = pa.int64() if kind is KeyKind.TEXT else pa.string()
+    rows = shop.rows["people"]
+    rows.clear()
+    shop.put("people", id=1 if kind is KeyKind.TEXT else "1", name="one")
+    shop.save()
+    with pytest.raises(UserError, match=r"and keys of the queue fresh are (texts|whole numbers)"):
+        shop.run("Person")
+    assert (shop.pending(), shop.held()) == ([1, 2], {})
 
 
 def test_keys_that_another_consumer_has_are_left_to_it(shop: QueuedShop) -> None:
     shop.add(*range(10))
     with shop.store() as store, shop.asked() as ledger:
         given = next_keys(store, ledger, Wanted(3, "other", timedelta(minutes=5)), draw=0)
-    theirs = sorted(each.key for each in given)
+    theirs = shop.numbers(each.key for each in given)
     assert shop.step() is JobState.COMPLETED
     assert shop.pending() == theirs
     assert set(shop.indexed()) == set(range(10)) - set(theirs)
@@ -160,7 +204,7 @@ def test_a_stopped_run_gives_its_keys_back_and_resumes_with_the_free_ones(shop: 
     assert (shop.pending(), shop.held()) == (list(range(2, 8)), {})
     with shop.store() as store, shop.asked() as ledger:
         given = next_keys(store, ledger, Wanted(2, "other", timedelta(minutes=5)), draw=0)
-    theirs = sorted(each.key for each in given)
+    theirs = shop.numbers(each.key for each in given)
     result = shop.run("Person")["Person"]
     assert (result.plan.kind, result.state) == (Kind.RESUME, JobState.COMPLETED)
     assert (shop.pending(), shop.indexed()) == (theirs, [each for each in range(1, 8) if each not in theirs])
@@ -185,7 +229,7 @@ def test_a_stopped_job_gives_its_keys_back(shop: QueuedShop) -> None:
 def test_a_first_build_that_is_not_served_acknowledges_nothing(shop: QueuedShop) -> None:
     shop.add(*range(6))
     for number in range(6):
-        shop.rows["people"][("again", number)] = shop.rows["people"][(number % 2,)]
+        shop.rows["people"][("again", number)] = shop.rows["people"][(shop.key(number % 2),)]
     shop.save()
     assert shop.step() is JobState.FAILED
     assert (shop.pending(), shop.held(), shop.indexed()) == (list(range(6)), {}, [])
@@ -278,7 +322,7 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
             shop.clock.sleep(change_queue.LEASE.total_seconds())
             shop.step()
         assert (shop.indexed(), shop.pending(), list(shop.held())) == (good, [4], [4]), where
-        assert [each.document_id for each in shop.failures()] == ["4"], where
+        assert [each.document_id for each in shop.failures()] == [str(shop.key(4))], where
         assert shop.written() == len(good), where
         if fault.after:
             break

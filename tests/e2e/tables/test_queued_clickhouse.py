@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,9 +95,10 @@ def run(container: Container) -> EntityResult:
     return found
 
 
-def indexed(container: Container) -> list[int]:
+def indexed(container: Container, kind: Callable[[str], Any] = int) -> list[Any]:
+    """The keys in the index, as what they are in the queue."""
     setup = setup_of(container)
     served = setup.target.served(setup.alias)
     assert served is not None
-    found = setup.target.read(served, "").column("match_id").to_pylist()
-    return sorted(int(str(key)) for key in found)
+    found = setup.target.read(served, "").column(*setup.rows.key).to_pylist()
+    return sorted(kind(str(key)) for key in found)

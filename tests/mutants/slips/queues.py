@@ -8,7 +8,23 @@ _CONSUMING = ("tests/jobs/test_queue_consuming.py",)
 _SQLITE = ("tests/queues/test_sqlite.py",)
 _COMMANDS = ("tests/cli/test_queue_commands.py",)
 
+_FED = ("tests/e2e/tables/test_queued.py",)
+
 MUTANTS = [
+    Mutant(
+        "a row that failed is acknowledged if its key is a long text",
+        "entities/tables/change_queue.py",
+        "ids = row_ids([pa.array(keys)]).to_pylist()",
+        "ids = [str(key) for key in keys]",
+        _FED,
+    ),
+    Mutant(
+        "keys beyond the letters of a job stay leased to it",
+        "entities/tables/change_queue.py",
+        "            ledger.key_leases.release(self.name, rest)\n",
+        "            pass\n",
+        _FED,
+    ),
     Mutant(
         "a key that was covered in between is given out",
         "queues/consumers.py",

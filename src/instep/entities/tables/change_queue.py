@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from instep.domain.jobs import Job, JobPart, JobState, SliceState
-from instep.domain.pending_queue import QueueKey
+from instep.domain.pending_queue import KeyKind, QueueKey, at_most
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.rows import decode_row_slice
 from instep.errors import UserError
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger
+from instep.pipeline.tables.values import row_ids
 from instep.queues.consumers import Ack, Wanted, acknowledge, fail, next_keys
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.open import demand_readable
@@ -27,6 +30,9 @@ from instep.queues.queue_state import recall
 
 #: The most keys of one job: the source can be queried for this many, key by key.
 MOST_KEYS = 30_000
+
+#: And the most letters of texts: their slices are rows of the ledger, which have to fit into a packet of MariaDB.
+MOST_LETTERS = 2_000_000
 
 #: How long a key stays leased to a job that sends nothing.
 LEASE = timedelta(minutes=15)
@@ -50,6 +56,7 @@ class EntityQueue:
     """The pending queue of one entity."""
 
     name: str
+    kind: KeyKind
     open: Callable[[], PendingStore]
 
     def pending(self, ledger: Ledger) -> Pending:
@@ -57,7 +64,7 @@ class EntityQueue:
         with self._opened() as store:
             until = ledger.now() - store.spec.settle // _MILLISECOND
             found = next_keys(store, ledger, Wanted(MOST_KEYS + 1), draw=0)
-            taken = found[:MOST_KEYS]
+            taken = found[: at_most([each.key for each in found[:MOST_KEYS]], MOST_LETTERS)]
             left = max(1, store.counts().offered - len(taken)) if len(found) > len(taken) else 0
         return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
 
@@ -65,7 +72,10 @@ class EntityQueue:
         """Lease keys for the job."""
         with self._opened() as store:
             given = next_keys(store, ledger, Wanted(MOST_KEYS, job_id, LEASE), draw=0)
-        return sorted(each.key for each in given)
+        taken = at_most([each.key for each in given], MOST_LETTERS)
+        if rest := {each.key: each.fence or 0 for each in given[taken:]}:
+            ledger.key_leases.release(self.name, rest)
+        return sorted(each.key for each in given[:taken])
 
     @contextmanager
     def _opened(self) -> Iterator[PendingStore]:
@@ -113,9 +123,9 @@ class EntityQueue:
         served = not part.fresh or (checkpoint is not None and checkpoint.instance == part.instance)
         done = {key: held[key].fence for key in _complete(ledger, part, job_id) if key in held}
         if done and (served or ended):
-            reasons = _failures(ledger, part, job_id)
-            failed = [KeyFailure(key, fence, reasons[str(key)]) for key, fence in done.items() if str(key) in reasons]
-            good = [Ack(key, fence) for key, fence in done.items() if served and str(key) not in reasons]
+            reasons = _failures(ledger, part, job_id, list(done))
+            failed = [KeyFailure(key, done[key], reason) for key, reason in reasons.items()]
+            good = [Ack(key, fence) for key, fence in done.items() if served and key not in reasons]
             with closing(self.open()) as store:
                 acknowledge(store, ledger, good)
                 fail(store, ledger, failed)
@@ -131,16 +141,20 @@ def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:
     return status is None or status.state is not None, job is not None and job.state is JobState.STOPPED
 
 
-def _complete(ledger: Ledger, part: JobPart, job_id: str) -> Iterator[int]:
+def _complete(ledger: Ledger, part: JobPart, job_id: str) -> Iterator[QueueKey]:
     """Keys of complete slices."""
     for each in ledger.slices.of_part(job_id, part.ref, limit=MAX_SLICES_PER_ENTITY):
         rows = decode_row_slice(each.payload) if each.state is SliceState.COMPLETED else None
         yield from rows.keys if rows else ()
 
 
-def _failures(ledger: Ledger, part: JobPart, job_id: str) -> dict[str, str]:
-    """Errors of the rows that failed in this job, by id. They are the newest, and may have the same time as those of
-    the job before.
+def _failures(ledger: Ledger, part: JobPart, job_id: str, keys: Sequence[QueueKey]) -> dict[QueueKey, str]:
+    """Errors of the rows of these keys that failed in this job. They are the newest, and may have the same time as
+    those of the job before.
     """
     found = ledger.failures.newest(part.ref, limit=2 * MOST_KEYS)
-    return {each.document_id: each.reason for each in found if each.job_id == job_id}
+    reasons = {each.document_id: each.reason for each in found if each.job_id == job_id}
+    if not reasons:
+        return {}
+    ids = row_ids([pa.array(keys)]).to_pylist()
+    return {key: reasons[each] for key, each in zip(keys, ids, strict=True) if each in reasons}

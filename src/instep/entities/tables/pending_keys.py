@@ -10,8 +10,8 @@ from itertools import pairwise
 from instep.domain.columns import TypeName
 from instep.domain.cuts import KeyRange
 from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
-from instep.domain.keys import INT64_MAX, Key, key_of
-from instep.domain.pending_queue import batches, stretches
+from instep.domain.keys import Key, key_of
+from instep.domain.pending_queue import KeyKind, QueueKey, batches, beyond, stretches
 from instep.domain.planning import rows_per_slice
 from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
 from instep.domain.texts import amount
@@ -67,7 +67,7 @@ def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
     return [f"{amount(missing, 'key')} of the queue {queue.name} had no row in the source, or went to other consumers"]
 
 
-def cut_keys(setup: TableAdapters, keys: Sequence[int]) -> list[SlicePlan]:
+def cut_keys(setup: TableAdapters, keys: Sequence[QueueKey]) -> list[SlicePlan]:
     """Batches in key order, the first and the last open-ended."""
     if not keys:
         return []
@@ -97,25 +97,25 @@ def has_keys(slices: Sequence[SlicePlan] | Sequence[SliceStatus]) -> bool:
     return first is not None and bool(first.keys)
 
 
-def selection(setup: TableAdapters, keys: Sequence[int]) -> Selection:
+def selection(setup: TableAdapters, keys: Sequence[QueueKey]) -> Selection:
     """These rows, by key and by key range: a source may be able to use only one of the two."""
     key = _maker(setup)
-    ranges = (
-        KeyRange(key(first), key(last + 1) if last < INT64_MAX else None) for first, last in stretches(keys, MAX_RANGES)
-    )
+    ends = ((first, beyond(last)) for first, last in stretches(keys, MAX_RANGES))
+    ranges = (KeyRange(key(first), None if after is None else key(after)) for first, after in ends)
     return Selection(setup.ref.scope, None, setup.rows.key, tuple(ranges), tuple(map(key, keys)))
 
 
-def _maker(setup: TableAdapters) -> Callable[[int], Key]:
+def _maker(setup: TableAdapters) -> Callable[[QueueKey], Key]:
     """A function that converts a key to the source's own type."""
+    assert setup.queue is not None, "others have no keys of a queue"
     (name,) = setup.rows.key
-    kind = next(each.type for each in setup.columns() if each.name == name)
-    if kind.name in _WHOLE_NUMBERS:
+    kind, whole = next(each.type for each in setup.columns() if each.name == name), setup.queue.kind is KeyKind.INTEGER
+    if kind.name in (_WHOLE_NUMBERS if whole else (TypeName.STRING,)):
         return key_of
-    if kind.name is TypeName.DECIMAL and not kind.scale:
+    if whole and kind.name is TypeName.DECIMAL and not kind.scale:
         return lambda value: key_of(Decimal(value))
     raise UserError(
-        f"{name!r} is {kind}, and keys of a queue are whole numbers",
+        f"{name!r} is {kind}, and keys of the queue {setup.queue.name} are {'whole numbers' if whole else 'texts'}",
         where=setup.source_text,
         hint="Cast it, with `sql`.",
     )

@@ -11,6 +11,7 @@ from typing import Any
 from instep.domain.columns import Column
 from instep.domain.jobs import Job, JobPart
 from instep.domain.keys import Key, KeyValue, key_of, keys_in
+from instep.domain.pending_queue import QueueKey
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
@@ -193,9 +194,15 @@ def _job_with(
         part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
         slices = _slices(ledger, job, part) if part else []
         found = _slice_of(slices, values)
-        if part and found and (not found.keys or int(next(iter(values.values()))) in found.keys):
+        if part and found and (not found.keys or _queue_key(values) in found.keys):
             return job, part, slices
     return None, None, []
+
+
+def _queue_key(values: Mapping[str, Any]) -> QueueKey:
+    """The row's key as its queue has it: the source may have numbers of another type."""
+    (value, *_) = values.values()
+    return value if isinstance(value, str) else int(value)
 
 
 def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:

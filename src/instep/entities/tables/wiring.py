@@ -158,7 +158,7 @@ class TableEntities:
         if entity.changes is None:
             return None
         name = entity.changes.queue
-        return EntityQueue(name, partial(open_queue, self.project, name))
+        return EntityQueue(name, self.project.queues[name].keys.kind, partial(open_queue, self.project, name))
 
 
 def table_source(project: Project, name: str) -> TableSource:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, STRING, TIMESTAMP, Column
 from instep.domain.graph import GraphTable
+from instep.domain.pending_queue import QueueKey
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.waves import Failure
@@ -65,7 +66,7 @@ class RowWriter:
     batch_rows: int
     failing: frozenset[str] = frozenset()
     first: bool = False
-    keys: tuple[int, ...] | None = None
+    keys: tuple[QueueKey, ...] | None = None
     scope: Scope = GLOBAL
     others: tuple[Scope, ...] | None = None
 

@@ -120,6 +120,8 @@ def main() -> None:
     options.add_argument("--rate", type=int, default=1_000)
     options.add_argument("--seconds", type=int, default=20)
     asked = options.parse_args()
+    # In the background of a shell that is not interactive Ctrl-C is ignored, and whoever is started would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kafka, postgres = running_kafka(), running_postgres()
     kafka.make("tickets", _PARTITIONS)
     postgres.execute("CREATE DATABASE bench")
@@ -166,13 +168,14 @@ def _follow(folder: Path, kafka: KafkaServer, uri: str, asked: argparse.Namespac
                 seen.setdefault(int(each.rsplit("/", 1)[-1]), now)
             time.sleep(0.1)
     sending.join()
-    watching.send_signal(signal.SIGINT)
-    watching.wait(60)
     times = np.array([seen[each] - at for each, at in sent.items() if each in seen])
     print(
         f"at {asked.rate:,} a second: {len(times):,} of {number:,} seen; p50 {np.percentile(times, 50):.2f} s, "
-        f"p99 {np.percentile(times, 99):.2f} s"
+        f"p99 {np.percentile(times, 99):.2f} s, longest {times.max():.2f} s",
+        flush=True,
     )
+    watching.send_signal(signal.SIGINT)
+    watching.wait(60)
 
 
 if __name__ == "__main__":

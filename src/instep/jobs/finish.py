@@ -15,6 +15,7 @@ from instep.errors import Conflict, InstepError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.job_spans import tell_if_ended
 from instep.jobs.live_refresh import LiveRefresh
+from instep.jobs.refining import Once, Refining
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.own_faults import own_fault
@@ -25,9 +26,6 @@ from instep.telemetry import traces
 SWEEP_SECONDS = 3600.0
 #: So long a process does not look again for indexes that were replaced, where nothing changes.
 _SWEEP_AGAIN = 600.0
-
-#: Does a piece of upkeep of an index once, in this process or on a cluster.
-Once = Callable[[Callable[[], None]], None]
 
 
 def here(work: Callable[[], None]) -> None:
@@ -45,10 +43,12 @@ def finish(
     live_refresh: LiveRefresh,
     once: Once = here,
     sound: bool = False,
+    refining: Refining | None = None,
 ) -> list[str] | None:
     """End a part without open slices, and serve its instance if the checks pass. Returns notes for the user; None if
     another worker finishes the part, or if changes in the source gave it new slices. Safe to repeat after a crash.
-    `once` does upkeep of the index; `sound`: see `PartContext`.
+    `once` does upkeep of the index; `sound`: see `PartContext`. `refining`: of a worker that goes on; without it the
+    index is refined before this returns.
     """
     if not context.ledger.parts.begin_finish(job_id, setup.ref, worker_id):
         return None
@@ -67,6 +67,7 @@ def finish(
             heartbeat=heartbeat,
             once=once,
             sound=sound,
+            refining=refining,
         )
 
 
@@ -81,12 +82,14 @@ def _end(
     heartbeat: Heartbeat,
     once: Once,
     sound: bool,
+    refining: Refining | None,
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
     context.progress.phase(setup.ref.label, Phase.INDEXES)
     notes: list[str] = []
     try:
-        once(partial(target.maintain, part.physical))
+        if refining is None or not refining.is_under_way(setup, part.physical):
+            once(partial(target.maintain, part.physical))
     except Exception as error:
         # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {own_fault(error) or error}")
@@ -113,7 +116,8 @@ def _end(
         if problem := sweep(setup, ledger):
             notes.append(problem)
         _compact(setup, part, ledger, notes)
-        _refine(setup, part, context, once, notes)
+        if (problem := _refine(setup, part, context, once, refining)) is not None:
+            notes.append(problem)
         return notes
     notes.append(problem)
     if setup.staged(part):
@@ -336,11 +340,14 @@ def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = No
     return None
 
 
-def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, notes: list[str]) -> None:
-    """Optimize the index after the part has ended: a failure or Ctrl-C here costs time only."""
+def _refine(setup: EntitySetup, part: JobPart, context: Context, once: Once, refining: Refining | None) -> str | None:
+    """Optimize the index after the part has ended: a failure, which it returns, or Ctrl-C here costs time only."""
     try:
-        if setup.target.refinable(part.physical):
+        if refining is not None:
+            refining.begin(setup, part.physical, once)
+        elif setup.target.refinable(part.physical):
             context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
             once(partial(setup.target.refine, part.physical))
     except Exception as error:
-        notes.append(f"searches are slower than they could be: {own_fault(error) or error}")
+        return f"searches are slower than they could be: {own_fault(error) or error}"
+    return None

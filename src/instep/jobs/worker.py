@@ -19,6 +19,7 @@ from instep.jobs.idleness import ALONE, Place
 from instep.jobs.membership import Membership, PartContext, Report
 from instep.jobs.part_stops import PartStops
 from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
+from instep.jobs.refining import Refining
 from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.stalled_workers import StalledWorkers
@@ -60,6 +61,8 @@ class Worker:
         self.membership = Membership(setups, context, kind)
         self._stops = PartStops(setups, context, kind, self.membership, self._circuits)
         self._swept: float | None = None
+        #: A run ends, and whatever it has begun before it.
+        self._refining = Refining(context) if kind == "worker" else None
 
     @property
     def id(self) -> str:
@@ -77,6 +80,8 @@ class Worker:
 
     def end(self, *, stop: Callable[[str], str] | None = None) -> None:
         """See `Membership.end`."""
+        if self._refining is not None:
+            self._refining.stop()
         self.membership.end(stop=stop)
 
     # Loops.
@@ -147,6 +152,8 @@ class Worker:
             if worked:
                 pause = shortest
             elif until_idle and all(each.key in self.waiting for each in parts) and place.idle(began):
+                if self._refining is not None:
+                    self._refining.wait()
                 return
             else:
                 self._release_dead_processes()
@@ -327,6 +334,7 @@ class Worker:
                 live_refresh=self.membership.live_refresh(each.key),
                 once=part_context.runner.once if part_context.runner else here,
                 sound=part_context.sound,
+                refining=self._refining,
             )
         except Transient as error:
             circuit.failed()

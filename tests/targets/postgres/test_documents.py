@@ -320,6 +320,29 @@ def test_an_index_that_was_not_finished_is_built_again(
     assert not target.refinable(index)
 
 
+def test_an_index_is_built_by_one_process_and_no_commit_waits_for_it(
+    target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    before, built = target.rows(index), list[str]()
+    run = Session.run
+
+    def meanwhile(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if statement.startswith("CREATE INDEX CONCURRENTLY"):
+            built.append(statement)
+            if len(built) == 1:
+                target.refine(index)
+                put(target, index, {"e": ["came meanwhile"]}, epoch=2, attempt="2")
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "run", meanwhile)
+        target.refine(index)
+    assert len(built) == 1
+    assert not target.refinable(index)
+    assert target.rows(index) == before + 1
+
+
 def test_rare_words_count_for_more_than_common_ones(target: PostgresDocuments, index: str) -> None:
     documents = {f"d{n}": ["the common words"] for n in range(50)}
     longer = "peculiar among apple bridge candle desert engine forest garden hammer island"

@@ -260,23 +260,36 @@ def refinable(session: Session, index: DocumentIndex) -> bool:
 
 
 def refine(session: Session, index: DocumentIndex) -> None:
-    """See `DocumentTarget.refine`. Commits go on during it."""
-    if not refinable(session, index):
-        return
-    memory = f"{_graph_mb(session, index)}MB"
+    """See `DocumentTarget.refine`. Commits go on during it. Nothing happens while another process is at it."""
+    with _alone(session, index) as alone:
+        if not alone or not refinable(session, index):
+            return
+        memory = f"{_graph_mb(session, index)}MB"
+        try:
+            with _settings(session, maintenance_work_mem=memory):
+                _build(session, index)
+        except UserError:
+            # Where memory that processes share is short, as in a container, one alone must do.
+            with _settings(session, maintenance_work_mem=memory, max_parallel_maintenance_workers=0):
+                _build(session, index)
+
+
+@contextlib.contextmanager
+def _alone(session: Session, index: DocumentIndex) -> Iterator[bool]:
+    """Whether nobody else builds it. The server goes on with that for a process that has ended, and holds the lock."""
+    key = f"{session.place.schema}.{index.name}", registry.LOCK
+    ((alone,),) = session.run("SELECT pg_try_advisory_lock(hashtextextended(%s, %s))", *key)
     try:
-        with _settings(session, maintenance_work_mem=memory):
-            _build(session, index)
-    except UserError:
-        # Where memory that processes share is short, as in a container, one alone must do.
-        with _settings(session, maintenance_work_mem=memory, max_parallel_maintenance_workers=0):
-            _build(session, index)
+        yield alone
+    finally:
+        if alone:
+            session.run("SELECT pg_advisory_unlock(hashtextextended(%s, %s))", *key)
 
 
 def _build(session: Session, index: DocumentIndex) -> None:
     name = index.index("vector")
-    # A try that broke off leaves one that is of no use.
-    session.run("DROP INDEX IF EXISTS {name}", name=session.name(name))
+    # A try that broke off leaves one that is of no use. Writers do not wait for it to go.
+    session.run("DROP INDEX CONCURRENTLY IF EXISTS {name}", name=session.name(name))
     vectors = pgvector(session)
     session.run(
         "CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ({key} {operators})",

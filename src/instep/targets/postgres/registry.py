@@ -22,7 +22,7 @@ INDEXES, EPOCHS, COMMITS, MARKS, ALIASES, PROMOTIONS, STAGED = (
 )
 
 #: Of advisory locks, which are the database's: any number that others do not use. ("insteptg")
-_LOCK: Final = 0x696E737465707467
+LOCK: Final = 0x696E737465707467
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ _OWN: Final = {
 
 def lock(session: Session) -> None:
     """Lock the registry: to the end of the transaction no other process makes or removes tables."""
-    session.run("SELECT pg_advisory_xact_lock(%s)", _LOCK)
+    session.run("SELECT pg_advisory_xact_lock(%s)", LOCK)
 
 
 def find(session: Session, physical: str) -> Record | None:

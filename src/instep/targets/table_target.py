@@ -232,8 +232,8 @@ class TableTarget(IndexTarget, Protocol):
         """
 
     def delete_scope(self, physical: str, prefix: str, *, epoch: int) -> None:
-        """Delete rows (for good) of the namespaces below `prefix`, such as `42/9970/`. Raises `Fenced` if a newer epoch
-        was seen.
+        """Delete rows (for good) of the namespaces below `prefix`, such as `42/9970/`, and what is remembered there of
+        deleted ones. Raises `Fenced` if a newer epoch was seen.
         """
 
 

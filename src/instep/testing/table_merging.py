@@ -131,6 +131,24 @@ class MergingContract(OnTables):
             with pytest.raises(UserError):
                 target.delete_scope(index, wrong, epoch=2)
 
+    def test_what_is_remembered_of_deleted_rows_goes_with_their_namespace(
+        self, target: TableTarget, index: str
+    ) -> None:
+        """A source that was restored has rows again that were deleted, with earlier versions: a namespace that is
+        built from nothing has them.
+        """
+        paths = {1: "1/2/", 2: "1/2/3/", 3: "1/20/"}
+        rows = [Node(id, "deleted", 20, deleted=True, path=path) for id, path in paths.items()]
+        edges_of = [Edge(id, id, 20, deleted=True, path=path) for id, path in paths.items()]
+        put(target, index, *rows, *edges_of, Node(4, "four", 1, path="1/2/"), epoch=1, attempt="1")
+        target.delete_scope(index, "1/2/", epoch=1)
+        assert (nodes(target, index), edges(target, index)) == ({}, {})
+        target.maintain(index, full=True)
+        again = [Node(id, "again", 19, path=path) for id, path in paths.items()]
+        put(target, index, *again, *(Edge(id, id, 19, path=path) for id, path in paths.items()), epoch=2, attempt="2")
+        assert nodes(target, index) == {1: "again", 2: "again"}
+        assert edges(target, index) == {1: 1, 2: 2}
+
     def test_rows_of_other_instances_are_swept(self, target: TableTarget, index: str) -> None:
         old: list[Row] = [Node(1, "old", 1), Node(2, "old", 1), Node(3, "old", 1, path="2/"), Edge(1, 1, 1)]
         put(target, index, *old, epoch=1, attempt="1", instance="a")

@@ -530,6 +530,27 @@ def test_a_rebuild_of_a_namespace_whose_watermarks_went_back_is_refused_and_lose
     assert shop.wrong("Ticket") == {}
 
 
+def test_rows_that_were_deleted_and_are_restored_are_there_when_their_namespace_is_built_from_nothing(
+    shop: QuickShop,
+) -> None:
+    """The index remembers that they were deleted later than what the backup says of them."""
+    shop.run("Ticket")
+    restored = {key: row for key, row in shop.rows["tickets"].items() if key[0] % 4 == 2}
+    for (key,) in restored:
+        shop.put("tickets", id=key, gone=True)
+    shop.save()
+    shop.run("Ticket", allow_deletes=True)
+    assert shop.wrong("Ticket") == {}
+    shop.rows["tickets"] |= restored
+    shop.save()
+    result = shop.run("Ticket", full_refresh=True)["Ticket@1/2"]
+    assert result.state is JobState.FAILED
+    assert "with earlier watermarks: then instep namespace delete 1/2, and run again" in result.notes[-1]
+    delete(shop, "1/2")
+    assert shop.run("Ticket@1/2")["Ticket@1/2"].state is JobState.COMPLETED
+    assert shop.wrong("Ticket") == {}
+
+
 def test_without_a_watermark_a_row_that_moves_to_a_namespace_is_there(shop: QuickShop) -> None:
     ticket = "scope: path\n    watermark: at\n"
     shop.edit(ticket, "scope: path\n")

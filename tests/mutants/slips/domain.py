@@ -36,6 +36,13 @@ MUTANTS = [
         ("tests/tables/test_margins.py",),
     ),
     Mutant(
+        "a row that a repair deleted never comes back",
+        "pipeline/tables/key_comparison.py",
+        "LIFT: Final = 1",
+        "LIFT: Final = 0",
+        ("tests/e2e/tables/test_reconcile.py",),
+    ),
+    Mutant(
         "what is in both a source and an index is gone",
         "pipeline/tables/key_comparison.py",
         "theirs.filter(pa.array(~here))",

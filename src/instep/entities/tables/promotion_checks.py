@@ -73,7 +73,10 @@ def _in_place(
             f"source is right: instep namespace delete {setup.ref.scope}, and run again"
         )
     if mine < NEEDED * written:
-        return _few_keys(written, mine)
+        return (
+            f"{_few_keys(written, mine)} Or rows were deleted here that are in the source again, with earlier "
+            f"watermarks: then instep namespace delete {setup.ref.scope}, and run again"
+        )
     if checkpoint is None:
         return None
     served = mine + others

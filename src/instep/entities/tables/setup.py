@@ -25,6 +25,7 @@ from instep.entities.tables.adapters import TableAdapters
 from instep.errors import UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
+from instep.pipeline.tables.key_comparison import LIFT
 from instep.pipeline.tables.lake_wave import LakeWave, PortionWriter
 from instep.pipeline.tables.repairing import RepairWave, with_flag
 from instep.pipeline.tables.routing import WaveRows
@@ -151,6 +152,7 @@ class TableSetup(TableAdapters):
             keys=None if keys is None else tuple(keys),
             scope=self.ref.scope,
             others=selection.others,
+            lift=LIFT if repair else 0,
         )
         expected = sum(each.expected for each in wave.slices)
         if repair:

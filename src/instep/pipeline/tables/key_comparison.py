@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 RANGES = 1 << 16
 _SHIFT = np.uint64(48)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+#: A repair writes rows so much later (in microseconds) than they are: what it deleted once is remembered with such a
+#: version, and would keep a row away that is in the source again as it was.
+LIFT: Final = 1
 #: The last column of a side's rows: the version, in microseconds.
 VERSION = "version"
 #: What a task tells of its rows.
@@ -107,7 +110,8 @@ def in_ranges(ranges: Iterable[int]) -> partial[Batches]:
 
 class Compared(NamedTuple):
     """Rows of the ranges that differ, by keys and version: those that are only in the source (`missing`) or only in the
-    target (`gone`), and those of both whose version there is later (`behind`) or earlier (`ahead`).
+    target (`gone`), and those of both whose version there is later (`behind`) or earlier (`ahead`), though not by the
+    `LIFT` of a repair.
     """
 
     missing: pa.Table
@@ -131,7 +135,7 @@ def compare_rows(source: pa.Table, target: pa.Table) -> Compared:
         ours.filter(pa.array(~there)),
         theirs.filter(pa.array(~here)),
         both.filter(pa.array(new > old)),
-        counterparts.filter(pa.array(new < old)),
+        counterparts.filter(pa.array(old - new > LIFT)),
     )
 
 

@@ -50,7 +50,8 @@ class RowWriter:
     whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
     `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
     ones that are written (None: all). With `others` (see `Selection`) rows come that are not in the `scope`: those in
-    no other namespace either are deleted where they were in it.
+    no other namespace either are deleted where they were in it. Rows that are there get a version that is later by
+    `lift` (microseconds).
     """
 
     tables: tuple[GraphTable, ...]
@@ -69,6 +70,7 @@ class RowWriter:
     keys: tuple[QueueKey, ...] | None = None
     scope: Scope = GLOBAL
     others: tuple[Scope, ...] | None = None
+    lift: int = 0
 
     def write(self, batches: Batches) -> Batches:
         """Stage the rows of one task; one row of `OUTCOME_SCHEMA`, or none when there was nothing to read."""
@@ -272,6 +274,8 @@ class _Task:
             return
         deleted = self._deleted(values, len(rows.places))
         version = self._versions(rows, values)
+        if self._writer.lift:
+            version = pc.add(version, pa.array(np.where(deleted, 0, self._writer.lift)))
         left = np.zeros(len(rows.places), np.int64)
         reasons: dict[int, str] = {}
         for table, schema in zip(self._writer.tables, self._schemas, strict=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import INT32, INT64, STRING, TypeName
 from instep.errors import UserError
-from instep.targets.clickhouse.layout import stored_type
+from instep.targets.clickhouse.layout import RANK, stored_type
 from instep.targets.clickhouse.staging import StagedFile, staged_rows
 from instep.targets.table_target import DELETED, INSTANCE, VERSION, Held, TableSpec, arrow_schema, checked_prefix
 
@@ -81,7 +81,8 @@ def _equals(spec: TableSpec, name: str, parameter: str, value: Any) -> str:
 def delete(
     session: Session, database: str, physical: str, spec: TableSpec, *, prefix: str, but: str | None = None
 ) -> None:
-    """Delete rows of the namespaces below `prefix` (all if empty), except those of instance `but`, for good.
+    """Delete rows of the namespaces below `prefix` (all if empty), except those of instance `but`, for good. Without
+    it what is remembered of deleted rows goes, too.
 
     By key: an older row of theirs, from another namespace perhaps, must not come back in their place.
     """
@@ -93,10 +94,16 @@ def delete(
     if not conditions:
         raise UserError("a sweep of everything: drop the index instead")
     key = ", ".join(quoted(name) for name in spec.key)
-    found = f"SELECT {key} FROM {live(database, physical, spec)} AND {' AND '.join(conditions)}"
+    table = quoted(database, spec.table(physical))
+    if but is None:  # FINAL would hide what is remembered of deleted rows.
+        columns = ", ".join(map(quoted, dict.fromkeys([*spec.key, checked_prefix(spec, prefix)])))
+        among = f"({key}) IN (SELECT {key} FROM {table} WHERE {conditions[0]})"
+        newest = f"SELECT {columns} FROM {table} WHERE {among} ORDER BY {RANK} DESC LIMIT 1 BY {key}"
+        found = f"SELECT {key} FROM ({newest}) WHERE {conditions[0]}"
+    else:
+        found = f"SELECT {key} FROM {live(database, physical, spec)} AND {' AND '.join(conditions)}"
     session.command(
-        f"DELETE FROM {quoted(database, spec.table(physical))} WHERE ({key}) IN ({found}) "
-        "SETTINGS lightweight_deletes_sync = 2",
+        f"DELETE FROM {table} WHERE ({key}) IN ({found}) SETTINGS lightweight_deletes_sync = 2",
         prefix=prefix,
         instance=but or "",
     )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from instep.errors import Conflict
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.location import Location, lance_library
-from instep.targets.table_target import INSTANCE, THERE, TableSpec, checked_prefix
+from instep.targets.table_target import DELETED, INSTANCE, THERE, TableSpec, checked_prefix
 
 
 def delete_rows(physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
@@ -82,18 +82,21 @@ def _deletion_file(head: Any, rows: int) -> Any:
 
 
 def deletion(place: Location, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
-    """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays."""
+    """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays, but
+    for that of namespaces which are deleted as a whole.
+    """
     scope = checked_prefix(spec, prefix) if prefix else None
-    columns = [*([scope] if scope else []), INSTANCE]
+    columns, remembered = [*([scope] if scope else []), INSTANCE, DELETED], None if but is None else THERE
 
     def change(head: Any, _: int) -> Changed:
-        addresses = []
-        for batch in head.scanner(columns=columns, filter=THERE, with_row_address=True).to_batches():
+        addresses, deletions = [], 0
+        for batch in head.scanner(columns=columns, filter=remembered, with_row_address=True).to_batches():
             found = batch.filter(pc.starts_with(batch.column(scope), prefix)) if scope else batch
             if but is not None:
                 found = found.filter(pc.invert(same(found.column(INSTANCE), but, pa.string())))
             addresses.append(found.column("_rowaddr"))
-        return Changed(delete_rows(table, head, addresses), [])
+            deletions += int(pc.sum(found.column(DELETED)).as_py() or 0)
+        return Changed(delete_rows(table, head, addresses), [], -deletions)
 
     return change
 

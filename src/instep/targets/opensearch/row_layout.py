@@ -62,6 +62,11 @@ def there(*more: Mapping[str, Any], besides: Sequence[Mapping[str, Any]] = ()) -
     return {"bool": {"filter": list(more), "must_not": [*THERE["bool"]["must_not"], *besides]}}
 
 
+def kept(*more: Mapping[str, Any]) -> dict[str, Any]:
+    """The query for rows that are there, or are remembered as deleted, and that have more than that."""
+    return {"bool": {"filter": list(more), "must_not": [{"exists": {"field": SWEPT}}]}}
+
+
 def below(column: str, prefix: str) -> dict[str, Any]:
     return {"prefix": {column: prefix}}
 

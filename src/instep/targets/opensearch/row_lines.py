@@ -47,7 +47,7 @@ class Lines(NamedTuple):
 
 
 def lines(spec: TableSpec, rows: pa.RecordBatch, fields: Mapping[str, Mapping[str, Any]], base: int) -> Lines:
-    """`rows` are of the schema of `spec`; a deleted one has no columns."""
+    """`rows` are of the schema of `spec`; a deleted one has no columns but the scope: it goes with its namespace."""
     version: Texts = rows.column(table_target.VERSION).cast(pa.string())
     kept = _object(
         {
@@ -62,6 +62,9 @@ def lines(spec: TableSpec, rows: pa.RecordBatch, fields: Mapping[str, Mapping[st
     live = _joined("{", own, ",", kept, "}\n")
     gone: Any = rows.column(table_target.DELETED)
     if gone.true_count:
+        if spec.scope:
+            scope = _json(rows.column(spec.scope), TypeName.STRING, fields.get(spec.scope, {}))
+            kept = _joined(_object({spec.scope: scope}), ",", kept)
         live = pc.if_else(gone, _joined("{", kept, f',"{DELETED}":true}}\n'), live)
     return Lines(ids(spec, rows), live.cast(pa.large_binary()).to_pylist())
 

@@ -174,7 +174,8 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
         for spec in specs:
             column = columns[spec.kind]
             within = [row_layout.below(column, prefix)] if column else []
-            query = row_layout.there(*within, besides=[row_layout.of_instance(but)] if but else [])
+            others = row_layout.there(*within, besides=[row_layout.of_instance(but)]) if but else None
+            query = others or row_layout.kept(*within)
             self._sweep(physical, spec, query, instance=but or "", base=base)
 
     def _sweep(self, physical: str, spec: TableSpec, query: Mapping[str, Any], *, instance: str, base: int) -> None:

@@ -41,6 +41,7 @@ from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
 from instep.ledger import event_log, job_log, job_transitions, leases, workers
 from instep.ledger.job_transitions import NOTHING_PLANNED
+from instep.ledger.paging import one_of
 from instep.ledger.slice_rows import PROCESSING
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
 from instep.ledger.transaction import Store, Transaction, reads, writes
@@ -187,7 +188,7 @@ class Jobs(Store):
         if states:
             page = page.where(jobs.c.state.in_(sorted(each.value for each in states)))
         if refs is not None:
-            on_them = exists().where(job_parts.c.job_id == jobs.c.id, job_parts.c.ref.in_(sorted(map(str, refs))))
+            on_them = exists().where(job_parts.c.job_id == jobs.c.id, one_of(job_parts.c.ref, refs))
             page = page.where(on_them)
         if after is not None:
             older = jobs.c.created_at < after.created_at

@@ -10,6 +10,7 @@ import pytest
 
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, Phase, SliceState
+from instep.domain.refs import PartitionRef, Scope
 from instep.domain.wants import Want
 from instep.ledger.failures import FailureFilter, FailurePlace, FailureRecord
 from instep.ledger.job_log import KEPT, SAID
@@ -95,6 +96,15 @@ class Paging(Fixtures):
         listed = [(each.ref, each.number, each.state) for each in ledger.slices.page("job")]
         assert ledger.slices.states("job") == listed
         assert [state for *_, state in listed].count(SliceState.PROCESSING) == 1
+
+    def test_pages_are_of_more_partitions_than_a_statement_has_variables(self, ledger: Ledger) -> None:
+        """SQLite has 32,766 or 250,000, PostgreSQL 65,535."""
+        running_two(ledger, plans(3), plans(2))
+        many = [*(PartitionRef("Many", Scope(f"{number}/")) for number in range(260_000)), OTHER]
+        assert {each.ref for each in ledger.slices.page("job", refs=many)} == {OTHER}
+        assert [each.id for each in ledger.jobs.page(refs=many)] == ["job"]
+        assert ledger.jobs.page(refs=many[:-1]) == []
+        assert ledger.failures.page(only=FailureFilter(many)) == []
 
     def test_wants_page_by_page(self, ledger: Ledger) -> None:
         for number in range(5):

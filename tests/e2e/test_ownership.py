@@ -149,6 +149,27 @@ def test_leftovers_of_another_ledger_are_not_swept(place: Location, monkeypatch:
     assert place.indexes() == sorted(["Document__other", str(one.status()[0].physical)])
 
 
+def test_of_two_first_builds_at_once_the_later_one_leaves_nothing_behind(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
+    maintain, winners = LanceTarget.maintain, [one]
+
+    def overtaken(self: LanceTarget, physical: str) -> None:
+        """Another project has begun later, and promotes first."""
+        maintain(self, physical)
+        if winners:
+            assert run(winners.pop()).promoted
+
+    monkeypatch.setattr(LanceTarget, "maintain", overtaken)
+    lost = run(two)
+    assert (lost.state_name, lost.promoted) == ("FAILED", False)
+    assert any("belongs to ledger" in each and "instep adopt Document" in each for each in lost.notes)
+    assert place.indexes() == [one.status()[0].physical]
+    assert len(texts(one)) == len(NOTES)
+    assert "belongs to ledger" in refused(two.run)
+
+
 # -- a lost ledger ---------------------------------------------------------------------------------
 
 

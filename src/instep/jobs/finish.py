@@ -20,6 +20,7 @@ from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.own_faults import own_fault
 from instep.planning.context import Context
+from instep.targets.ownership import NotOurs
 from instep.telemetry import traces
 
 #: An index that is no longer served is kept this long, for readers that have it open.
@@ -105,7 +106,12 @@ def _end(
     if problem is None:
         context.progress.phase(setup.ref.label, Phase.PROMOTION)
         setup.remove_replaced(part)
-        problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
+        try:
+            problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
+        except NotOurs as error:  # Another ledger has built its first index meanwhile, and was quicker.
+            if not setup.staged(part):
+                raise
+            problem = str(error)
     if problem is None:
         _serve_all(setup, part, ledger)
         context.contacts.note(part.ref, part.generation, part.epoch)
@@ -224,7 +230,7 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
     """
     checkpoint = ledger.checkpoints.get(part.ref, part.generation)
     recorded = checkpoint.physical if checkpoint and setup.target.exists(checkpoint.physical) else None
-    for alias in _aliases(setup, part.generation, ledger):
+    for alias in filter(setup.target.mine, _aliases(setup, part.generation, ledger)):
         setup.target.promote(alias, recorded, part.epoch)
 
 

@@ -70,8 +70,8 @@ def place(tmp_path: Path) -> Location:
     return Location(tmp_path)
 
 
-def run(project: Instep, **options: bool) -> EntityResult:
-    (result,) = project.run(**options)  # type: ignore[arg-type]  # all of these are flags
+def run(project: Instep, **options: bool | str) -> EntityResult:
+    (result,) = project.run(**options)  # type: ignore[arg-type]  # all of these are options of it
     return result
 
 
@@ -533,6 +533,26 @@ def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Loca
     assert run(project).state is None
     assert project.status()[0].physical == served
     assert len(texts(project)) == len(NOTES)
+
+
+def test_a_generation_that_a_ledger_of_yesterday_has_not_seen_is_kept_and_said(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
+    project = place.project("one")
+    run(project)
+    (first,) = place.indexes()
+    keep(project)
+    assert run(project, generation="v2").state_name == "COMPLETED"
+    (later,) = set(place.indexes()) - {first}
+    restore(project)
+    (project.project.root / "docs" / "later.md").write_text("# Later\n\nsearchable later\n")
+    project.adopt()
+    result = run(project)
+    assert place.indexes() == sorted([first, later])
+    assert any(later in each and "instep adopt Document --generation" in each for each in result.notes)
+    result = run(project, full_refresh=True)
+    assert (first in place.indexes(), later in place.indexes()) == (False, True)
 
 
 def test_an_index_made_before_ledgers_had_ids_stays_its_own(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,19 +330,26 @@ def sweep_unchanged(setups: Iterable[EntitySetup], context: Context) -> None:
 
 def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = None) -> str | None:
     """Drop indexes that no build will finish and no reader uses any more. An index of another generation stays though
-    the alias does not serve it, and so does one that a stopped job has begun. Returns what went wrong, unless the next
-    run may well do it.
+    the alias does not serve it, and so does one that a stopped job has begun, or of which no job is known: a ledger
+    from a backup does not know of later ones. Returns what is left, unless the next run may well do it.
     """
     try:
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
         needed = ledger.partitions.indexes(setup.ref.entity) if left else set()
-        for physical in left:
-            if physical not in needed and (among is None or physical in among):
+        free = [each for each in left if each not in needed and (among is None or each in among)]
+        made = ledger.partitions.made(free) if free else set()
+        for physical in free:
+            if physical in made:
                 setup.target.drop(physical)
     except InstepError:
         return None
     except Exception as error:
         return f"indexes that were replaced are not dropped: {own_fault(error) or error}"
+    if strange := [each for each in free if each not in made]:
+        return (
+            f"kept, for this ledger does not remember them: {', '.join(strange)}. If it is a backup, they may be of"
+            f" later generations: instep adopt {setup.alias} --generation NAME. Else drop them in the store."
+        )
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import delete, select, true
 
 from instep.domain import events as e
@@ -39,6 +41,12 @@ class Partitions(Store):
         )
         served = select(checkpoints.c.physical).where(checkpoint_rows.is_of(checkpoints.c.ref, entity))
         return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
+
+    @reads
+    def made(self, tx: Transaction, names: Collection[str]) -> set[str]:
+        """Those of these physical indexes that jobs built or wrote that are not forgotten."""
+        there = select(job_parts.c.physical).where(job_parts.c.physical.in_(names)).distinct()
+        return set(tx.connection.scalars(there))
 
     @reads
     def replaced(self, tx: Transaction, ref: PartitionRef) -> set[str]:

@@ -609,6 +609,9 @@ class _Partitions(_Kept, Partitions):
         with self._lock:
             return {row.part.physical for job in self._tables.jobs.values() for row in job.parts.values()}
 
+    def made(self, names: Collection[str]) -> set[str]:
+        return self.all_indexes() & set(names)
+
     def replaced(self, ref: PartitionRef) -> set[str]:
         with self._lock:
             served = {each.physical for each in parts.checkpoints(self._tables, ref)}

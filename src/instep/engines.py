@@ -96,10 +96,9 @@ class Engines:
 
     def demand_installed(self, setups: Iterable[EntitySetup]) -> None:
         """Raises `UserError` if one of these runs on Spark alone, and PySpark is not installed."""
-        if self.setting == "spark" or any(
-            each.needs_spark or (each.scanned and not each.reads_here) for each in setups
-        ):
-            demand_pyspark()
+        on_spark = any(each.needs_spark or (each.scanned and not each.reads_here) for each in setups)
+        if self.setting == "spark" or on_spark:
+            demand_pyspark(inline=on_spark or self.setting == "inline")
 
     def prepare(self, setup: EntitySetup) -> None:
         """Start Spark in the background where no estimate can speak against it."""
@@ -176,7 +175,7 @@ class Engines:
         """Describe the Spark that would be started. Raises `UserError` when it is needed and not installed."""
         if not pyspark_installed():
             if self.starts_spark:
-                demand_pyspark()
+                demand_pyspark(inline=self.setting == "inline")
             return "PySpark is not installed, and not needed: all work is done in this process"
         when = "never: the project says `engine: inline`" if self.setting == "inline" else "when there is much to do"
         shown = self.spark_settings().shown
@@ -199,7 +198,7 @@ class Engines:
 
     @cached_property
     def _lazy_spark(self) -> LazySpark:
-        demand_pyspark()
+        demand_pyspark(inline=self.setting == "inline")
         from instep.pipeline.engine.session import LazySpark
 
         return LazySpark(self.spark_settings(), self._given, code=self._code)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.document_state import cuts
-from instep.document_state.columns import listed_columns
+from instep.document_state.columns import ChangeColumns, listed_columns
 from instep.document_state.cuts import cut_columns
 from instep.document_state.difference import ENTRY, RECORDED, Record, difference
 from instep.domain import manifest
@@ -193,3 +193,11 @@ def test_a_listing_in_columns_is_a_sequence_of_documents() -> None:
         isinstance(each.action, Action)
         for each in difference(columns, Record.nothing(), {}, complete=True, buckets=1).changes
     )
+
+
+def test_documents_are_counted_by_the_ends_of_their_uris() -> None:
+    listed = [SourceDocument(f"file:///{name}", 1, "1") for name in ("a.docx", "B.DOCX", "docx", "c.docx.md")]
+    gone = record({document_id(uri): entry(uri, 1, "1") for uri in ("file:///gone.docx",)})
+    found = difference(listed_columns(listed), gone, {}, complete=True, buckets=1).changes
+    assert isinstance(found, ChangeColumns)
+    assert (found.ending(".docx"), found.ending(".odt"), len(found)) == (2, 0, 5)

@@ -52,9 +52,21 @@ def test_office_files_are_indexed_unasked_once_their_parser_is_declared(root: Pa
 def test_without_their_parser_the_reason_says_what_reads_them(root: Path) -> None:
     shutil.copy(SAMPLES / "a.docx", root / "docs")
     (root / "docs" / "named.docx").write_text("words in a file that is only named so")
+    (root / "docs" / "plain.md").write_text("words of Markdown")
+    (plan,) = opened(root, source={"include": ["**"]}).plan()
+    (warning,) = plan.warnings
+    assert "which fail: 2 .docx; declare `parse: {type: kreuzberg}` (pip install 'instep[formats]')" in warning
     found = texts(root, source={"include": ["**"]})
     assert found["a.docx"] == ".docx is read with `parse: {type: kreuzberg}` (instep[formats])"
     assert found["named.docx"] == "words in a file that is only named so"
+
+
+def test_the_plan_of_what_is_read_warns_of_nothing(root: Path) -> None:
+    shutil.copy(SAMPLES / "a.docx", root / "docs")
+    declared: list[dict[str, Any]] = [{"source": {"include": ["**"]}, "parse": {"type": "kreuzberg"}}, {"source": {}}]
+    for entity in declared:
+        (plan,) = opened(root, **entity).plan()
+        assert not plan.warnings
 
 
 def test_a_packed_file_is_as_what_is_in_it_and_no_larger_than_allowed(root: Path) -> None:

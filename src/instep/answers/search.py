@@ -21,6 +21,7 @@ from instep.domain.filters import Condition, FilterError, FilterValue, columns_o
 from instep.domain.fingerprint import WORDS, column_part, column_type
 from instep.domain.refs import generation_text
 from instep.domain.storable import storable
+from instep.domain.whole_numbers import demand_whole
 from instep.domain.words import PLAIN, TextQuery, language_of, text_query
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
@@ -116,6 +117,7 @@ def search(
     Documents with readers are found by those of `principals`, and by everybody if they are public.
     """
     query = _typed(query)
+    demand_whole(limit=limit, offset=offset)
     if not 1 <= limit <= MAX_LIMIT:
         raise UserError(f"a limit of {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
     if not 0 <= offset <= MAX_LIMIT - limit:
@@ -168,6 +170,7 @@ def facets(
     not told who may read documents.
     """
     query, wanted = _typed(query), tuple(dict.fromkeys(columns))
+    demand_whole(limit=limit)
     if len(wanted) > MAX_FACETS or not 1 <= limit <= MAX_VALUES:
         hint = f"Allowed: {MAX_FACETS} columns, with 1 to {MAX_VALUES} values each."
         raise UserError(f"{len(wanted)} facets with {limit} values each are not counted", hint=hint)

@@ -13,6 +13,7 @@ from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
 from instep.domain.texts import names_in
+from instep.domain.whole_numbers import demand_whole
 from instep.entities.generations import checked_generation, generation_of
 from instep.entities.partitions import declared_ref, declared_refs
 from instep.errors import UserError
@@ -32,6 +33,7 @@ class Instances:
 
     def history(self, ref: str, *, limit: int = 100) -> Answers[Instance]:
         """Every instance of a partition, newest first."""
+        demand_whole(limit=limit)
         from instep.answers.instances import instance_answer
 
         found = self._ref(ref)

@@ -32,6 +32,7 @@ from instep.app.upkeep import WAIT_SECONDS, Upkeep
 from instep.app.wants import Wants
 from instep.container import Container
 from instep.domain.texts import names_in
+from instep.domain.whole_numbers import demand_whole
 from instep.entities.generations import built, checked_generation, generation_of
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, Interrupted, Transient, Unknown, UserError
@@ -328,6 +329,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> Answers[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
+        demand_whole(limit=limit)
         from instep.answers.overview import Failure
         from instep.ledger.failures import FailureFilter
 

@@ -11,6 +11,7 @@ from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.domain.texts import names_in
+from instep.domain.whole_numbers import demand_whole
 from instep.entities.partitions import all_refs, apart, declared_refs
 from instep.project import Project
 
@@ -35,6 +36,7 @@ class Jobs:
 
     def jobs(self, *, limit: int = 20) -> Answers[Job]:
         """Jobs on all servers of the ledger, newest first."""
+        demand_whole(limit=limit)
         from instep.answers.jobs import job_answers
 
         container = Container(self.project)
@@ -104,6 +106,7 @@ class Jobs:
         limit: int = 20,
     ) -> list[Job]:
         """Newest first; of all states and entities, unless some are named."""
+        demand_whole(limit=limit)
         from instep.answers.jobs import answers_of
 
         refs = None if entities is None else declared_refs(entities, self.project)
@@ -122,6 +125,7 @@ class Jobs:
         limit: int = 100,
     ) -> list[Slice]:
         """Slices of a job, by partition and number: of one entity (or partition), in one state, or all."""
+        demand_whole(limit=limit)
         from instep.answers.jobs import find_job
         from instep.answers.slices import slice_page
 
@@ -149,6 +153,7 @@ class Jobs:
         """Documents and rows that could not be indexed, newest first: all, or those of these entities that this job met
         last, at this stage, for this reason.
         """
+        demand_whole(limit=limit)
         from instep.answers.overview import Failure
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
@@ -171,6 +176,7 @@ class Jobs:
         self, entities: Iterable[str] | None = None, *, job: str | None = None, offset: int = 0, limit: int = 100
     ) -> list[FailureGroup]:
         """Failures, grouped by partition, stage and reason, the largest groups first."""
+        demand_whole(limit=limit, offset=offset)
         from instep.answers.overview import FailureGroup
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
@@ -186,6 +192,7 @@ class Jobs:
 
     def job_log(self, job_id: str, *, before: int | None = None, limit: int = 100) -> list[LogLine]:
         """Messages of a job's workers, and its phases: the newest first."""
+        demand_whole(limit=limit)
         from instep.answers.job_log import LogLine
         from instep.answers.jobs import find_job
 
@@ -197,6 +204,7 @@ class Jobs:
         self, entities: Iterable[str] | None = None, *, after: str | None = None, limit: int = 100
     ) -> list[Partition]:
         """Status of the declared partitions, by name. It costs one request to a target for each."""
+        demand_whole(limit=limit)
         from instep.answers.status import entity_status
 
         refs = sorted(declared_refs(entities, self.project) if entities else all_refs(self.project), key=str)

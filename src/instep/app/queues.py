@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from instep.container import Container
+from instep.domain.whole_numbers import demand_whole
 from instep.project import Project
 from instep.telemetry.progress import Progress, Silent
 
@@ -210,6 +211,7 @@ class PendingQueue:
 
     def parked(self, *, after: QueueKey | None = None, limit: int = 1_000) -> dict[QueueKey, KeyLease]:
         """Keys that failed too often, by key, beyond `after`."""
+        demand_whole(limit=limit)
         from instep.queues.consumers import parked
 
         return parked(self._store, self._ledger, after=after, limit=limit)

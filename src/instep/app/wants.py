@@ -11,6 +11,7 @@ from instep.answers.answer import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import names_in
+from instep.domain.whole_numbers import demand_whole
 from instep.entities.generations import checked_generation, one_generation_of
 from instep.entities.partitions import declared_ref, wanted_refs
 from instep.project import Project
@@ -97,6 +98,7 @@ class Wants:
         """Open wants (with `ended`, all) on one partition or all, newest first. `after`: those that
         are older than the want of this id.
         """
+        demand_whole(limit=limit)
         from instep.requests.wants import want_views
 
         only = None if ref is None else declared_ref(ref, self.project)

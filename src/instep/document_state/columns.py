@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
@@ -117,6 +118,17 @@ class ChangeColumns(Rows[DocumentChange]):
         """The number of times that each value of a column is there."""
         found: Any = self.table[name].value_counts()
         return Counter({each["values"]: each["counts"] for each in found.to_pylist()})
+
+    def ending(self, suffix: str) -> int:
+        """The number of documents that are not deleted and whose URI ends so, in letters of either case."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table: Any = self.table
+        actions: Any = table["action"].cast("string")
+        uris: Any = table["uri"].filter(pc.not_equal(actions, pa.scalar(str(Action.DELETE))))
+        ends: Any = pc.match_substring_regex(uris, f"{re.escape(suffix)}$", ignore_case=True)
+        return int(pc.sum(ends).as_py() or 0)
 
     def buffers(self, *names: str) -> Iterator[pa.Buffer]:
         """The content of these columns, in the same bytes however they came to be."""

@@ -72,6 +72,10 @@ def finish(
         )
 
 
+def _untold(_: Phase) -> None:
+    """Nothing."""
+
+
 def _end(
     setup: EntitySetup,
     lease: Lease,
@@ -86,7 +90,10 @@ def _end(
     refining: Refining | None,
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
-    context.progress.phase(setup.ref.label, Phase.INDEXES)
+    done = _job(ledger, job_id).part(part.ref).counts
+    # Of what wrote nothing there is nothing to tell.
+    tell = partial(context.progress.phase, setup.ref.label) if done.written or done.deleted else _untold
+    tell(Phase.INDEXES)
     notes: list[str] = []
     try:
         if refining is None or not refining.is_under_way(setup, part.physical):
@@ -94,7 +101,7 @@ def _end(
     except Exception as error:
         # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {own_fault(error) or error}")
-    context.progress.phase(setup.ref.label, Phase.CHECKS)
+    tell(Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
     state = end_of_part(status.slices, status.counts)
@@ -104,7 +111,7 @@ def _end(
     problem = left or (None if sound else setup.problem(part, ledger, job, state))
     heartbeat.require(part.ref)
     if problem is None:
-        context.progress.phase(setup.ref.label, Phase.PROMOTION)
+        tell(Phase.PROMOTION)
         setup.remove_replaced(part)
         try:
             problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
@@ -117,7 +124,7 @@ def _end(
         context.contacts.note(part.ref, part.generation, part.epoch)
         rows = status.counts.read
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
-        context.progress.phase(setup.ref.label, Phase.SERVED)
+        tell(Phase.SERVED)
         _acknowledge(setup, part, ledger, job_id, notes)
         if problem := sweep(setup, ledger):
             notes.append(problem)

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from instep.domain.key_leases import MAX_BATCH, KeyLease, KeyLeaseState, Refusal, retry_share
 from instep.domain.pending_queue import QueueKey
+from instep.domain.whole_numbers import demand_whole
 from instep.errors import UserError
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger
@@ -96,6 +97,7 @@ def next_keys(store: PendingStore, ledger: Ledger, wanted: Wanted, draw: float) 
     """Fresh keys in the order of the queue, then those that failed before and are due. `draw`, any number from 0 to 1,
     decides about the last of these (`domain.key_leases.retry_share`). Where there is nothing else, one is given.
     """
+    demand_whole(limit=wanted.limit)
     if not 1 <= wanted.limit <= MAX_BATCH:
         raise UserError(f"{wanted.limit:,} keys at once", hint=f"Ask for 1 to {MAX_BATCH:,}.")
     if wanted.holder is not None and not (1 <= len(wanted.holder) <= MAX_HOLDER and wanted.lasting >= _SHORTEST):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -66,6 +66,8 @@ class DocumentAdapters(EntitySetup):
     columns: Sequence[DocumentColumn] = ()
     readers: DocumentColumn | None = None
     searched: Searched = SEARCHED_BY_DEFAULT
+    #: Ends of names of files that the declared parser does not read.
+    unread: Collection[str] = ()
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     cutting: Callable[[], str] | None = None

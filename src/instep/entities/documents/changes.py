@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, overload
@@ -239,6 +239,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
             *look.warnings,
             *found.warnings,
             *_orphans(found),
+            *_unread(setup.unread, changes.changes),
         ],
         blocked=blocked,
         held_back=held_back,
@@ -251,6 +252,20 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         seen=look.seen,
         of_past=found.as_of is not None,
     )
+
+
+def _unread(suffixes: Collection[str], changes: Sequence[DocumentChange]) -> list[str]:
+    """A warning of files whose format takes another parser than the one that is declared."""
+    found: Counter[str] = Counter()
+    for suffix in sorted(suffixes) if changes else ():
+        if isinstance(changes, ChangeColumns):
+            found[suffix] = changes.ending(suffix)
+        elif not isinstance(changes, ChangesElsewhere):
+            found[suffix] = sum(each.uri.lower().endswith(suffix) and each.action != Action.DELETE for each in changes)
+    if not (names := [f"{number:,} {suffix}" for suffix, number in found.items() if number]):
+        return []
+    hint = "declare `parse: {type: kreuzberg}` (pip install 'instep[formats]'), or leave them out by `exclude`"
+    return [f"files of formats that another parser reads, which fail: {', '.join(names)}; {hint}"]
 
 
 def _empty(source: str) -> str:

@@ -26,7 +26,7 @@ from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint
 from instep.pipeline.documents.joined_program import JoinedProgram
-from instep.pipeline.documents.parse import FileParser, Parser
+from instep.pipeline.documents.parse import FORMATS, FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import LookingProgram, RowProgram, TopicProgram
 from instep.pipeline.documents.syntax import Syntax
@@ -167,6 +167,7 @@ def document_setup(
         requests_at_once=entity.embed.requests_at_once if isinstance(entity.embed, ApiEmbed) else None,
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
         cutting=(lambda: Syntax.installed().text) if entity.chunk.code == "syntax" else None,
+        unread=() if entity.parse or isinstance(source, RowDocuments) else FORMATS,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
         in_process=in_process(project.targets[project.target_of(name)]) or getattr(target, "in_process", False),

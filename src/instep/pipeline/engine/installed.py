@@ -14,10 +14,10 @@ def pyspark_installed() -> bool:
     return find_spec("pyspark") is not None
 
 
-def demand_pyspark() -> None:
-    """Raises `UserError` if PySpark is not installed."""
+def demand_pyspark(*, inline: bool = False) -> None:
+    """Raises `UserError` if PySpark is not installed. `inline`: that is said already, or would not help."""
     if not pyspark_installed():
+        other = "" if inline else " (or, for documents, say `engine: inline`)"
         raise UserError(
-            "this needs Spark, and PySpark is not installed",
-            hint="Run: pip install 'instep[spark]' (or, for documents, say `engine: inline`).",
+            "this needs Spark, and PySpark is not installed", hint=f"Run: pip install 'instep[spark]'{other}."
         )

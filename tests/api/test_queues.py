@@ -206,3 +206,22 @@ def test_a_body_that_says_nothing_sensible_is_refused_by_the_place(
 
 def test_a_queue_that_is_not_declared_is_not_found(http: httpx.Client) -> None:
     assert http.post("/none/next", json={}).status_code == 404
+
+
+def test_garbage_among_texts_is_that_of_the_last_comparison(tmp_path: Path) -> None:
+    """`status` reads none of them for it."""
+    project = holding(tmp_path, ["a", "b"], "text")
+
+    def grow() -> None:
+        with closing(sqlite3.connect(tmp_path / "salts.db")) as database:
+            database.execute("INSERT INTO source SELECT 'y' || max(rowid) || char(0) FROM source")
+            database.commit()
+
+    with project.queue("salts") as queue, client_of(project) as http:
+        grow()
+        assert http.get("/salts").json()["garbage"] == {"source": 0, "cover": 0}
+        assert queue.verify().verdict.garbage == {"source": 1, "cover": 0}
+        grow()
+        assert http.get("/salts").json()["garbage"] == {"source": 1, "cover": 0}
+        assert queue.verify().verdict.equal
+        assert queue.status().garbage == {"source": 2, "cover": 0}

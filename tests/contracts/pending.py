@@ -137,7 +137,7 @@ class PendingContract(EventsContract):
         assert read(store) == [5, 3, 2]
         store.backfill(KEYS)
         demand_equal(store)
-        assert set(store.counts().garbage) == {names.history, names.salts, names.players}
+        assert set(store.garbage()) == {names.history, names.salts, names.players}
         store.drop()
 
     def test_conditions_may_end_in_a_comment(self, tables: UserTables) -> None:
@@ -344,7 +344,7 @@ class PendingContract(EventsContract):
         assert bounds.holds(2)
         assert not bounds.holds(-20)
         names = tables.names
-        assert store.counts().garbage == {names.history: 4, names.salts: 1, names.players: 1}
+        assert store.garbage() == {names.history: 4, names.salts: 1, names.players: 1}
         demand_equal(store)
 
     def test_counts_are_those_of_offers(self, tables: UserTables) -> None:

@@ -107,4 +107,4 @@ class TextsContract:
         assert read(store) == ["a"] == store.anti_join(EVERYTHING)
         assert store.compare(KeyRange()).missing == ()
         names = texts.names
-        assert store.counts().garbage == {names.history: 1, names.salts: 1, names.players: 0}
+        assert store.garbage() == {names.history: 1, names.salts: 1, names.players: 0}

@@ -55,6 +55,7 @@ def test_a_queue_of_texts_on_a_server(tmp_path: Path) -> None:
         store.create()
         assert store.backfill(KeyRange()).pending == len(TEXTS) + len(many)
         assert store.confirm([*TEXTS, *many]) == {*TEXTS, *many}
+        store.offer([*TEXTS, *many])
         store.acknowledge(many)
         assert read(store) == IN_ORDER[::-1] == store.anti_join(EVERYTHING)
         for key in TEXTS:

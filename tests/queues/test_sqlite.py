@@ -86,7 +86,7 @@ class TestTexts(TextsContract):
         texts.played(["a"])
         store.backfill(KeyRange())
         assert read(store) == ["a"] == store.anti_join(EVERYTHING)
-        assert store.counts().garbage["history"] == 2
+        assert store.garbage()["history"] == 2
 
     def test_a_text_that_is_no_utf_8_stops_no_page(self, texts: SqliteTexts, store: PendingStore) -> None:
         """As the lowest, the highest and a middle one, before live capture and after it."""
@@ -181,7 +181,7 @@ def test_a_fraction_is_no_key(tables: SqliteTables) -> None:
     tables.run("INSERT INTO history VALUES (2, 'ranked', 1, 1), (NULL, 'ranked', 1, 1)")
     store.backfill(KeyRange())
     assert read(store) == [2, 1] == store.anti_join(EVERYTHING)
-    assert store.counts().garbage["history"] == 2
+    assert store.garbage()["history"] == 2
     demand_equal(store, KeyRange())
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer
 from instep.domain.key_leases import KeyLeaseState
+from instep.domain.pending_queue import KeyKind
 from instep.ledger.key_lease_rows import KeyLeaseCount
 from instep.ledger.ledger import Ledger
 from instep.queues.consumers import Effect, Given
@@ -106,7 +107,7 @@ def queue_status(store: PendingStore, oldest_first: PendingStore, on: str, ledge
         verify=None if verdict is None else {**asdict(verdict), "equal": verdict.equal},
         offered=None if counts is None else counts.offered,
         withdrawn=None if counts is None else counts.withdrawn,
-        garbage=None if counts is None else counts.garbage,
+        garbage=_garbage(store, verdict) if there else None,
         bytes=None if counts is None else counts.bytes,
         oldest_key=None if oldest is None else oldest.key,
         oldest=None if when is None else when.isoformat(),
@@ -117,6 +118,13 @@ def queue_status(store: PendingStore, oldest_first: PendingStore, on: str, ledge
         filling=filling,
         verdict=verdict,
     )
+
+
+def _garbage(store: PendingStore, verdict: Verdict | None) -> dict[str, int] | None:
+    """Garbage by table: among texts as of the last comparison, which reads them all anyway."""
+    if store.spec.kind is not KeyKind.TEXT:
+        return store.garbage()
+    return verdict.garbage if verdict else None
 
 
 def _held(count: KeyLeaseCount | None) -> Held:

@@ -264,6 +264,8 @@ def _end() -> None:
 class EmbeddedSession:
     """See `Session`."""
 
+    room = 10_000_000
+
     def __init__(self, connection: Any, folder: Path, settings: str = "") -> None:
         self._connection = connection
         self._folder = folder

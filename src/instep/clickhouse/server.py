@@ -68,7 +68,11 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
 
 
 class ServerSession:
-    """See `Session`."""
+    """See `Session`. Long parameters are fields of a form, of which a server takes 128 KB each (its
+    `http_max_field_value_size`).
+    """
+
+    room = 120_000
 
     def __init__(self, client: Any, address: ServerAddress, settings: Mapping[str, str | int] | None = None) -> None:
         self._client = client
@@ -79,8 +83,12 @@ class ServerSession:
         return ServerSession(self._client, self._address, settings)
 
     def command(self, sql: str, **parameters: Any) -> None:
+        values = _bound(parameters)
+        # A command has its parameters in the address, however long they are.
+        longer = any(isinstance(each, list) for each in values.values())
+        run = self._client.raw_query if longer else self._client.command
         with self._understood():
-            self._client.command(sql, parameters=_bound(parameters), settings=self._settings)
+            run(sql, parameters=values, settings=self._settings)
 
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
         with self._understood():

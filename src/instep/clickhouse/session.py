@@ -46,7 +46,12 @@ class Absent(UserError):
 
 
 class Session(Protocol):
-    """Values travel as parameters (`{name:Type}` in the statement), never in the text."""
+    """Values travel as parameters (`{name:Type}` in the statement), never in the text. One of them has `room` letters
+    at most, as it is written.
+    """
+
+    @property
+    def room(self) -> int: ...
 
     def under(self, settings: Mapping[str, str | int]) -> Session:
         """The same session; its `command` (of an INSERT … SELECT, or an ALTER) and `arrow` run under these settings."""

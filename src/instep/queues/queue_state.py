@@ -70,7 +70,7 @@ class Filling:
 class Verdict:
     """The findings of a comparison with the anti-join. `raced` differed for a moment only, `held` are out of what is
     read since the ledger has them, `stale` are offered though covered (reading withdraws them): all three are as they
-    should be.
+    should be. `garbage` are rows of each table with a key that the queue cannot have.
     """
 
     at: int
@@ -82,6 +82,7 @@ class Verdict:
     raced: int
     repaired: int
     took: int
+    garbage: dict[str, int] | None = None
 
     @property
     def equal(self) -> bool:

@@ -97,6 +97,7 @@ def verify(
         raced=raced,
         repaired=repaired,
         took=round((clock.monotonic() - began) * 1000),
+        garbage=store.garbage(),
     )
     remember_verdict(store, verdict)
     return Verified(verdict, tuple(sorted(suspects.missing)[:100]), tuple(sorted(suspects.surplus)[:100]))

@@ -71,11 +71,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """Counts of offered, withdrawn but not yet cleaned, and out-of-range keys (by table), and the bytes on disk."""
+    """Counts of offered, and of withdrawn but not yet cleaned keys, and the bytes on disk."""
 
     offered: int
     withdrawn: int
-    garbage: dict[str, int]
     bytes: int | None
 
 
@@ -159,6 +158,11 @@ class PendingStore(Protocol):
     def compare(self, keys: KeyRange) -> Comparison: ...
 
     def counts(self) -> QueueCounts: ...
+
+    def garbage(self) -> dict[str, int]:
+        """By table, how many of its rows have a key that the queue cannot have. A null is no key. Of texts every key
+        is read.
+        """
 
     def cleanable(self) -> int:
         """Counts the rows that `clean` would remove, as far as that is known without reading every offer."""

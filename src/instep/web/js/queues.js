@@ -45,7 +45,7 @@ function numbers(data) {
     ["parked", data.parked.keys ? h("strong", { class: "bad" }, count(data.parked.keys)) : count(data.parked.keys)],
     data.oldest ? ["oldest", moment(Date.parse(data.oldest))] : ["oldest key", typeof data.oldest_key === "string" ? data.oldest_key : count(data.oldest_key)],
     ["withdrawn", count(data.withdrawn)],
-    ["garbage", count(data.garbage)],
+    ["garbage", count(data.garbage && Object.values(data.garbage).reduce((one, other) => one + other, 0))],
     ["size", bytes(data.bytes)],
     data.backfill ? ["backfill", percent(data.backfill.share)] : null,
     data.verify ? ["verified", data.verify.equal ? "equal to the anti-join" : "not equal to the anti-join"] : null,

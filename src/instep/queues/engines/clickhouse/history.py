@@ -56,14 +56,14 @@ def edge_sql(tables: Tables, keys: KeyRange, size: int) -> str:
 
 
 def garbage_sql(tables: Tables) -> str:
-    """Rows out of the range, by table."""
+    """Rows with a key that the queue cannot have, by table."""
     key = quoted(tables.spec.key)
     of = [
         (tables.spec.source.table, tables.spec.source.where),
         *((each.table, each.where) for each in _declared(tables)),
     ]
     return " UNION ALL ".join(
-        f"SELECT {number:d} AS number, countIf(NOT ({tables.within()}) OR {key} IS NULL) AS garbage"
+        f"SELECT {number:d} AS number, countIf({key} IS NOT NULL AND NOT ({tables.within()})) AS garbage"
         f" FROM {user_table(table)} WHERE {conditions(where) or '1'}"
         for number, (table, where) in enumerate(of)
     )
@@ -88,7 +88,7 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
 def backfill_keys_sql(tables: Tables) -> list[str]:
     """Statements that backfill the parameter `keys`."""
     named = f"IN {tables.named}"
-    return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} {named}"), f"key {named}")
+    return _backfill(tables, conditions(tables.within(), f"{tables.compared} {named}"), f"key {named}")
 
 
 def _backfill(tables: Tables, within: str, known: str) -> list[str]:

@@ -75,8 +75,6 @@ class Untouched:
 FIRST_ROWS, _MORE, _MOST_ROWS = 2_560, 8, 2**18
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
-#: And so many letters of texts.
-_ROOM = 40_000
 #: Blocks are close together if at most one of so many is asked for.
 _CLOSE = 64
 
@@ -110,14 +108,14 @@ IN_PROCESS: dict[str, str | int] = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def batches(keys: Iterable[QueueKey]) -> Iterator[list[QueueKey]]:
-    """Parameters are part of an address, of which servers and what stands before them take 64 KB at least."""
-    some, room = list[QueueKey](), _ROOM
+def batches(session: Session, keys: Iterable[QueueKey]) -> Iterator[list[QueueKey]]:
+    """As many keys as one parameter has room for."""
+    some, room = list[QueueKey](), session.room
     for key in keys:
         taken = 2 * len(key.encode()) + 10 if isinstance(key, str) else len(str(key)) + 3
         if some and (len(some) == LOOKED_UP or taken > room):
             yield some
-            some, room = [], _ROOM
+            some, room = [], session.room
         some.append(key)
         room -= taken
     if some:
@@ -257,7 +255,9 @@ def _touched(session: Session, tables: Tables, keys: npt.NDArray[Any]) -> npt.ND
 
     if not tables.whole:
         sql = touched_sql(tables)
-        there = {row["block"] for some in batches(keys) for row in records(session, sql, keys=tables.bound(some))}
+        there = {
+            row["block"] for some in batches(session, keys) for row in records(session, sql, keys=tables.bound(some))
+        }
         return np.fromiter((key in there for key in keys), np.bool_, len(keys))
     blocks, places = np.unique(keys >> 6, return_inverse=True)
     known = session.arrow(touched_sql(tables, _among(blocks.tolist())))
@@ -314,7 +314,7 @@ class Truth:
 def looked_up(session: Session, tables: Tables, keys: Collection[QueueKey]) -> dict[QueueKey, Truth]:
     found: dict[QueueKey, Truth] = {}
     sql = f"SELECT key, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)} WHERE key IN {tables.named}"
-    for some in batches(keys):
+    for some in batches(session, keys):
         for row in records(session, sql, keys=tables.bound(some)):
             one = Truth(row["key"], row["event"], tuple(row[name] for name in tables.registers))
             found[one.key] = _merged(found[one.key], one) if one.key in found else one
@@ -325,7 +325,7 @@ def _by_the_tables(session: Session, tables: Tables, found: dict[QueueKey, Truth
     """Two rows of one version look as if the cover was taken back: the table knows which of them it keeps."""
     for at, cover in enumerate(tables.covers):
         doubtful = [key for key, one in found.items() if cover.version and one.pending and one.registers[at]]
-        for some in batches(doubtful):
+        for some in batches(session, doubtful):
             within = conditions(tables.within(), f"{tables.compared} IN {tables.named}")
             rows = records(session, covered_sql(tables, cover, within), keys=tables.bound(some))
             for key in (each["instep_key"] for each in rows):

@@ -229,7 +229,7 @@ class ClickHousePending:
         user's tables.
         """
         with self._place.session() as session:
-            for some in reading.batches(keys):
+            for some in reading.batches(session, keys):
                 known = reading.looked_up(session, self._tables, some)
                 if unknown := [key for key in some if key not in known or not known[key].seen]:
                     for sql in history.backfill_keys_sql(self._tables):
@@ -255,14 +255,18 @@ class ClickHousePending:
             "SELECT sum(bytes_on_disk) AS bytes FROM system.parts"
             " WHERE active AND database = {database:String} AND table IN {names:Array(String)}"
         )
-        of = [self.spec.source.table, *(each.table for each in self.spec.covers)]
-        garbage = dict.fromkeys(of, 0)
         with self._place.session() as session:
             (row,) = records(session, counted)
             (size,) = records(session, sizes, database=self._place.database, names=tables.all())
-            for each in records(session, history.garbage_sql(tables)):
-                garbage[of[each["number"]]] += each["garbage"]
-        return QueueCounts(row["offered"], row["withdrawn"], garbage, size["bytes"])
+        return QueueCounts(row["offered"], row["withdrawn"], size["bytes"])
+
+    def garbage(self) -> dict[str, int]:
+        of = [self.spec.source.table, *(each.table for each in self.spec.covers)]
+        found = dict.fromkeys(of, 0)
+        with self._place.session() as session:
+            for each in records(session, history.garbage_sql(self._tables)):
+                found[of[each["number"]]] += each["garbage"]
+        return found
 
     def cleanable(self) -> int:
         return self.counts().withdrawn
@@ -334,11 +338,11 @@ class ClickHousePending:
     def _say(self, keys: Collection[QueueKey], *, covered: bool) -> None:
         sql = (
             f"INSERT INTO {quoted(self._tables.acknowledged)} ({quoted(self.spec.key)}, covered)"
-            f" SELECT arrayJoin({self._tables.named}), {covered:d}"
+            f" SELECT {self._tables.each_named}, {covered:d}"
         )
         self._for_each_batch(sql, keys)
 
     def _for_each_batch(self, sql: str, keys: Collection[QueueKey]) -> None:
         with self._place.session() as session:
-            for some in reading.batches(keys):
+            for some in reading.batches(session, keys):
                 session.command(sql, keys=self._tables.bound(some))

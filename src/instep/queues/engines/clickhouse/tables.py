@@ -171,8 +171,15 @@ class Tables:
 
     @property
     def named(self) -> str:
-        """The array of the keys that are bound as `keys`: see `bound`."""
-        return "{keys:Array(Int64)}" if self.whole else "arrayMap(each -> unhex(each), {keys:Array(String)})"
+        """The keys that are bound as `keys` (see `bound`), to be looked up. Texts are a subquery: of an array that is
+        computed, ClickHouse may make no set, and then looks through all of it for each row.
+        """
+        return "{keys:Array(Int64)}" if self.whole else "(SELECT unhex(arrayJoin({keys:Array(String)})))"
+
+    @property
+    def each_named(self) -> str:
+        """The same keys as rows."""
+        return "arrayJoin({keys:Array(Int64)})" if self.whole else "unhex(arrayJoin({keys:Array(String)}))"
 
     def bound(self, keys: Iterable[QueueKey]) -> list[Any]:
         """Texts travel in hexadecimal, so that no client's way of quoting matters."""

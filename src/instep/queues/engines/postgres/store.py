@@ -152,11 +152,15 @@ class PostgresPending(TriggeredPending[Session]):
         size = " + ".join(f"pg_total_relation_size({literal(each)})" for each in (layout.offers, layout.acks))
         with self._session() as session:
             ((offered, size_on_disk),) = session.ask(f"SELECT count(DISTINCT key), {size} FROM {layout.offers}")
-            garbage = {
+        return QueueCounts(offered, 0, size_on_disk)
+
+    def garbage(self) -> dict[str, int]:
+        layout = self._layout
+        with self._session() as session:
+            return {
                 table: session.ask(queries.garbage(layout, table, layout.key, where))[0][0]
                 for table, where in self._tables()
             }
-        return QueueCounts(offered, 0, garbage, size_on_disk)
 
     def cleanable(self) -> int:
         with self._session() as session:

@@ -202,13 +202,16 @@ class SqlitePending(TriggeredPending[sqlite3.Connection]):
         return Comparison(count, missing, missing_count, surplus, surplus_count)
 
     def counts(self) -> QueueCounts:
-        with self._session() as connection, transaction(connection, writes=False):
+        with self._session() as connection:
             ((offered,),) = connection.execute(f"SELECT count(*) FROM {self._layout.offers}")
-            garbage = {
+        return QueueCounts(offered, 0, None)
+
+    def garbage(self) -> dict[str, int]:
+        with self._session() as connection, transaction(connection, writes=False):
+            return {
                 table: connection.execute(queries.garbage(self._layout, table, where)).fetchone()[0]
                 for table, where in self._tables()
             }
-        return QueueCounts(offered, 0, garbage, None)
 
     def cleanable(self) -> int:
         with self._session() as connection, transaction(connection, writes=False):

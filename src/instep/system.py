@@ -9,9 +9,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
+from typing import TypeVar
 
 from instep.domain.texts import cleaned
+
+T = TypeVar("T")
 
 
 def collect_garbage_seldom() -> None:
@@ -81,3 +86,15 @@ class Threads:
             thread.join()
 
         return stop
+
+    def beside(self, task: Callable[[], T], name: str) -> Callable[[], T]:
+        done = Future[T]()
+
+        def run() -> None:
+            try:
+                done.set_result(task())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+        return done.result

@@ -61,7 +61,7 @@ class Told(Silent):
         self.said.append(message)
 
 
-class Still:
+class Still(VirtualClock):
     """Implements `Background` for a process that stands still: no heartbeat leaves it."""
 
     def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from greenlet import greenlet  # type: ignore[import-untyped]  # it brings no types
+
+T = TypeVar("T")
 
 #: Where virtual time begins (milliseconds since 1970).
 EPOCH_MS = 1_800_000_000_000
@@ -214,6 +217,29 @@ class Turns:
             turn.wake = scheduler.now
 
         return stop
+
+    def beside(self, task: Callable[[], T], name: str) -> Callable[[], T]:
+        process, scheduler = self._process, self._process.scheduler
+        done = Future[T]()
+        waiting: list[Task] = []
+
+        def run() -> None:
+            try:
+                done.set_result(task())
+            except Exception as error:
+                done.set_exception(error)
+            for each in waiting:
+                each.wake = scheduler.now
+
+        scheduler.spawn(process, name, run)
+
+        def result() -> T:
+            waiting.append(scheduler.running)
+            while not done.done():
+                process.sleep(math.inf)
+            return done.result()
+
+        return result
 
 
 class Scheduler:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -31,11 +33,16 @@ class Ids(Protocol):
 
 
 class Background(Protocol):
-    """Runs a task repeatedly beside the caller: in a thread, or in a simulator's turn."""
+    """Runs a task beside the caller, repeatedly or once: in a thread, or in a simulator's turn."""
 
     def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
         """Call `task` every `seconds` until it returns False. The returned function stops it and waits for a call in
         progress. An error in a call does not end it.
+        """
+
+    def beside(self, task: Callable[[], T], name: str) -> Callable[[], T]:
+        """Call `task` once. The returned function waits for its end, and returns or raises what it did; it may be
+        called again.
         """
 
 

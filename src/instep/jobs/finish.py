@@ -95,12 +95,17 @@ def _end(
     tell = partial(context.progress.phase, setup.ref.label) if done.written or done.deleted else _untold
     tell(Phase.INDEXES)
     notes: list[str] = []
+    compacted = context.background.beside(partial(setup.compact, part, ledger), "compaction")
     try:
         if refining is None or not refining.is_under_way(setup, part.physical):
             once(partial(target.maintain, part.physical))
     except Exception as error:
         # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {own_fault(error) or error}")
+    try:
+        compacted()
+    except Exception as error:  # What is not compacted is only slower to compare.
+        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
     tell(Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
@@ -128,7 +133,6 @@ def _end(
         _acknowledge(setup, part, ledger, job_id, notes)
         if problem := sweep(setup, ledger):
             notes.append(problem)
-        _compact(setup, part, ledger, notes)
         if (problem := _refine(setup, part, context, once, refining)) is not None:
             notes.append(problem)
         return notes
@@ -156,14 +160,6 @@ def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str,
     if not setup.scanned:  # Of a table it is little, and says later which slice a row was in.
         with suppress(InstepError):  # It goes with its job.
             ledger.slices.forget_work(job_id, part.ref)
-
-
-def _compact(setup: EntitySetup, part: JobPart, ledger: Ledger, notes: list[str]) -> None:
-    """The part has ended, whatever comes of this: what is not compacted is only slower to compare."""
-    try:
-        setup.compact(part, ledger)
-    except Exception as error:
-        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
 
 
 def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbeat) -> tuple[Lease, JobPart]:

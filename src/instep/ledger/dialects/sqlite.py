@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import copy
 from functools import cache
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     Column,
@@ -191,7 +192,13 @@ class SqliteDialect:
             # Straight to the driver, since they are storable by now: what SQLAlchemy does for a row takes as long as to
             # insert it. In the order of the ids, in which neighbours share a page: those of an instance come together,
             # and a pair as the key of the order takes four times as long.
-            connection.exec_driver_sql(_replacing(), sorted(zip(*_values(columns), strict=True), key=_document_id))
+            rows = sorted(zip(*_values(columns), strict=True), key=_document_id)
+            rest = len(rows) % _ROWS
+            # A statement gives the interpreter up, which other threads of a wave want, once and not for each row.
+            for start in range(0, len(rows) - rest, _ROWS):
+                connection.exec_driver_sql(_replacing(_ROWS), tuple(chain.from_iterable(rows[start : start + _ROWS])))
+            if rest:
+                connection.exec_driver_sql(_replacing(), rows[-rest:])
 
     def planned(self, connection: Connection, slices: int) -> None:
         """The planner finds the right index without statistics."""
@@ -269,10 +276,16 @@ _values = itemgetter(*_DOCUMENT)
 _document_id = itemgetter(_DOCUMENT.index("document_id"))
 
 
+#: Rows of one statement: more make it no quicker. Each value is a parameter, of which SQLite takes 32,766.
+_ROWS: Final = 250
+
+
 @cache
-def _replacing() -> str:
-    """The statement that inserts a row of `documents`, or replaces it; its values are in the order of the columns."""
-    return str(insert(documents).prefix_with("OR REPLACE").compile(dialect=SQLiteDialect_pysqlite()))
+def _replacing(rows: int = 1) -> str:
+    """The statement that inserts rows of `documents`, or replaces them; values are in the order of the columns."""
+    one = str(insert(documents).prefix_with("OR REPLACE").compile(dialect=SQLiteDialect_pysqlite()))
+    values = one.partition(" VALUES ")[2]
+    return one + f", {values}" * (rows - 1)
 
 
 _FULL_HINT = "Free some space and run the same command again: it continues where it stopped."

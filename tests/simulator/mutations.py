@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -319,6 +320,17 @@ def the_ledger_is_told_before_the_target(patch: Patch) -> None:
     def commit(self: Any, run: Any, tasks: Any, outcomes: Any) -> None:
         self._claims.complete(outcomes)
         original(self, run, tasks, outcomes)
+
+    original = WaveRunner._commit
+    patch.setattr(WaveRunner, "_commit", commit)
+
+
+@seeded_bug
+def the_ledger_is_told_beside_the_target(patch: Patch) -> None:
+    def commit(self: Any, run: Any, tasks: Any, outcomes: Any) -> None:
+        told = self._context.background.beside(partial(self._claims.complete, outcomes), "told")
+        original(self, run, tasks, outcomes)
+        told()
 
     original = WaveRunner._commit
     patch.setattr(WaveRunner, "_commit", commit)

@@ -22,6 +22,7 @@ from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError
+from instep.jobs import wave
 from instep.jobs.entity_result import EntityResult
 from instep.jobs.promote import promote
 from instep.jobs.run import run_entities
@@ -52,6 +53,9 @@ QUIET = 90 * MINUTE
 IDLE = 61 * MINUTE
 #: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
 MENDS = 60
+
+#: Its documents are few.
+wave.EARLY_UPKEEP = 1
 
 #: A run is the same each time it is made.
 NAMING = Naming("00000000-0000-4000-8000-000000000001")

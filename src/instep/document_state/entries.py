@@ -59,6 +59,12 @@ def entry_columns(table: pa.Table) -> EntryColumns:
     return EntryColumns(pa.concat_tables([rest, pa.Table.from_arrays(arrays, schema=table.schema)]))
 
 
+def by_id(entries: Sequence[Sequence[ManifestEntry]]) -> EntryColumns:
+    """Entries that are in columns, all of them, by their ids."""
+    tables = [each.table for each in entries if isinstance(each, EntryColumns)]
+    return EntryColumns(pa.concat_tables(tables).sort_by("document_id"))
+
+
 def joined(one: Sequence[ManifestEntry], other: Sequence[ManifestEntry]) -> Sequence[ManifestEntry]:
     """The entries of both."""
     if not one or not other:

@@ -13,12 +13,14 @@ from sqlalchemy import String, bindparam, delete, func, insert, or_, select, upd
 from instep.domain.buckets import BucketLoad
 from instep.domain.identity import IdentityError, canonical_uri, document_id
 from instep.domain.jobs import JobPart
-from instep.domain.manifest import ManifestEntry, fields_of
+from instep.domain.manifest import ManifestEntry, StorableEntries, fields_of
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger import bucket_loads, failures, leases
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
+from instep.ledger.document_pages import pages, rows_of
+from instep.ledger.row_columns import in_columns
 from instep.ledger.tables import documents, manifests
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, uncollected, writes
 
@@ -27,9 +29,8 @@ if TYPE_CHECKING:
 
     from instep.document_state.pieces import Recorded
 
-#: Entries that are fetched at once, and in columns.
+#: Entries that are fetched at once.
 _TOGETHER: Final = 5_000
-_PAGE: Final = 50_000
 #: Up to so many documents are looked for one by one; for more, all are looked at.
 _FEW: Final = 5_000
 #: So many documents make a base file, and one anew when so large a share of them was written since.
@@ -78,7 +79,7 @@ class Documents(Store):
 
     def _columns(self, tx: Transaction, manifest: _Manifest, names: Sequence[str]) -> pa.Table:
         merged = self._merged(tx, manifest) if set(names) <= set(BASE) else None
-        return _rows(tx, manifest.instance, names) if merged is None else unpacked(merged.select(list(names)))
+        return rows_of(tx, manifest.instance, names) if merged is None else unpacked(merged.select(list(names)))
 
     def _merged(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
         """The base with what was written since, in its form. None if there is no base."""
@@ -89,11 +90,32 @@ class Documents(Store):
         base = None if file is None else packed(file)
         if base is None or manifest.revision == manifest.base_revision:
             return base  # Without a look at each row.
-        later = packed(_rows(tx, manifest.instance, BASE, since=manifest.base_revision))
+        later = packed(rows_of(tx, manifest.instance, BASE, since=manifest.base_revision))
         if later is None or not later.num_rows:
             return None if later is None else base
         replaced = pc.is_in(base["document_id"], value_set=later["document_id"])
         return pa.concat_tables([base.filter(pc.invert(replaced)), later])
+
+    def _sizes(self, tx: Transaction, instance: str) -> pa.Table | None:
+        """Size and chunks of all entries of an instance, if a base has them as they are: a look at each row of many
+        takes long.
+        """
+        manifest = _manifest(tx, instance)
+        base = self._base(manifest) if manifest.revision == manifest.base_revision else None
+        return None if base is None else base.select(["size", "chunks"])
+
+    def _over(self, tx: Transaction, instance: str, size: int, chunks: int | None) -> int | None:
+        """The number of documents with more bytes or chunks, if a base tells."""
+        sizes = self._sizes(tx, instance)
+        if sizes is None:
+            return None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        over: Any = pc.greater(sizes["size"], pa.scalar(size))
+        if chunks is not None:
+            over = pc.or_(over, pc.greater(sizes["chunks"], pa.scalar(chunks)))
+        return int(pc.sum(over, min_count=0).as_py())
 
     def _base(self, manifest: _Manifest) -> pa.Table | None:
         return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
@@ -119,7 +141,7 @@ class Documents(Store):
         if base is not None and manifest.revision == manifest.base_revision:
             return Recorded(base, PieceFiles(into, ()))
         since = None if base is None else manifest.base_revision
-        later = write_pieces(into, _pages(tx, manifest.instance, PIECE, since=since))
+        later = write_pieces(into, pages(tx, manifest.instance, PIECE, since=since))
         return Recorded(base, later) if base is not None else Recorded(later, PieceFiles(into, ()), lost)
 
     def compact(self, instance: str, *, in_pieces: bool = False) -> None:
@@ -169,8 +191,8 @@ class Documents(Store):
                 return None
             if anew:
                 here = select(func.count()).select_from(documents).where(documents.c.instance == manifest.instance)
-                pages = _pages(tx, manifest.instance, PIECE)
-                return bases.write_pieces(one_by_one(pages, parts_for(int(tx.connection.scalar(here) or 0))))
+                found = pages(tx, manifest.instance, PIECE)
+                return bases.write_pieces(one_by_one(found, parts_for(int(tx.connection.scalar(here) or 0))))
             with TemporaryDirectory() as later:
                 recorded = self._in_pieces(tx, manifest, Path(later))
                 parts = parts_for(recorded.documents)
@@ -181,7 +203,7 @@ class Documents(Store):
     def _packed(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
         """The columns of a base; None if an id does not fit into one."""
         merged = self._merged(tx, manifest)
-        return packed(_rows(tx, manifest.instance, BASE)) if merged is None else merged
+        return packed(rows_of(tx, manifest.instance, BASE)) if merged is None else merged
 
     @reads
     def _later(self, tx: Transaction, manifest: _Manifest, base: int | None) -> int:
@@ -222,11 +244,11 @@ class Documents(Store):
             columns = [documents.c[name] for name in names]
             for ids in batches(_ids(uris.to_pylist())):
                 some = select(*columns).where(documents.c.instance == instance, documents.c.document_id.in_(ids))
-                found.append(_batch(tx.connection.execute(some).fetchall(), schema))
+                found.append(in_columns(tx.connection.execute(some).fetchall(), schema))
             if sum(each.num_rows for each in found) == len(uris):
                 return pa.Table.from_batches(found, schema)
-        pages = _pages(tx, instance, names)
-        return pa.Table.from_batches([each.filter(pc.is_in(each["uri"], value_set=uris)) for each in pages], schema)
+        named = [each.filter(pc.is_in(each["uri"], value_set=uris)) for each in pages(tx, instance, names)]
+        return pa.Table.from_batches(named, schema)
 
     @reads
     def get(self, tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
@@ -256,7 +278,9 @@ class Documents(Store):
         every = select(*(documents.c[name] for name in names)).where(documents.c.instance == instance, wanted)
         schema = entry_schema(names)
         with uncollected():
-            found = [_batch(tx.connection.execute(every, {"b_ids": some}).fetchall(), schema) for some in batches(ids)]
+            found = [
+                in_columns(tx.connection.execute(every, {"b_ids": some}).fetchall(), schema) for some in batches(ids)
+            ]
         return pa.Table.from_batches(found, schema)
 
     @reads
@@ -274,7 +298,7 @@ class Documents(Store):
             here.append(documents.c.document_id < upper)
         some = select(*(documents.c[name] for name in names)).where(*here).order_by(documents.c.document_id)
         with uncollected():
-            return pa.Table.from_batches([_batch(tx.connection.execute(some).fetchall(), entry_schema(names))])
+            return pa.Table.from_batches([in_columns(tx.connection.execute(some).fetchall(), entry_schema(names))])
 
     @reads
     def any_below(self, tx: Transaction, instance: str, uris: Iterable[str]) -> bool:
@@ -301,9 +325,17 @@ class Documents(Store):
                 found[row.document_id] = ManifestEntry._make(row)
         return [found[each] for each in sorted(found)]
 
-    @reads
-    def totals(self, tx: Transaction, instance: str) -> tuple[int, int, int]:
+    def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
+        return self._database.read(lambda tx: self._totals(tx, instance))
+
+    def _totals(self, tx: Transaction, instance: str) -> tuple[int, int, int]:
+        sizes = self._sizes(tx, instance)
+        if sizes is not None:
+            import pyarrow.compute as pc
+
+            chunks, size = (pc.sum(sizes[name], min_count=0).as_py() for name in ("chunks", "size"))
+            return sizes.num_rows, chunks, size
         sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
         count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
         return int(count), int(rows or 0), int(size or 0)
@@ -315,9 +347,11 @@ class Documents(Store):
         """Count the documents of an instance with more bytes or more chunks, and read the largest `limit` of them."""
         over = [documents.c.size > size, *([documents.c.chunks > chunks] if chunks is not None else [])]
         of_it = (documents.c.instance == instance, or_(*over))
-        count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)
-        if not count:
-            return 0, []
+        count = self._over(tx, instance, size, chunks)
+        if count is None:
+            count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)
+        if not count or not limit:
+            return count, []
         columns = [documents.c[name] for name in ManifestEntry._fields]
         largest = select(*columns).where(*of_it).order_by(documents.c.size.desc(), documents.c.document_id).limit(limit)
         return count, [ManifestEntry._make(row) for row in tx.connection.execute(largest)]
@@ -346,48 +380,6 @@ def _ids(uris: Sequence[Any]) -> Iterator[str]:
             yield document_id(canonical_uri(uri))
 
 
-def _rows(tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None) -> pa.Table:
-    """The columns of an instance, or of its revisions after `since`."""
-    import pyarrow as pa
-
-    from instep.document_state.entries import entry_schema
-
-    return pa.Table.from_batches(list(_pages(tx, instance, names, since=since)), entry_schema(names))
-
-
-def _pages(
-    tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """By the key: no database has to hold more than a page, nor sort one. `since`: of later revisions only."""
-    from instep.document_state.entries import entry_schema
-
-    schema = entry_schema(names)
-    page = select(*(documents.c[name] for name in names), documents.c.document_id.label("place"))
-    page = page.where(documents.c.instance == instance).order_by(documents.c.document_id).limit(_PAGE)
-    if since is not None:
-        page = page.where(documents.c.revision > since)
-    after: str | None = None
-    while True:
-        beyond = page if after is None else page.where(documents.c.document_id > after)
-        with uncollected():
-            rows = tx.connection.execute(beyond).fetchall()
-            made = _batch(rows, schema)
-        if rows:
-            yield made
-        if len(rows) < _PAGE:
-            return
-        after = rows[-1].place
-
-
-def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    columns: Any = zip(*rows, strict=True) if rows else [()] * len(schema)
-    # A page has one column more: where it ends.
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=False)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
     """Manifest rows and failures of these outcomes, which are `storable`."""
     _write(tx, part.instance, outcomes)
@@ -407,12 +399,22 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
         return
     revision = _next_revision(tx, instance, without_base=bool(gone))
     if entries:
-        columns: dict[str, list[Any]] = {name: [] for name in ManifestEntry._fields}
-        for name, values in (each for some in entries for each in fields_of(some).items()):
-            columns[name].extend(values)
+        columns = _fields(entries)
         rows = len(columns["document_id"])
         columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
         tx.dialect.replace_documents(tx.connection, columns)
+
+
+def _fields(entries: Sequence[Sequence[ManifestEntry]]) -> dict[str, Sequence[Any]]:
+    """The values of each field. Of entries in columns by their ids: so they are written."""
+    if all(isinstance(each, StorableEntries) for each in entries):
+        from instep.document_state.entries import by_id
+
+        return dict(by_id(entries).fields())
+    columns: dict[str, list[Any]] = {name: [] for name in ManifestEntry._fields}
+    for name, values in (each for some in entries for each in fields_of(some).items()):
+        columns[name].extend(values)
+    return dict(columns)
 
 
 def _next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:

@@ -142,7 +142,7 @@ def _emptied(
     """
     documents, rows, _ = ledger.documents.totals(served.instance)
     built, built_rows, _ = ledger.documents.totals(instance)
-    filled, _ = ledger.documents.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
+    filled, _ = ledger.documents.oversized(instance, size=ANY_SIZE, chunks=0, limit=0)
     made = ledger.instances.get(instance)
     alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
     if built == filled and not (alike and built_rows < rows):

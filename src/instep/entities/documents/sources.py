@@ -80,7 +80,7 @@ def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
     if not part.fresh:
         return []
     documents, _, _ = ledger.documents.totals(part.instance)
-    filled, _ = ledger.documents.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=1)
+    filled, _ = ledger.documents.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=0)
     if filled == documents:
         return []
     return [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, select
 from sqlalchemy.exc import DBAPIError
 
 from instep.domain.counts import COUNT_FIELDS
@@ -14,6 +14,9 @@ from instep.domain.retries import LONGEST_DELAY
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.tables import slices
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Collision(Transient):
@@ -83,6 +86,9 @@ class SqlDialect(Protocol):
         """Insert manifest rows, given by their columns (those of `tables.documents`), replacing those of the same
         document; of a document that is there twice, the last one stays.
         """
+
+    def columns(self, connection: Connection, query: Select[Any], schema: pa.Schema, /) -> pa.RecordBatch:
+        """The rows of a query in columns of these names and types (texts and whole numbers)."""
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job with so many slices was stored: the database may bring its statistics of the table up to date."""

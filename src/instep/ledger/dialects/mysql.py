@@ -44,6 +44,7 @@ from instep.ledger.dialects.server import (
     STATEMENT_SECONDS,
     as_error,
 )
+from instep.ledger.row_columns import by_rows
 from instep.ledger.tables import documents, event_head, metadata
 from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble
@@ -225,6 +226,8 @@ class MysqlDialect:
             # In order, so that two that write the same wait for each other, not collide.
             ordered = sorted(rows, key=lambda row: (row["instance"], row["document_id"]))
             connection.execute(_REPLACE, ordered)
+
+    columns = staticmethod(by_rows)
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """The claim names its index."""

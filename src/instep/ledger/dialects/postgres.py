@@ -32,6 +32,7 @@ from instep.ledger.dialects.server import (
     STATEMENT_SECONDS,
     as_error,
 )
+from instep.ledger.row_columns import by_rows
 from instep.ledger.tables import documents
 from instep.servers.address import ServerAddress
 from instep.servers.errors import Trouble, postgres_reason, postgres_trouble
@@ -239,6 +240,8 @@ class PostgresDialect:
         if last:
             ordered = [last[key] for key in sorted(last)]
             connection.execute(_REPLACE, {name: [columns[name][at] for at in ordered] for name in _COLUMNS})
+
+    columns = staticmethod(by_rows)
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job that is not in the statistics yet is taken for one of a few rows: each claim would sort them all."""

@@ -26,7 +26,7 @@ from instep.pipeline.documents.rows import CONTEXT, chunk_schema, embedded_texts
 from instep.sources.document_source import Answer, Content, DocumentSource, Row, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
-BATCH_ROWS = 4_000
+BATCH_ROWS = 16_000
 BATCH_BYTES = 4 << 20
 #: Documents are read until this many bytes are together; they are then cut at once, on all cores.
 _GROUP_BYTES = 2 << 20

@@ -223,6 +223,10 @@ class Vectoriser:
         self._cache = cache
 
     @property
+    def dimensions(self) -> int:
+        return self._embedder.dimensions
+
+    @property
     def bill(self) -> Bill:
         """Its bill so far."""
         return self._embedder.meter.bill if isinstance(self._embedder, PaidEmbedder) else Bill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Documents are compared, embedded and staged in groups of about this many rows; fewer of them with a slow embedder.
-GROUP_ROWS = 4_000
+#: Documents are compared, embedded and staged in groups of about this many rows, and bytes of vectors; fewer with a
+#: slow embedder. Some hundred calls are made for each group, whatever its size, and threads take turns between them.
+GROUP_ROWS = 16_000
+GROUP_BYTES = 24 << 20
 FIRST_GROUP_ROWS, LEAST_GROUP_ROWS, GROUP_SECONDS = 500, 50, 1.0
 
 
@@ -87,12 +90,17 @@ class Writer:
 
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Stage everything; one row of `OUTCOME_SCHEMA`."""
-        staged = self._writer.stage(self._changes(chunks))
-        outcomes = [encode_outcome(done.outcome(name)) for name, done in self._slices.items()]
+        outcomes: list[bytes] = []
+        staged = self._writer.stage(chain(self._changes(chunks), self._outcomes(outcomes)))
         return outcome_batch(staged, outcomes, self._vectors.bill)
 
+    def _outcomes(self, found: list[bytes]) -> Iterator[ChunkChanges]:
+        """No changes: when all are made, the outcomes, while a writer may still be busy with the last ones."""
+        found.extend(encode_outcome(done.outcome(name)) for name, done in self._slices.items())
+        yield from ()
+
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
-        size = GroupSize()
+        size = GroupSize(GROUP_BYTES // (4 * self._vectors.dimensions))
         for group in whole_documents(chunks, size):
             ends, effects, change = self._group(group)
             if change.rows.num_rows or change.stale.num_rows or change.retold:
@@ -248,9 +256,12 @@ class Writer:
 
 
 class GroupSize:
-    """The number of rows of the next group: what is done in about `GROUP_SECONDS`. Progress is told group by group."""
+    """The number of rows of the next group: what is done in about `GROUP_SECONDS`, at most `most`. Progress is told
+    group by group.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = GROUP_ROWS) -> None:
+        self._most = min(GROUP_ROWS, most)
         self.rows = FIRST_GROUP_ROWS
         self._began = time.monotonic()
 
@@ -258,7 +269,7 @@ class GroupSize:
         """A group of so many rows is done."""
         now = time.monotonic()
         wanted = round(rows * GROUP_SECONDS / max(now - self._began, 1e-3))
-        self.rows = max(LEAST_GROUP_ROWS, min(GROUP_ROWS, wanted))
+        self.rows = max(LEAST_GROUP_ROWS, min(self._most, wanted))
         self._began = now
 
 

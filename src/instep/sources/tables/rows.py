@@ -23,7 +23,7 @@ _PLAIN = "^[A-Za-z0-9_.~:-]*$"
 #: Versions are kept in ledgers; longer ones, those with a NUL in it and those of odd bytes are by their hash.
 _LONGEST = 128
 #: Rows that are taken out of a spool at once, and bytes.
-_PORTION_ROWS = 2_000
+_PORTION_ROWS = 8_000
 _PORTION_BYTES = 4 << 20
 
 

@@ -89,23 +89,12 @@ def _end(
     sound: bool,
     refining: Refining | None,
 ) -> list[str]:
-    ledger, target = context.ledger, setup.target
+    ledger = context.ledger
     done = _job(ledger, job_id).part(part.ref).counts
     # Of what wrote nothing there is nothing to tell.
     tell = partial(context.progress.phase, setup.ref.label) if done.written or done.deleted else _untold
     tell(Phase.INDEXES)
-    notes: list[str] = []
-    compacted = context.background.beside(partial(setup.compact, part, ledger), "compaction")
-    try:
-        if refining is None or not refining.is_under_way(setup, part.physical):
-            once(partial(target.maintain, part.physical))
-    except Exception as error:
-        # Searches work without the index too, only slower: no reason to fail the job.
-        notes.append(f"indexes are not up to date: {own_fault(error) or error}")
-    try:
-        compacted()
-    except Exception as error:  # What is not compacted is only slower to compare.
-        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
+    notes = _maintain(setup, part, context, once, refining)
     tell(Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
@@ -147,7 +136,25 @@ def _end(
     _acknowledge(setup, part, ledger, job_id, notes)
     context.status_reporter.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
-        target.drop(part.physical)
+        setup.target.drop(part.physical)
+    return notes
+
+
+def _maintain(setup: EntitySetup, part: JobPart, context: Context, once: Once, refining: Refining | None) -> list[str]:
+    """Bring the indexes up to date, and compact what is recorded at the same time. Returns what went wrong: searches
+    work without either, only slower, so that is no reason to fail the job.
+    """
+    notes = []
+    compacted = context.background.beside(partial(setup.compact, part, context.ledger), "compaction")
+    try:
+        if refining is None or not refining.is_under_way(setup, part.physical):
+            once(partial(setup.target.maintain, part.physical))
+    except Exception as error:
+        notes.append(f"indexes are not up to date: {own_fault(error) or error}")
+    try:
+        compacted()
+    except Exception as error:
+        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
     return notes
 
 

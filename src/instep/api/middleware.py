@@ -20,7 +20,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from instep.api.problems import answer
-from instep.own_faults import own_fault
 
 #: The path of agents (`instep mcp`). Its tools look at who asks themselves.
 AGENTS: Final = "/mcp"
@@ -187,9 +186,7 @@ class Guard:
             _log.error("unexpected %s at %s %s", type(error).__name__, scope["method"], scope["path"], exc_info=debug)
             if outgoing.started:
                 raise
-            found = own_fault(error)
-            what, hint = (str(found), found.hint) if found else (f"unexpected {type(error).__name__}", None)
-            await answer(500, what, hint=hint)(scope, incoming, outgoing)
+            await answer(500, f"unexpected {type(error).__name__}")(scope, incoming, outgoing)
 
 
 class _Incoming:

@@ -178,7 +178,7 @@ MUTANTS = [
     ),
     Mutant(
         "what was written since a base file was is not read",
-        "ledger/documents.py",
+        "ledger/document_pages.py",
         "    if since is not None:\n        page = page.where(documents.c.revision > since)\n",
         "    if since is not None:\n        page = page.where(documents.c.revision > since + 1)\n",
         ("tests/ledger/test_bases.py",),

@@ -171,14 +171,14 @@ MUTANTS = [
     Mutant(
         "what a stopped job has begun is swept",
         "jobs/finish.py",
-        "            if physical not in needed and (among is None or physical in among):\n",
-        "            if among is None or physical in among:\n",
+        "free = [each for each in left if each not in needed and (among is None or each in among)]",
+        "free = [each for each in left if among is None or each in among]",
         _GENERATIONS,
     ),
     Mutant(
         "a failed build leaves its index behind",
         "jobs/finish.py",
-        "    if setup.staged(part):\n        target.drop(part.physical)\n    return notes\n",
+        "    if setup.staged(part):\n        setup.target.drop(part.physical)\n    return notes\n",
         "    return notes\n",
         (_REBUILDS, f"{_SERVICE}/test_promotion.py"),
     ),

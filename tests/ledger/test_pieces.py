@@ -12,7 +12,7 @@ from instep.document_state.pieces import PIECE, StateLost
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SliceOutcome
-from instep.ledger import documents
+from instep.ledger import document_pages, documents
 from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
 from tests.contracts.ledger.building import START, VirtualClock
@@ -22,7 +22,7 @@ from tests.contracts.ledger.building import START, VirtualClock
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base of four documents, in pieces of two."""
     monkeypatch.setattr(documents, "_BASE_ROWS", 4)
-    monkeypatch.setattr(documents, "_PAGE", 4)
+    monkeypatch.setattr(document_pages, "_PAGE", 4)
     monkeypatch.setattr(corpus_parts, "_DOCUMENTS", 2)
     monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
 

@@ -62,7 +62,7 @@ class Documents(Fixtures):
         entries = ledger.documents.entries(part.instance)
         expected = [{name: getattr(each, name) for name in names} for each in entries.values()]
         for page in (50_000, 2, 1):  # That the last page is full, too.
-            monkeypatch.setattr("instep.ledger.documents._PAGE", page)
+            monkeypatch.setattr("instep.ledger.document_pages._PAGE", page)
             assert ledger.documents.columns(part.instance, names).to_pylist() == expected
             assert ledger.documents.columns(part.instance, ("chunks", "uri")).column_names == ["chunks", "uri"]
             assert ledger.documents.columns("another", names).num_rows == 0

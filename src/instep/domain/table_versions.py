@@ -11,23 +11,35 @@ CHANGED: Final = "changed in "
 #: Why rows are compared that nobody has changed.
 OTHER_COLUMNS: Final = "columns of it are other ones than before, by the same names or by others"
 
+_OTHER_TABLE: Final = "it is another table than the one that was read, though at the same place"
+
 #: In an id of a table, before what sets its columns apart from those of its version.
 COLUMNS: Final = "#"
+#: Between a version and the digest of its commit, in a text.
+_COMMIT: Final = "!"
 
 
 class TableVersion(NamedTuple):
     """`table` is the table's own id: another one at the same place has another, and so has one whose columns became
     other ones without a version of its own. `number` is that of Delta's version, or of Iceberg's snapshot (-1: there is
-    none yet).
+    none yet). `commit` is a digest of Delta's commit, where it is at hand: a table that was restored from a copy gives
+    the same numbers once more.
     """
 
     table: str
     number: int
+    commit: str = ""
 
     def __str__(self) -> str:
-        return f"{self.table}@{self.number}"
+        return f"{self.table}@{self.number}{_COMMIT if self.commit else ''}{self.commit}"
 
-    def demand_same(self, before: TableVersion) -> None:
+    def same(self, other: TableVersion | None) -> bool:
+        """Whether it is this very version, as far as that can be told."""
+        if other is None or self[:2] != other[:2]:
+            return False
+        return self.commit == other.commit or not (self.commit and other.commit)
+
+    def demand_same_table(self, before: TableVersion) -> None:
         """Raises `Unfollowable` where this is not the table of the version before."""
         if before.table == self.table:
             return
@@ -40,8 +52,9 @@ class TableVersion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TableVersion:
-        table, _, number = text.rpartition("@")
-        return cls(table, int(number))
+        head, _, commit = text.partition(_COMMIT)
+        table, _, number = head.rpartition("@")
+        return cls(table, int(number), commit)
 
 
 class Between(NamedTuple):

@@ -131,6 +131,32 @@ def test_another_table_at_the_same_place_is_compared_as_a_whole(lake: DeltaLake)
     assert lake.wrong() == ""
 
 
+@pytest.mark.parametrize("kind", [DeltaLake, DeltaNodes])
+@pytest.mark.parametrize("commits", [1, 2], ids=["as far as it was read", "further"])
+def test_a_table_that_is_restored_from_a_copy_and_written_on_is_compared_as_a_whole(
+    tmp_path: Path, kind: type[DeltaLake], commits: int
+) -> None:
+    """Its versions have the numbers of others, which were read."""
+    lake = kind(tmp_path / "desk")
+    lake.fill(20)
+    lake.run()
+    shutil.copytree(lake.path, tmp_path / "copy")
+    before = dict(lake.tickets)
+    lake.change(t1="Lost with the folder.")
+    lake.run()
+    shutil.rmtree(lake.path)
+    (tmp_path / "copy").rename(lake.path)
+    lake.tickets = before
+    for number in range(commits):
+        lake.change(**{f"t{number + 2}": "Written since."})
+    assert "its version 1 is another one than the one that was read" in said(lake)
+    assert lake.wrong() == ""
+    assert lake.run().plan.kind is Kind.NOTHING
+    lake.change(t5="Followed again.")
+    assert lake.run().counts.read == 1
+    assert lake.wrong() == ""
+
+
 def test_a_column_that_is_dropped_is_named(lake: DeltaLake) -> None:
     lake.fill(20)
     lake.run()

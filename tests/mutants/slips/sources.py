@@ -84,6 +84,13 @@ MUTANTS = [
         ("tests/e2e/lakes/test_delta.py",),
     ),
     Mutant(
+        "a table of Delta that was restored from a copy is followed",
+        "sources/tables/delta_rows.py",
+        "if commit and before.commit and commit != before.commit:",
+        "if False:",
+        ("tests/e2e/lakes/test_delta.py",),
+    ),
+    Mutant(
         "a column that takes the name of another is not noticed",
         "sources/tables/iceberg_rows.py",
         "if now.get(each.name) != each.field_id",

@@ -42,7 +42,7 @@ class FollowedTable:
 
     @property
     def moved(self) -> bool:
-        return self.now != self.before
+        return not self.now.same(self.before)
 
     @property
     def why(self) -> str:
@@ -116,13 +116,14 @@ def _changed(
     source: RowDocuments, before: TableVersion, now: TableVersion, failed: Mapping[str, str], *, retry: bool
 ) -> ChangedRows | None:
     """The rows that were changed between two versions; None if nothing was. Raises `Unfollowable`."""
-    now.demand_same(before)
+    now.demand_same_table(before)
     if failed and (retry or UNREAD in failed.values()):
         raise Unfollowable("documents that failed are tried again")
-    if before == now:
-        return None
     lake = source.lake
     assert lake is not None, "asked of a table with versions"
+    lake.demand_past(before)
+    if now.same(before):
+        return None
     changed = source.changed(lake, Between(before.number, now.number))
     flawed = {uri for uri, version in failed.items() if is_flaw(version)}
     if flawed and not flawed.isdisjoint(changed.uris.to_pylist()):

@@ -56,7 +56,7 @@ def _followed(setup: TableAdapters, lake: LakeTable, request: PlanRequest, check
     """The changed rows of a table that keeps its versions, or all of it."""
     now = lake.rows.version()
     seen = request.ledger.seen.get(checkpoint)
-    if seen is not None and seen.version == now:
+    if seen is not None and now.same(seen.version):
         return _unchanged(setup, request, anew)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, anew)

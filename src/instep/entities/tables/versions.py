@@ -42,6 +42,7 @@ def find_followed(
     if before is None:
         raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
     _demand_same(setup, request, checkpoint, before, now)
+    lake.rows.demand_past(before)
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
     net = lake.net(setup.rows, selection)
     if net.keyless_gone and any(map(is_keyless, request.ledger.failures.versions(setup.ref, request.generation))):
@@ -73,7 +74,7 @@ def _demand_same(
     setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, before: TableVersion, now: TableVersion
 ) -> None:
     """Raises `Unfollowable` where the index may not have what the table had in the version before."""
-    now.demand_same(before)
+    now.demand_same_table(before)
     if overtaken(setup.target, request.ledger, checkpoint):
         raise Unfollowable("a later run began to write into its index, and has not ended")
 

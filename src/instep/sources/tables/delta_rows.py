@@ -6,6 +6,7 @@ which it added, and their rows come in place of changed ones: more is read, and 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ _TYPE, _VERSION = "_change_type", "_commit_version"
 #: What a change data feed says of a row that was changed, as it was before: its key may have been another; and of one
 #: that went.
 _BEFORE, _GONE = "update_preimage", "delete"
+#: Bytes of a commit that tell it apart from others.
+_BEGINNING: Final = 65_536
 #: What a table may be kept with so that its files do not say by themselves which rows it has.
 _BESIDE_FILES: Final = ("deletionVectors", "columnMapping")
 
@@ -58,7 +61,31 @@ class DeltaRows(Lake["DeltaTable"]):
     def version(self) -> TableVersion:
         with self._told():
             table = self._opened()
-            return TableVersion(str(table.metadata().id), table.version())
+            number = table.version()
+            return TableVersion(str(table.metadata().id), number, self._commit(table, number))
+
+    def demand_past(self, before: TableVersion) -> None:
+        """Raises `Unfollowable` where this version is none of its past, as far as its log tells."""
+        with self._told():
+            commit = self._commit(self._opened(), before.number)
+        if commit and before.commit and commit != before.commit:
+            raise Unfollowable(f"its version {before.number} is another one than the one that was read")
+
+    def _commit(self, table: DeltaTable, number: int) -> str:
+        """A digest of how a commit begins: it names files that no other has. Empty if it is not in the log any more."""
+        try:
+            with self._log(table).open_input_stream(_log_file(number)) as file:
+                return hashlib.sha256(file.read(_BEGINNING)).hexdigest()[:16]
+        except OSError:
+            return ""
+
+    def _log(self, table: DeltaTable) -> Any:
+        """The file system of the table."""
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        handler: Any = DeltaStorageHandler.from_table(table._table, dict(self.options))
+        return PyFileSystem(handler)
 
     def note(self) -> str | None:
         """Something that a user may want to know: that more is read than has to be."""
@@ -182,14 +209,10 @@ class DeltaRows(Lake["DeltaTable"]):
             raise Unfollowable(f"its version went back from {between.since} to {table.version()}")
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
-        handler: Any = DeltaStorageHandler.from_table(table._table, dict(self.options))
-        log = PyFileSystem(handler)
+        log = self._log(table)
         for version in range(between.since + 1, between.until + 1):
             try:
-                with log.open_input_stream(f"_delta_log/{version:020}.json") as file:
+                with log.open_input_stream(_log_file(version)) as file:
                     actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
             except (OSError, ValueError):
                 raise Unfollowable(f"its version {version} is not in its log any more") from None
@@ -242,6 +265,10 @@ class DeltaRows(Lake["DeltaTable"]):
                 hint = "Check the path of the source: it is the folder in which _delta_log lies."
                 raise UserError("there is no Delta table", where=self.text, hint=hint) from None
             raise UserError(f"it cannot be read: {Reasons(self.options).of(error)}", where=self.text) from None
+
+
+def _log_file(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
 
 
 def _once(names: Sequence[str]) -> list[str]:

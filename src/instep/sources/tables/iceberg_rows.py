@@ -59,6 +59,9 @@ class IcebergRows(Lake["Table"]):
             replaced = _replaced(table, number)
             return TableVersion(f"{table.metadata.table_uuid}{COLUMNS + replaced if replaced else ''}", number)
 
+    def demand_past(self, before: TableVersion) -> None:
+        """Nothing: of a snapshot that is not there it is said where that is read. No two have one number."""
+
     def note(self) -> None:
         """There is nothing to be said."""
 

@@ -106,6 +106,9 @@ class LakeTable(RowTable, Protocol):
     def version(self) -> TableVersion:
         """The version that it has now."""
 
+    def demand_past(self, before: TableVersion) -> None:
+        """Raises `Unfollowable` where this version is none of its past."""
+
     def size(self) -> int:
         """The number of rows, about, without reading them."""
 

@@ -107,6 +107,8 @@ _LOST_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)")
 _TASK_HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor (?!driver\b)")
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z][\w$]*(?:Exception|Error)\b)")
+#: How `errors.UpstreamMissing` begins in a traceback.
+_ASKED = re.compile(r"UpstreamMissing: (?:\S+: )?(\S+) is needed, and not there")
 _NO_NEWS = re.compile(r"^(?:An error occurred while calling .*|: |.*\b\w+Exception: ?)$")
 
 #: Spark is not there any more, as it says itself: a server that has restarted knows nothing of a session.
@@ -232,7 +234,7 @@ def unpacked(text: str, *, placed: bool = True) -> Exception:
     """The error behind what Spark says of a failed job; `placed`: with the host of the executor, if that is another."""
     found = _MARK.search(text)
     if found is None:
-        return _of_machine(text) or TaskFailed(_in_a_line(text))
+        return _asked(text) or _of_machine(text) or TaskFailed(_in_a_line(text))
     value = json.loads(zlib.decompress(base64.b64decode(found[1])))
     kind = _KINDS.get(value["kind"])
     if kind is None:
@@ -242,6 +244,12 @@ def unpacked(text: str, *, placed: bool = True) -> Exception:
         where = ": ".join(filter(None, [place, value["where"]])) or None
         return kind(value["text"], where=where, hint=value["hint"])
     return kind(f"{value['text']} ({place})" if place and kind is errors.Transient else value["text"])
+
+
+def _asked(text: str) -> errors.UpstreamMissing | None:
+    """What a function of a transform asks for, which Spark calls without us between them; else None."""
+    found = _ASKED.match(_in_a_line(text))
+    return errors.UpstreamMissing(found[1]) if found else None
 
 
 def _is_sparks(error: Exception) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -253,6 +254,40 @@ def test_it_travels_from_a_task_with_its_name() -> None:
     assert isinstance(found, UpstreamMissing)
     assert (found.name, str(found)) == (error.name, str(error))
     assert pickle.loads(pickle.dumps(error)).name == error.name
+
+
+def test_it_travels_from_a_function_of_a_transform_that_spark_calls_by_itself() -> None:
+    try:
+        raise UpstreamMissing("MergeRequest@42/9970", where="somewhere")
+    except UpstreamMissing:
+        raised = traceback.format_exc()
+    found = unpacked(f"org.apache.spark.api.python.PythonException: {raised}\n\tat org.apache.spark.api.python\n")
+    assert isinstance(found, UpstreamMissing)
+    assert found.name == "MergeRequest@42/9970"
+
+
+TRANSFORM = """
+def transform(frame):
+    def each(batches):
+        for batch in batches:
+            for text in batch["text"].to_pylist():
+                parse((text or "").encode(), "")
+            yield batch
+
+    return frame.mapInArrow(each, frame.schema)
+"""
+
+
+@pytest.mark.proof
+def test_a_transform_asks_for_it_within_its_tasks(root: Path) -> None:
+    module = root / "code" / f"{NAME}.py"
+    module.write_text(module.read_text() + TRANSFORM)
+    write(root, authors__a="Ann writes.", pages__p="This needs Author to be read.")
+    asking = opened(root, engine="spark", parse=None, transform=f"{NAME}:transform")
+    results = asking.run(["Page"])
+    assert [str(each.ref) for each in results] == ["Author@global", "Page@global"]
+    assert {each.state for each in results} == {JobState.COMPLETED}
+    assert asking.failures() == []
 
 
 @pytest.mark.proof

@@ -257,10 +257,9 @@ def test_it_travels_from_a_task_with_its_name() -> None:
 
 
 def test_it_travels_from_a_function_of_a_transform_that_spark_calls_by_itself() -> None:
-    try:
+    with pytest.raises(UpstreamMissing) as caught:
         raise UpstreamMissing("MergeRequest@42/9970", where="somewhere")
-    except UpstreamMissing:
-        raised = traceback.format_exc()
+    raised = "".join(traceback.format_exception(caught.value))
     found = unpacked(f"org.apache.spark.api.python.PythonException: {raised}\n\tat org.apache.spark.api.python\n")
     assert isinstance(found, UpstreamMissing)
     assert found.name == "MergeRequest@42/9970"

@@ -24,7 +24,7 @@ from instep.errors import Outdated
 from instep.jobs.entity_result import EntityResult
 from instep.jobs.run import run_entities
 from instep.jobs.serve import serve
-from instep.planning.loaded import Loaded
+from instep.planning.loaded import Loaded, loaded_for
 from tests.doubles.container import workshop_of
 from tests.e2e import corpus
 from tests.e2e.conftest import Location
@@ -53,13 +53,14 @@ def built(started_at: int | None, job: str = "theirs") -> Instance:
     ids=["begun before", "at that time", "alike", "of other rows alone", "our own", "imported", "unknown"],
 )
 def test_what_is_no_newer_build_of_others_may_be_replaced(build: Instance | None, differs: list[str]) -> None:
-    Loaded(LOADED, own_jobs={"ours"}).demand_newest(REF, differs, build)
+    since = build.started_at if build else None
+    Loaded(LOADED, own_jobs={"ours"}).demand_newest(REF, differs, build, since)
 
 
 @pytest.mark.parametrize("differs", [["chunker"], ["transform", ROWS], [TARGET]])
 def test_what_others_began_after_our_code_was_loaded_is_left_alone(differs: list[str]) -> None:
     with pytest.raises(Outdated, match="has loaded, at 1970-01-01 00:16 UTC") as refused:
-        Loaded(LOADED).demand_newest(REF, differs, built(LOADED + 1))
+        Loaded(LOADED).demand_newest(REF, differs, built(LOADED - 1), LOADED + 1)
     assert refused.value.where == str(REF)
     assert refused.value.hint is not None
     assert "Restart this process" in refused.value.hint
@@ -67,7 +68,7 @@ def test_what_others_began_after_our_code_was_loaded_is_left_alone(differs: list
 
 def test_what_was_built_before_is_left_alone_where_our_code_has_changed_on_disk() -> None:
     with pytest.raises(Outdated, match=r"that of mine:\w+ has changed since"):
-        Loaded(LOADED, lambda _: ["mine:parse"]).demand_newest(REF, ["transform"], built(LOADED - 1))
+        Loaded(LOADED, lambda _: ["mine:parse"]).demand_newest(REF, ["transform"], built(LOADED - 1), LOADED - 1)
 
 
 # Two processes, one of which has loaded the project before it was declared otherwise.
@@ -152,6 +153,31 @@ def test_who_goes_back_on_purpose_wins_over_what_is_running(site: Site) -> None:
         with pytest.raises(Outdated):
             run_in(newer, site, context)
     assert site.place.wrong() == ""
+
+
+def test_an_old_process_that_builds_once_more_is_the_older_one_still(site: Site) -> None:
+    """After the newer one has started, and before that has planned."""
+    site.run()
+    with loaded(site) as old:
+        before = site.context(old)
+        deploy(site)
+        with loaded(site) as newer:
+            context = site.context(newer)
+            site.clock.sleep(60.0)
+            (again,) = run_in(old, site, before, full_refresh=True)
+            assert again.promoted
+            (built_by_newer,) = run_in(newer, site, context)
+            assert built_by_newer.promoted
+            with pytest.raises(Outdated):
+                run_in(old, site, before)
+            assert run_in(newer, site, context)[0].state is None
+    assert site.place.wrong() == ""
+
+
+def test_a_build_of_which_nobody_wrote_down_who_made_it_counts_from_its_beginning(site: Site) -> None:
+    build = built(LOADED + 1, job="forgotten")
+    assert loaded_for(build, site.ledger) == LOADED + 1
+    assert loaded_for(None, site.ledger) is None
 
 
 def test_an_outdated_entity_stops_no_other_and_has_a_state_of_its_own(site: Site) -> None:

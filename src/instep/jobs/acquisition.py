@@ -24,6 +24,7 @@ from instep.jobs.membership import Membership
 from instep.jobs.recovery import release_dead_processes
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.parts import NewPart
+from instep.planning.loaded import LOADED, loaded_for
 from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.planning.planner import Planner
 from instep.planning.upstream import upstream_of
@@ -162,7 +163,9 @@ class Acquisition:
         found = {str(ref): said for ref, plan in self.todo.items() if (said := plan.settings.as_dict())}
         settings = {"settings": found} if found else {}
         trace = {TRACEPARENT: self._made_in} if self._made_in else {}
-        return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options), **settings, **trace}
+        loaded = {LOADED: self._context.loaded.at} if self._context.loaded else {}
+        options = asdict(self._planner.options)
+        return {"entities": [str(ref) for ref in self.todo], **options, **settings, **trace, **loaded}
 
     def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
         """Get the partition's lease or join its job; else return its holder."""
@@ -241,7 +244,8 @@ class Acquisition:
             return
         changed = changed_parts(self._planner.setups[lease.ref].fingerprint, part.fingerprint)
         try:
-            loaded.demand_newest(lease.ref, changed, self._ledger.instances.get(part.instance))
+            built = self._ledger.instances.get(part.instance)
+            loaded.demand_newest(lease.ref, changed, built, loaded_for(built, self._ledger))
         except Outdated:
             self._ledger.leases.release(lease)
             self._member.heartbeat.drop(lease.ref)

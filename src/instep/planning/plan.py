@@ -25,7 +25,7 @@ from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.contacts import Contacts, Unasked
-from instep.planning.loaded import Loaded
+from instep.planning.loaded import Loaded, loaded_for
 from instep.planning.upstream import missing_upstream, replaced_inputs
 
 _UNASKED: Final = Unasked()
@@ -270,7 +270,8 @@ def _outdated(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, loaded
     """The reasons why the declaration needs another index than that of the checkpoint."""
     changed = setup.changed_since_built(ledger, checkpoint)
     if changed and loaded:
-        loaded.demand_newest(setup.ref, changed, ledger.instances.get(checkpoint.instance))
+        built = ledger.instances.get(checkpoint.instance)
+        loaded.demand_newest(setup.ref, changed, built, loaded_for(built, ledger))
     why = [change_text(part, setup.fingerprint, checkpoint.fingerprint) for part in changed]
     if checkpoint.buckets != setup.buckets:
         why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")

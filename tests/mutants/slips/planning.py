@@ -16,8 +16,15 @@ MUTANTS = [
     Mutant(
         "an older process builds back what newer code has built",
         "planning/loaded.py",
-        "if built.started_at is not None and built.started_at > self.at:",
-        "if built.started_at is not None and built.started_at > self.at + 10**12:",
+        "if since is not None and since > self.at:",
+        "if since is not None and since > self.at + 10**12:",
+        (_NEWER,),
+    ),
+    Mutant(
+        "an old process that builds once more is taken for the newer one",
+        "planning/loaded.py",
+        "return found if isinstance(found, int) else built.started_at",
+        "return built.started_at",
         (_NEWER,),
     ),
     Mutant(

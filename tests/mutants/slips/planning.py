@@ -178,9 +178,16 @@ MUTANTS = [
     Mutant(
         "what a stopped job has begun is swept",
         "jobs/finish.py",
-        "free = [each for each in left if each not in needed and (among is None or each in among)]",
-        "free = [each for each in left if among is None or each in among]",
+        "if each not in needed and (among is None or each in among)]",
+        "if among is None or each in among]",
         _GENERATIONS,
+    ),
+    Mutant(
+        "an index that a restored ledger does not remember is swept",
+        "jobs/finish.py",
+        "if physical in made:",
+        "if physical:",
+        ("tests/e2e/test_ownership.py",),
     ),
     Mutant(
         "a failed build leaves its index behind",

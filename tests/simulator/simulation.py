@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, cast
+from unittest.mock import patch
 
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING, Timing
@@ -53,9 +54,6 @@ QUIET = 90 * MINUTE
 IDLE = 61 * MINUTE
 #: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
 MENDS = 60
-
-#: Its documents are few.
-wave.EARLY_UPKEEP = 1
 
 #: A run is the same each time it is made.
 NAMING = Naming("00000000-0000-4000-8000-000000000001")
@@ -281,7 +279,8 @@ class Simulation:
 
     def run(self) -> Report:
         try:
-            self._play()
+            with patch.object(wave, "EARLY_UPKEEP", 1):  # Its documents are few.
+                self._play()
         except Stuck as stuck:
             self.world.broken.append(f"stuck: {stuck}; alive: {[p.name for p in self.processes if not p.over]}")
         finally:

@@ -4,15 +4,18 @@ As documents: by its change data feed, and as all other tables are looked at, wh
 read of all rows: of the Delta table itself, and of the same rows in plain Parquet files. As rows of a table: by the net
 changes of the same feed, read with all columns, and by a window of watermarks over the same Parquet. Everything is in
 this process, without Spark, by the product's own code; the ledger's part is left out on all sides.
+At last a window of nearly all rows, as tasks of Spark read it portion by portion.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,11 +76,17 @@ def written(folder: Path, rows: int) -> int:
 
 
 def timed(what: str, look: Callable[[], int]) -> tuple[float, int]:
-    began = time.perf_counter()
+    began, busy, read = time.perf_counter(), time.process_time(), bytes_read()
     rows = look()
     seconds = time.perf_counter() - began
-    print(f"{what}: {seconds:.2f} s, {rows:,} rows", flush=True)
+    busy, read = time.process_time() - busy, (bytes_read() - read) // 1_000_000
+    print(f"{what}: {seconds:.2f} s ({busy:.2f} s of processors), {read:,} MB, {rows:,} rows", flush=True)
     return seconds, rows
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read from files, as Linux counts them."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def judged(what: str, feed: float, scan: float) -> None:
@@ -116,6 +125,20 @@ def of_rows(folder: Path, changed: int) -> None:
     judged("rows of a table", feed, scan)
 
 
+def of_windows(folder: Path) -> None:
+    """All that came after the first version, as tasks read it: a portion each, with the driver's sum."""
+    lake = LakeTable(DeltaRows(str(folder / "delta")))
+    window, rows = Selection(versions=VersionWindow(0, lake.rows.version().number)), RowColumns(("id",))
+    table = lake.reading(lake.columns())
+    _, all_rows = timed("a large window, its sum", lambda: table.net(rows, window).rows)
+    net, found = table.net(rows, window), 0
+    for number in range(table.portions(window)):
+        task: LakeTable = pickle.loads(pickle.dumps(table))
+        read = partial(task.read, rows, window, number, net)
+        found += timed(f"portion {number}", lambda: sum(each.num_rows for each, _ in read()))[1]  # noqa: B023 - called at once
+    assert found == all_rows, "each row is in one portion"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
@@ -126,6 +149,7 @@ def main() -> None:
         changed = written(folder, given.rows)
         of_documents(folder, changed)
         of_rows(folder, changed)
+        of_windows(folder)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import random
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,17 @@ import pyarrow as pa
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.jobs import JobState
-from instep.entities.plan_request import Kind
+from instep.entities.plan_request import Kind, PlanOptions
 from instep.errors import UserError
+from instep.jobs.entity_result import EntityResult
+from instep.jobs.run import run_entities
+from instep.pipeline.engine import spark_engine
+from instep.pipeline.tables import lake_wave
 from instep.sources.tables.delta_rows import DeltaRows
 from instep.sources.tables.iceberg_rows import IcebergRows
+from instep.telemetry.progress import Silent
 from tests.sources.tables.sessions import session
 
 from .nodes import DeltaNodes, IcebergNodes, Nodes
@@ -289,6 +299,29 @@ def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:
     assert len(lake._stored()) == 1_030
 
 
+def test_another_table_with_the_same_versions_is_read_by_what_it_has_itself(tmp_path: Path) -> None:
+    """A worker keeps its sources for long, and what it knows of a window no longer than until the next plan."""
+    lake = DeltaNodes(tmp_path / "desk")
+    lake.fill(20)
+    with closing(Container(instep.load(lake.root).project)) as container, closing(container.ledger()) as ledger:
+        setups, context = container.setups(), container.context(ledger, Silent())
+
+        def run() -> EntityResult:
+            (found,) = run_entities(setups, context, PlanOptions(allow_deletes=True), wait_seconds=0)
+            return found
+
+        run()
+        lake.change(t3="Changed.")
+        window = run().plan.found.why
+        assert lake.wrong() == ""
+        shutil.rmtree(lake.path)
+        lake.fill(20)
+        run()
+        lake.change(t4="Changed in another table.")
+        assert window == run().plan.found.why
+        assert lake.wrong() == ""
+
+
 @pytest.mark.spark
 def test_on_spark_tasks_read_the_same_versions(lake: Nodes) -> None:
     lake.engine, lake.spark = "spark", session()
@@ -301,6 +334,41 @@ def test_on_spark_tasks_read_the_same_versions(lake: Nodes) -> None:
     lake.delete(7)
     found = lake.run()
     assert (found.counts.written, found.counts.deleted, lake.wrong()) == (2, 1, "")
+
+
+@pytest.mark.spark
+@pytest.mark.proof
+def test_several_tasks_of_spark_read_a_large_window(lake: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = list[int]()
+    inner = spark_engine._of_table
+
+    def watched(*args: Any) -> pa.Table:
+        """A task that meets no row has no outcome."""
+        found = inner(*args)
+        busy.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(spark_engine, "_of_table", watched)
+    lake.engine, lake.spark = "spark", session()
+    lake.fill(30)
+    lake.run()
+    # No compression makes less of these than a portion has.
+    drawn = random.Random(0)
+    for start in (100, 200, 300):
+        new = {number: base64.b64encode(drawn.randbytes(1_500_000)).decode() for number in range(start, start + 12)}
+        lake.append(rows(new))
+        lake.tickets |= new
+    lake.change(t3="Another text.")
+    lake.delete(7)
+    found = lake.run()
+    assert (found.counts.read, found.counts.written, found.counts.deleted, lake.wrong()) == (38, 37, 1, "")
+    assert busy[-1] >= 3
+    # More changes than tasks are sent: one of them finds them all.
+    monkeypatch.setattr(lake_wave, "MOST_SENT", 1)
+    lake.change(t3="Once more.", t100="Short.")
+    lake.delete(8)
+    found = lake.run()
+    assert (found.counts.written, found.counts.deleted, lake.wrong(), busy[-1]) == (2, 1, "", 1)
 
 
 #: Dies before or after a call of the target, in a run of its own.

@@ -14,6 +14,20 @@ _TOPICS = ("tests/e2e/kafka/test_topics.py",)
 
 MUTANTS = [
     Mutant(
+        "a row is looked for in a portion from which it only went",
+        "sources/tables/net_changes.py",
+        "_first(of_row, places, sums > 0, len(found))[come],",
+        "_first(of_row, places, sums < 2, len(found))[come],",
+        ("tests/sources/tables/test_net_changes.py", "tests/sources/tables/test_lake_windows.py"),
+    ),
+    Mutant(
+        "the changes of the table that was there before are read in another",
+        "entities/tables/versions.py",
+        "    lake.forget()\n",
+        "",
+        ("tests/e2e/lakes/test_nodes.py",),
+    ),
+    Mutant(
         "a job takes the same share of each partition of a topic, whatever its timestamps",
         "sources/kafka.py",
         "return found if found.waiting(start) else end.within(start, most)",

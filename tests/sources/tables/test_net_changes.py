@@ -29,11 +29,13 @@ def signed(changes: Sequence[Change]) -> SignedRows:
 def left(*batches: Sequence[Change]) -> tuple[set[tuple[int, str]], set[int]]:
     """Rows that came, and keys that are gone."""
     changes = [signed(each) for each in batches]
-    net = NetChanges.of(changes, ["id"])
+    net = NetChanges.of([[each] for each in changes], ["id"])
     come, gone = list[Any](), list[Any]()
-    for rows, went in net.select(changes, ["id"]):
-        for row, is_gone in zip(rows.to_pylist(), went.tolist(), strict=True):
-            (gone if is_gone else come).append((row["id"], row["text"]))
+    # Each portion by itself, in any order.
+    for number in reversed(range(len(changes))):
+        for rows, went in net.select([changes[number]], ["id"], number):
+            for row, is_gone in zip(rows.to_pylist(), went.tolist(), strict=True):
+                (gone if is_gone else come).append((row["id"], row["text"]))
     assert (len(come), len(gone)) == (len(net.come), len(net.gone))
     assert len(set(come)) == len(come)
     return set(come), {key for key, _ in gone}
@@ -106,7 +108,7 @@ def test_columns_do_not_stand_for_one_another() -> None:
 
 
 def test_a_row_without_a_key_has_nothing_that_could_go() -> None:
-    net = NetChanges.of([signed([(1, "a", -1)]), signed([(None, "b", -1)])], ["id"])  # type: ignore[list-item]  # no key
+    net = NetChanges.of([[signed([(1, "a", -1)]), signed([(None, "b", -1)])]], ["id"])  # type: ignore[list-item]  # no key
     assert (len(net.come), len(net.gone), len(net.gone_keys)) == (0, 1, 1)
 
 

@@ -44,6 +44,7 @@ def find_followed(
     _demand_same(setup, request, checkpoint, before, now)
     lake.rows.demand_past(before)
     selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
+    lake.forget()
     net = lake.net(setup.rows, selection)
     if net.keyless_gone and any(map(is_keyless, request.ledger.failures.versions(setup.ref, request.generation))):
         raise Unfollowable("rows without a key are gone, and some that failed may be among them")

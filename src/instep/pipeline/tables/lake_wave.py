@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ from instep.domain.columns import BOOL, Column
 from instep.domain.rows import RowColumns, Selection
 from instep.pipeline.tables.sides import GONE
 from instep.pipeline.tables.writing import Batches, RowWriter, TableWave
-from instep.sources.tables.lake_table import LakeTable, readable
+from instep.sources.tables.lake_table import EACH, LakeTable, readable
+from instep.sources.tables.net_changes import NetChanges
 from instep.sources.tables.table_source import Sessions
 
 if TYPE_CHECKING:
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
 _NUMBER = "id"
 
+#: So many changes are sent to tasks, with twelve bytes for each.
+MOST_SENT: Final = 5_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class PortionWriter:
     """Reads portions of the table by their numbers, and writes their rows. Picklable: it travels to the tasks.
+
+    `net` is what the driver knows of a window: a portion by itself does not tell what is left of it in the end.
 
     Of a row that is gone the `deleted` column says so; where namespaces share an index the row is in none instead: it
     is deleted only where it is, for another namespace may have it by now.
@@ -36,6 +42,7 @@ class PortionWriter:
     rows: RowColumns
     deleted: str | None
     writer: RowWriter
+    net: NetChanges | None = None
 
     def write(self, numbers: Batches) -> Batches:
         return self.writer.write(self._read(numbers))
@@ -45,7 +52,7 @@ class PortionWriter:
         with readable(self.lake):
             for batch in numbers:
                 for number in batch.column(0).to_numpy().tolist():
-                    for rows, gone in self.lake.read(self.rows, self.selection, number):
+                    for rows, gone in self.lake.read(self.rows, self.selection, number, self.net):
                         found = [self._column(each, rows, gone) for each in self.writer.columns]
                         yield pa.RecordBatch.from_arrays(found, names)
 
@@ -73,13 +80,29 @@ class LakeWave(TableWave):
             yield pa.RecordBatch.from_arrays([pa.array([number], pa.int64())], [_NUMBER])
 
     def frame(self, spark: Sessions) -> DataFrame:
+        if self._windowed and self._net is None:
+            return spark().range(EACH, EACH + 1, 1, 1)
         count = self._portions()
         return spark().range(0, count, 1, max(1, count))
 
     @property
     def write(self) -> Callable[[Batches], Batches]:
-        return self.task.write
+        return replace(self.task, net=self._net if self._windowed else None).write
+
+    @property
+    def _windowed(self) -> bool:
+        versions = self.task.selection.versions
+        return versions is not None and versions.since is not None
+
+    @property
+    def _net(self) -> NetChanges | None:
+        """The changes of a window, which the plan knows already, if it was made in this process. None: more than tasks
+        are sent, so one of them finds out by itself.
+        """
+        with readable(self.task.lake):
+            found = self.task.lake.net(self.task.rows, self.task.selection)
+        return found if found.rows <= MOST_SENT else None
 
     def _portions(self) -> int:
         with readable(self.task.lake):
-            return self.task.lake.portions(self.selection)
+            return self.task.lake.portions(self.task.selection)

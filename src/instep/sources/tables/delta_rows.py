@@ -7,13 +7,13 @@ which it added, and their rows come in place of changed ones: more is read, and 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,8 +22,17 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
+from instep.sources.tables.delta_changes import (
+    CHANGE_TYPE,
+    ChangeFile,
+    actions_of,
+    change_files,
+    changed_rows,
+    log_file,
+    log_of,
+)
 from instep.sources.tables.folders import shown
-from instep.sources.tables.lake import PORTION_BYTES, Lake, in_portions
+from instep.sources.tables.lake import PORTION_BYTES, WINDOW_BYTES, Lake, in_portions
 from instep.sources.tables.lakes import Reasons, SignedRows, is_there, last_changes, plain
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
 
 ENABLED: Final = "delta.enableChangeDataFeed"
 ENABLE: Final = f"ALTER TABLE … SET TBLPROPERTIES ('{ENABLED}' = 'true')"
-_TYPE, _VERSION = "_change_type", "_commit_version"
+_TYPE, _VERSION = CHANGE_TYPE, "_commit_version"
 #: What a change data feed says of a row that was changed, as it was before: its key may have been another; and of one
 #: that went.
 _BEFORE, _GONE = "update_preimage", "delete"
@@ -74,18 +83,10 @@ class DeltaRows(Lake["DeltaTable"]):
     def _commit(self, table: DeltaTable, number: int) -> str:
         """A digest of how a commit begins: it names files that no other has. Empty if it is not in the log any more."""
         try:
-            with self._log(table).open_input_stream(_log_file(number)) as file:
+            with log_of(table, self.options).open_input_stream(log_file(number)) as file:
                 return hashlib.sha256(file.read(_BEGINNING)).hexdigest()[:16]
         except OSError:
             return ""
-
-    def _log(self, table: DeltaTable) -> Any:
-        """The file system of the table."""
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
-        handler: Any = DeltaStorageHandler.from_table(table._table, dict(self.options))
-        return PyFileSystem(handler)
 
     def note(self) -> str | None:
         """Something that a user may want to know: that more is read than has to be."""
@@ -145,14 +146,37 @@ class DeltaRows(Lake["DeltaTable"]):
             return
         yield from map(rows.read, found)
 
-    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
+    def signed_portions(self, between: Between) -> int:
+        """See `lake_table.VersionedRows`: files of its commits. Where these do not say it all, all is one portion."""
+        with self._told():
+            table = self._opened()
+            self._demand_sound(table, between)
+            found = self._change_files(table, between)
+        return 1 if found is None else len(found)
+
+    def signed(self, names: Sequence[str], between: Between, number: int) -> Iterator[SignedRows]:
         """See `lake_table.VersionedRows`."""
         with self._told():
             table = self._opened()
             self._demand_sound(table, between)
-        for batch in self._feed(table, names, between, before=True):
-            signs = np.where(_came(batch).to_numpy(zero_copy_only=False), 1, -1)
-            yield SignedRows(batch.select(_once(names)), signs)
+            portions = self._change_files(table, between)
+        if portions is None:
+            for batch in self._feed(table, names, between, before=True):
+                yield SignedRows(batch.select(_once(names)), _signs(batch.column(_TYPE)))
+            return
+        with self._told(), self._kept(between.until):
+            files, schema = log_of(table, self.options), self._schema(table)
+            for each in portions[number]:
+                for batch, said in changed_rows(files, schema, _once(names), each):
+                    signs = np.full(batch.num_rows, each.sign) if said is None else _signs(said)
+                    yield SignedRows(batch, signs)
+
+    def _change_files(self, table: DeltaTable, between: Between) -> list[list[ChangeFile]] | None:
+        """The files of the changes in portions; None where the files do not say it all."""
+        if not _plain_files(table):
+            return None
+        found = change_files(log_of(table, self.options), self._schema(table), between)
+        return None if found is None else in_portions(found, lambda each: each.size, WINDOW_BYTES)
 
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files. Where these do not say it all, all rows are one portion."""
@@ -209,13 +233,9 @@ class DeltaRows(Lake["DeltaTable"]):
             raise Unfollowable(f"its version went back from {between.since} to {table.version()}")
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return
-        log = self._log(table)
+        log = log_of(table, self.options)
         for version in range(between.since + 1, between.until + 1):
-            try:
-                with log.open_input_stream(_log_file(version)) as file:
-                    actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
-            except (OSError, ValueError):
-                raise Unfollowable(f"its version {version} is not in its log any more") from None
+            actions = actions_of(log, version)
             files = [each[kind] for each in actions for kind in ("add", "remove") if kind in each]
             fed = any("cdc" in each for each in actions)
             if not fed and any(each.get("deletionVector") and each.get("dataChange", True) for each in files):
@@ -267,21 +287,20 @@ class DeltaRows(Lake["DeltaTable"]):
             raise UserError(f"it cannot be read: {Reasons(self.options).of(error)}", where=self.text) from None
 
 
-def _log_file(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
-
-
 def _once(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
 def _files(table: DeltaTable) -> list[str]:
     """The files of a version, in order; none if they do not say by themselves which rows it has."""
+    return sorted(table.file_uris()) if _plain_files(table) else []
+
+
+def _plain_files(table: DeltaTable) -> bool:
+    """Whether files say by themselves which rows they have."""
     if not set(_BESIDE_FILES).isdisjoint(table.protocol().reader_features or ()):
-        return []
-    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        return []
-    return sorted(table.file_uris())
+        return False
+    return table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none"
 
 
 def _portions(table: DeltaTable) -> list[list[Any]]:
@@ -296,7 +315,7 @@ def _portions(table: DeltaTable) -> list[list[Any]]:
 
 def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.RecordBatch:
     """A batch of a feed as `LakeTable.changed` has it."""
-    came = _came(batch)
+    came = _came(batch.column(_TYPE))
     numbers: Any = pc.if_else(came, pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
     if (deleted := rows.is_deleted(batch)) is not None:
         numbers = pc.if_else(deleted, pa.scalar(0, pa.int64()), numbers)
@@ -304,13 +323,17 @@ def _events(rows: ArrowRows, batch: pa.RecordBatch, usual: int | None) -> pa.Rec
     return listed.append_column("order", _order(rows, batch)).append_column("rows", numbers)
 
 
-def _came(batch: pa.RecordBatch) -> Any:
-    return pc.invert(pc.is_in(batch.column(_TYPE), value_set=pa.array([_BEFORE, _GONE])))
+def _came(types: pa.Array[Any]) -> Any:
+    return pc.invert(pc.is_in(types, value_set=pa.array([_BEFORE, _GONE])))
+
+
+def _signs(types: pa.Array[Any]) -> npt.NDArray[np.int64]:
+    return np.where(_came(types).to_numpy(zero_copy_only=False), 1, -1)
 
 
 def _order(rows: ArrowRows, batch: pa.RecordBatch) -> Any:
     """Twice the version, and one more for a row that is there."""
-    there = _came(batch)
+    there = _came(batch.column(_TYPE))
     if (deleted := rows.is_deleted(batch)) is not None:
         there = pc.and_(there, pc.invert(deleted))
     doubled = pc.multiply(batch.column(_VERSION).cast(pa.int64()), pa.scalar(2))

@@ -22,7 +22,7 @@ from instep.domain.rows import DocumentColumns
 from instep.domain.table_versions import COLUMNS, OTHER_COLUMNS, Between, TableVersion, Unfollowable
 from instep.errors import InstepError, UserError
 from instep.sources.tables.arrow_rows import ArrowRows
-from instep.sources.tables.lake import Lake, in_portions
+from instep.sources.tables.lake import WINDOW_BYTES, Lake, in_portions
 from instep.sources.tables.lakes import Reasons, SignedRows, plain, plain_schema
 from instep.sources.tables.row_documents import ROW_BYTES
 from instep.sources.tables.row_keys import values_at
@@ -89,7 +89,8 @@ class IcebergRows(Lake["Table"]):
         with self._told():
             table = self._opened()
             rows = self._rows(table, columns)
-            before, after = self._apart(table, between, columns.named)
+            _demand_same_columns(table, between, columns.named)
+            before, after = self._apart(table, between)
             for batch in _read(table, [*columns.key, *filter(None, (columns.deleted,))], before):
                 yield _gone(rows, batch)
             names, usual = _marks(table, rows, after)
@@ -101,19 +102,26 @@ class IcebergRows(Lake["Table"]):
             table = self._opened()
             rows = self._rows(table, columns)
             try:
-                _, after = self._apart(table, between, columns.named)
+                _demand_same_columns(table, between, columns.named)
+                _, after = self._apart(table, between)
             except Unfollowable:
                 yield from self.rows(columns, keys)
                 return
             yield from _read_keys(table, rows, keys, after)
 
-    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
+    def signed_portions(self, between: Between) -> int:
+        """See `lake_table.VersionedRows`: files of both snapshots."""
+        with self._told():
+            return len(_signed_portions(*self._apart(self._opened(), between)))
+
+    def signed(self, names: Sequence[str], between: Between, number: int) -> Iterator[SignedRows]:
         """See `lake_table.VersionedRows`."""
         with self._told():
             table = self._opened()
-            for sign, tasks in zip((-1, 1), self._apart(table, between, names), strict=True):
-                for batch in _read(table, names, tasks):
-                    yield SignedRows(batch, np.full(batch.num_rows, sign, np.int64))
+            _demand_same_columns(table, between, names)
+            sign, tasks = _signed_portions(*self._apart(table, between))[number]
+            for batch in _read(table, names, tasks):
+                yield SignedRows(batch, np.full(batch.num_rows, sign, np.int64))
 
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files."""
@@ -126,17 +134,13 @@ class IcebergRows(Lake["Table"]):
             table = self._opened()
             yield from _read(table, names, _portions(self._tasks(table, version))[number])
 
-    def _apart(
-        self, table: Table, between: Between, names: Sequence[str]
-    ) -> tuple[list[FileScanTask], list[FileScanTask]]:
-        """The files that only the earlier snapshot has, and those of the later one alone. Raises `Unfollowable`, also
-        where one of these columns was another one then.
+    def _apart(self, table: Table, between: Between) -> tuple[list[FileScanTask], list[FileScanTask]]:
+        """The files that only the earlier snapshot has, and those of the later one alone, in order. Raises
+        `Unfollowable`.
         """
-        if not _other_columns(table, between.since).keys().isdisjoint(names):
-            raise Unfollowable(OTHER_COLUMNS)
         before, after = self._tasks(table, between.since), self._tasks(table, between.until)
-        gone = [before[each] for each in before.keys() - after.keys()]
-        return gone, [after[each] for each in after.keys() - before.keys()]
+        gone = [before[each] for each in sorted(before.keys() - after.keys())]
+        return gone, [after[each] for each in sorted(after.keys() - before.keys())]
 
     def _tasks(self, table: Table, snapshot: int) -> dict[tuple[Any, ...], FileScanTask]:
         """The files of a snapshot, by their names and what is deleted in them. Raises `Unfollowable`."""
@@ -183,6 +187,12 @@ class IcebergRows(Lake["Table"]):
             raise UserError(f"it cannot be read: {said}", where=self.text, hint=mend) from None
 
 
+def _demand_same_columns(table: Table, between: Between, names: Iterable[str]) -> None:
+    """Raises `Unfollowable` where one of these columns was another one in the earlier snapshot."""
+    if not _other_columns(table, between.since).keys().isdisjoint(names):
+        raise Unfollowable(OTHER_COLUMNS)
+
+
 def _other_columns(table: Table, snapshot: int) -> dict[str, int | None]:
     """Columns that a snapshot was written with, and that are other ones by now, or none: their ids now."""
     found = table.snapshot_by_id(snapshot)
@@ -206,7 +216,20 @@ def _identity(task: FileScanTask) -> tuple[Any, ...]:
 
 def _portions(tasks: Mapping[tuple[Any, ...], FileScanTask]) -> list[list[FileScanTask]]:
     """The files of a snapshot, in order, in portions of not too few bytes: planning them takes time in each."""
-    return in_portions([tasks[each] for each in sorted(tasks)], lambda each: each.file.file_size_in_bytes)
+    return in_portions([tasks[each] for each in sorted(tasks)], _bytes)
+
+
+def _signed_portions(
+    gone: Sequence[FileScanTask], come: Sequence[FileScanTask]
+) -> list[tuple[int, list[FileScanTask]]]:
+    """Files whose rows went (-1) and those whose rows came (1), in portions."""
+    return [
+        (sign, part) for sign, tasks in ((-1, gone), (1, come)) for part in in_portions(tasks, _bytes, WINDOW_BYTES)
+    ]
+
+
+def _bytes(task: FileScanTask) -> int:
+    return task.file.file_size_in_bytes
 
 
 def _read(table: Table, names: Sequence[str], tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:

@@ -20,18 +20,21 @@ OTHER_COLUMN: Final = "Make another column of it in the table."
 #: A portion of a version has at least as many bytes, if there are as many.
 PORTION_BYTES: Final = 64_000_000
 
+#: And one of the changes between two: of each row a number is made, which takes longer than reading it.
+WINDOW_BYTES: Final = 16_000_000
+
 Opened = TypeVar("Opened")
 Part = TypeVar("Part")
 
 
-def in_portions(files: Iterable[Part], size: Callable[[Part], int]) -> list[list[Part]]:
-    """Files in portions of `PORTION_BYTES` and no more than one file beyond that, in their order."""
+def in_portions(files: Iterable[Part], size: Callable[[Part], int], wanted: int = PORTION_BYTES) -> list[list[Part]]:
+    """Files in portions of so many bytes and no more than one file beyond that, in their order."""
     found: list[list[Part]] = []
     room = 0
     for each in files:
         if room <= 0:
             found.append([])
-            room = PORTION_BYTES
+            room = wanted
         found[-1].append(each)
         room -= size(each)
     return found

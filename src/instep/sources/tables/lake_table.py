@@ -31,6 +31,9 @@ from instep.sources.tables.table_source import Sessions, demand
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: Stands for the number of a portion: all of them.
+EACH: Final = -1
+
 #: A column for the signs, beside those of the table.
 _SIGN: Final = "instep sign"
 
@@ -61,8 +64,11 @@ class VersionedRows(Protocol):
     def schema(self) -> pa.Schema:
         """The columns that it has now."""
 
-    def signed(self, names: Sequence[str], between: Between) -> Iterator[SignedRows]:
-        """These columns of rows that came and went. Raises `Unfollowable`."""
+    def signed_portions(self, between: Between) -> int:
+        """The number of portions in which changes can be read. Raises `Unfollowable`."""
+
+    def signed(self, names: Sequence[str], between: Between, number: int) -> Iterator[SignedRows]:
+        """These columns of rows that came and went, in one of the portions. Raises `Unfollowable`."""
 
     def portions(self, version: int) -> int:
         """The number of portions in which the rows of a version can be read. Raises `Unfollowable`."""
@@ -76,7 +82,7 @@ class LakeTable:
     """Implements `table_source.TableSource` for rows that have versions; a selection without one is of the version that
     the table has now. `wanted` are the columns that are read: a row in which others were changed has not changed.
 
-    What is known of a window, its `NetChanges`, is kept for the next who asks for it.
+    What is known of a window, its `NetChanges`, is kept for the next who asks for it: a wave, after its plan.
     """
 
     rows: VersionedRows
@@ -88,7 +94,9 @@ class LakeTable:
 
     def reading(self, columns: Sequence[Column]) -> LakeTable:
         """The same table, of which these columns are read."""
-        return replace(self, wanted=tuple(columns))
+        made = replace(self, wanted=tuple(columns))
+        object.__setattr__(made, "_known", self._known)
+        return made
 
     @property
     def text(self) -> str:
@@ -197,11 +205,17 @@ class LakeTable:
         `Unfollowable`.
         """
         asked = (rows.key, selection.scope, selection.versions, self.wanted)
-        if asked not in self._known:
-            found = NetChanges.of(self._signed(rows, selection), rows.key, rows.deleted)
+        found = self._known.get(asked)
+        if found is None:
+            portions = (self._signed(rows, selection, number) for number in range(self.portions(selection)))
+            found = NetChanges.of(portions, rows.key, rows.deleted)
             self._known.clear()
             self._known[asked] = found
-        return self._known[asked]
+        return found
+
+    def forget(self) -> None:
+        """Forget what is known of a window: by now another table, with the same versions, may be at its place."""
+        self._known.clear()
 
     def left(self, rows: RowColumns, selection: Selection, numbers: Numbers) -> tuple[int, bool]:
         """The number of selected rows at the end of a window that are not deleted, and whether some have keys of these
@@ -219,28 +233,34 @@ class LakeTable:
         return count, met
 
     def portions(self, selection: Selection) -> int:
-        """The number of portions in which a selection can be read: a window is one. Raises `Unfollowable`."""
+        """The number of portions in which a selection can be read. Raises `Unfollowable`."""
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
-        return self.rows.portions(versions.until) if versions.since is None else 1
+        if versions.since is None:
+            return self.rows.portions(versions.until)
+        return self.rows.signed_portions(versions.between)
 
-    def read(self, rows: RowColumns, selection: Selection, number: int) -> Iterator[tuple[pa.RecordBatch, Flags]]:
-        """The wanted columns of one portion of the selected rows (without ranges), with flags of those that are gone.
-        Raises `Unfollowable`.
+    def read(
+        self, rows: RowColumns, selection: Selection, number: int, net: NetChanges | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+        """The wanted columns of one portion of the selected rows (without ranges), or of `EACH`, with flags of those
+        that are gone. `net`: what another process knows of the window. Raises `Unfollowable`.
         """
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
         if versions.since is not None:
-            yield from self.net(rows, selection).select(self._signed(rows, selection), rows.key)
+            net = net or self.net(rows, selection)
+            for each in range(self.portions(selection)) if number == EACH else (number,):
+                yield from net.select(self._signed(rows, selection, each), rows.key, each)
             return
         for batch in self.rows.portion(versions.until, _names(self.wanted, rows), number):
             found = _in_scope(batch, rows, selection.scope)
             yield _as(found, self.wanted), np.zeros(found.num_rows, bool)
 
-    def _signed(self, rows: RowColumns, selection: Selection) -> Iterator[SignedRows]:
+    def _signed(self, rows: RowColumns, selection: Selection, number: int) -> Iterator[SignedRows]:
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
-        for batch, signs in self.rows.signed(_names(self.wanted, rows), versions.between):
+        for batch, signs in self.rows.signed(_names(self.wanted, rows), versions.between, number):
             both = _in_scope(batch.append_column(_SIGN, pa.array(signs)), rows, selection.scope)
             yield SignedRows(_as(both, self.wanted), both.column(_SIGN).to_numpy())
 

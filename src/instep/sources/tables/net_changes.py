@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.arrow_keys import row_numbers
@@ -19,6 +20,8 @@ from instep.sources.tables.lakes import SignedRows
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+#: Numbers of portions, from 0 on.
+Portions: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 #: A way to read the same changes once more.
 Changes: TypeAlias = "Callable[[], Iterable[SignedRows]]"
 
@@ -26,12 +29,14 @@ Changes: TypeAlias = "Callable[[], Iterable[SignedRows]]"
 @dataclass(frozen=True)
 class NetChanges:
     """The rows, by their numbers in order, that are there in the end and were not (`come`); and those that were, and
-    whose key is gone (`gone`), with the numbers of these keys. `read`: rows that were read to know it. `keyless_gone`:
-    rows without a key are gone.
+    whose key is gone (`gone`), with the numbers of these keys. `come_in` and `gone_in`: the portion of the changes in
+    which each is met first. `read`: rows that were read to know it. `keyless_gone`: rows without a key are gone.
     """
 
     come: Numbers
+    come_in: Portions
     gone: Numbers
+    gone_in: Portions
     gone_keys: Numbers
     read: int
     keyless_gone: bool
@@ -41,16 +46,19 @@ class NetChanges:
         return len(self.come) + len(self.gone)
 
     @classmethod
-    def of(cls, changes: Iterable[SignedRows], key: Sequence[str], deleted: str | None = None) -> NetChanges:
+    def of(cls, portions: Iterable[Iterable[SignedRows]], key: Sequence[str], deleted: str | None = None) -> NetChanges:
         """`deleted`: the column that marks rows as deleted. They are in no index, as rows without a key are."""
+        sizes = [0]
         keys, rows, signs = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
         keyless, marked = [np.zeros(0, np.uint64)], [np.zeros(0, bool)]
-        for batch, each in changes:
-            keys.append(key_numbers(batch, key))
-            keyless.append(keys[-1][_without_key(batch, key)])
-            marked.append(marks(batch, deleted))
-            rows.append(_row_numbers(batch, keys[-1]))
-            signs.append(each.astype(np.int8))
+        for changes in portions:
+            for batch, each in changes:
+                keys.append(key_numbers(batch, key))
+                keyless.append(keys[-1][_without_key(batch, key)])
+                marked.append(marks(batch, deleted))
+                rows.append(_row_numbers(batch, keys[-1]))
+                signs.append(each.astype(np.int8))
+            sizes.append(sum(map(len, signs)) - sum(sizes))
         named, sums = np.concatenate(rows), np.concatenate(signs).astype(np.int64)
         found, first, places = np.unique(named, return_index=True, return_inverse=True)
         total = np.zeros(len(found), np.int64)
@@ -62,17 +70,39 @@ class NetChanges:
         went &= ~without
         # Of rows that shared their key one is enough to delete it.
         gone_keys, once = np.unique(of_key[went], return_index=True)
-        return cls(found[total > 0], np.sort(found[went][once]), gone_keys, len(named), keyless_gone)
+        come, gone = np.flatnonzero(total > 0), np.sort(np.flatnonzero(went)[once])
+        of_row = np.repeat(np.arange(-1, len(sizes) - 1, dtype=np.int32), sizes)
+        return cls(
+            found[come],
+            _first(of_row, places, sums > 0, len(found))[come],
+            found[gone],
+            _first(of_row, places, sums < 0, len(found))[gone],
+            gone_keys,
+            len(named),
+            keyless_gone,
+        )
 
-    def select(self, changes: Iterable[SignedRows], key: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Flags]]:
-        """Rows of the same changes, read once more: each of `come` and `gone` once, with a flag for those gone."""
-        come, gone = (_Once(each) for each in (self.come, self.gone))
+    def select(
+        self, changes: Iterable[SignedRows], key: Sequence[str], portion: int
+    ) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+        """Rows of a portion of the same changes, read once more: of all portions together each of `come` and `gone`
+        once, with a flag for those gone.
+        """
+        come, gone = _Once(self.come[self.come_in == portion]), _Once(self.gone[self.gone_in == portion])
         for batch, signs in changes:
             numbers = _row_numbers(batch, key_numbers(batch, key))
             went = gone.first(numbers, signs < 0)
             chosen = come.first(numbers, signs > 0) | went
             if chosen.any():
                 yield batch.filter(pa.array(chosen)), went[chosen]
+
+
+def _first(portions: Portions, places: npt.NDArray[np.intp], among: Flags, count: int) -> Portions:
+    """The portion in which each of so many numbers is met first, by the portions and the numbers of these rows."""
+    found = np.zeros(count, np.int32)
+    # Of several the one that is written last is the first.
+    found[places[among][::-1]] = portions[among][::-1]
+    return found
 
 
 class _Once:

@@ -185,6 +185,24 @@ def test_half_a_character_in_a_title_stops_nothing(root: Path) -> None:
     assert project.run()[0].state is None
 
 
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_rebuild_counts_documents_that_are_gone_once(root: Path, left: int) -> None:
+    """Though the source lists them each time it is looked at before the new index is served."""
+    there = {f"d{number}": {"version": "1", "text": "tide"} for number in range(8)}
+    store(root, **there)
+    project = opened(root)
+    project.run()
+    store(
+        root,
+        **{
+            name: each if number < left else {"version": "1", "odd": None}
+            for number, (name, each) in enumerate(there.items())
+        },
+    )
+    (result,) = project.run(full_refresh=True, allow_deletes=True, allow_empty=True)
+    assert (result.counts.read, result.counts.written, result.counts.skipped) == (8, left, 8 - left)
+
+
 def test_a_run_says_that_listed_documents_were_gone_when_they_were_read(root: Path) -> None:
     """An index that lacks them would be taken for complete."""
     store(root, a={"version": "1", "text": "One."}, b={"version": "1", "odd": None})

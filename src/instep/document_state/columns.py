@@ -119,6 +119,15 @@ class ChangeColumns(Rows[DocumentChange]):
         found: Any = self.table[name].value_counts()
         return Counter({each["values"]: each["counts"] for each in found.to_pylist()})
 
+    def without(self, ids: Collection[str]) -> ChangeColumns:
+        """Those of other documents."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table: Any = self.table
+        these = pc.is_in(table["document_id"], value_set=pa.array(sorted(ids), table.schema.field("document_id").type))
+        return ChangeColumns(table.filter(pc.invert(these)))
+
     def ending(self, suffix: str) -> int:
         """The number of documents that are not deleted and whose URI ends so, in letters of either case."""
         import pyarrow as pa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -276,9 +276,9 @@ class EntitySetup(ABC):
     def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         """A claimed slice with its work decoded: `changes` reads those of documents by the payload."""
 
-    def changed_since(self, ledger: Ledger, part: JobPart) -> Since:
-        """The changes that bring the part's index up to date with the source, according to the instance's record.
-        Writes nothing. Empty where the next job does that.
+    def changed_since(self, ledger: Ledger, part: JobPart, passed_over: Collection[str] = ()) -> Since:
+        """The changes that bring the part's index up to date with the source, according to the instance's record, but
+        for documents that are `passed_over`. Writes nothing. Empty where the next job does that.
         """
         return UNCHANGED
 

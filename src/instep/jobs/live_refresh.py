@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from instep.domain.counts import Counts
@@ -46,6 +46,8 @@ class LiveRefresh:
     job_id: str
     heartbeat: Heartbeat
     led: int | None
+    #: Documents of this part that were listed, and gone when they were to be read: the next run looks again.
+    unseen: set[str] = field(default_factory=set)
     _due: float | None = None
     _last_looks: int = 0
 
@@ -79,7 +81,7 @@ class LiveRefresh:
         self._last_looks += 1
         if self.setup.target.exists(served.physical):
             self.setup.target.fence(served.physical, served.epoch)
-        slices, seen = self.setup.changed_since(self.context.ledger, part)
+        slices, seen = self.setup.changed_since(self.context.ledger, part, self.unseen)
         if slices:
             self.context.ledger.parts.extend(part, slices, job_id=self.job_id, seen=seen)
         return sum(each.units for each in slices)

@@ -51,8 +51,8 @@ GONE = "documents that are listed were gone when they were to be read, and stay 
 
 
 class WaveRunner:
-    """Runs slices of one part, under one epoch, on one engine. `notes` collects notes for the user. `base`: the version
-    in which the target has seen the epoch, if it has.
+    """Runs slices of one part, under one epoch, on one engine. `notes` collects notes for the user, `unseen` documents
+    that were gone when they were to be read. `base`: the version in which the target has seen the epoch, if it has.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class WaveRunner:
         heartbeat: Heartbeat,
         circuit: Circuit,
         notes: list[str],
+        unseen: set[str],
     ) -> None:
         self._setup = setup
         self._part = part
@@ -99,6 +100,7 @@ class WaveRunner:
         self._done = 0
         self._base = -1 if base is None else base
         self._notes = notes
+        self._unseen = unseen
         self._progress = WaveProgress(context.ledger, context.clock, worker_id)
         self._work, self._seconds, self._odd = 0, 0.0, False
         #: Seconds of CPU that tasks have used; 0 where the work is done in this process.
@@ -311,7 +313,8 @@ class WaveRunner:
                 self._begin_early_upkeep()
             with self._step("complete"):
                 self._claims.complete(outcomes)
-            if any(each.unseen for each in outcomes):
+            if unseen := {each.document_id for outcome in outcomes for each in outcome.unseen}:
+                self._unseen |= unseen
                 self._notes.append(GONE)
             progress.end(sum(outcome.counts.read for outcome in outcomes))
 

@@ -382,6 +382,7 @@ class Worker:
                 heartbeat=self.membership.heartbeat,
                 circuit=self._circuits.of(part_context.setup),
                 notes=self.reports[ref].notes,
+                unseen=self.membership.live_refresh(each.key).unseen,
             )
         return part_context.runner
 

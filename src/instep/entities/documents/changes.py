@@ -374,7 +374,7 @@ def _left_out(
     return _blocked(setup, changes, found, request), changes.lost
 
 
-def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Since:
+def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed_over: Collection[str] = ()) -> Since:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission; and
     so are changes of a table of which its versions do not tell, and all messages of a topic, which are read once, from
     the offsets where this job ends.
@@ -394,4 +394,13 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart) -> Sin
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return UNCHANGED
-    return Since(cut(changes.changes, setup.sizing, priority=setup.priority), known)
+    left = _without(passed_over, changes.changes) if passed_over else changes.changes
+    return Since(cut(left, setup.sizing, priority=setup.priority), known)
+
+
+def _without(ids: Collection[str], changes: Sequence[DocumentChange]) -> Sequence[DocumentChange]:
+    if isinstance(changes, ChangesElsewhere):
+        return changes  # What a task reads of a table it lists itself.
+    if isinstance(changes, ChangeColumns):
+        return changes.without(ids)
+    return [each for each in changes if each.document_id not in ids]

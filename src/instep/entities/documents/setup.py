@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -99,8 +99,8 @@ class DocumentSetup(DocumentAdapters):
     def wave_slice(self, claim: Claim, changes: Callable[[bytes], Sequence[DocumentChange]]) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, changes(claim.payload))
 
-    def changed_since(self, ledger: Ledger, part: JobPart) -> Since:
-        return changes.changed_since(self, ledger, part)
+    def changed_since(self, ledger: Ledger, part: JobPart, passed_over: Collection[str] = ()) -> Since:
+        return changes.changed_since(self, ledger, part, passed_over)
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
         if not lost or part.fresh:

@@ -25,7 +25,7 @@ class Malformed(ValueError):
     """A line that says nothing of any document that could be told. The message repeats none of it."""
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True, gc=False):
     """The meaning of a line for its document: which version is put, or (None) that it is deleted. One that `truncates`
     is of no document: it deletes all. What is put may have been another document before, which it `left`.
     """
@@ -82,7 +82,7 @@ class JsonLines:
             raise Malformed("the key is not UTF-8") from None
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """The fields of a line that a listing needs. The text is passed over."""
 
     id: str | int | None = None
@@ -103,7 +103,7 @@ class Event(msgspec.Struct, frozen=True):
         return hashlib.sha256(line).hexdigest()[:32] if self.version is None else storable_version(str(self.version))
 
 
-class _Text(msgspec.Struct, frozen=True):
+class _Text(msgspec.Struct, frozen=True, gc=False):
     """The rest of a line that puts a document."""
 
     text: str | None = None

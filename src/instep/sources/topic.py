@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.manifest import SourceDocument
 from instep.domain.texts import amount
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 WINDOW: Final = 100_000
 _PROGRESS_EVERY: Final = 10_000
 _TEXT, _FLAW = "+", "!"
+#: Stands for the version of a document, which is the place of its message.
+_PLACED: Final = "placed"
 #: How the URI of a message begins that names no document, not even by its key.
 FLAWED: Final = "kafka:/"
 
@@ -150,12 +154,14 @@ def _gaps_text(gaps: Iterable[Gap]) -> str:
     return ", ".join(f"offsets {each.first:,} to {each.last - 1:,} of partition {each.partition}" for each in gaps)
 
 
-class _Last(NamedTuple):
-    """The newest message of a document; `size` is -1 if it deletes it. `locator`: see `TopicSource`."""
+class _Last(msgspec.Struct, frozen=True, gc=False):
+    """The newest message of a document; `size` is -1 if it deletes it. `locator`: see `TopicSource`. There may be
+    millions, which the search for garbage passes over.
+    """
 
     partition: int
+    offset: int
     time: int
-    version: str
     size: int
     locator: str
 
@@ -178,70 +184,67 @@ class _Newest:
         self.seen += 1
         if self._progress and self.seen % _PROGRESS_EVERY == 0:
             self._progress(len(self._last))
-        version = f"{self._source.topic.name}/{message.partition}/{message.offset}"
         try:
-            told = self._told(message, version)
+            told = self._told(message)
             if told is None:
                 return
             if told.truncates:
-                self._empty(message, version)
+                self._empty(message)
                 return
-            new = self._new(told, message, version)
+            new = _new(told, message)
             if told.left is not None:
-                self._put(told.left, new._replace(size=-1, locator=""))
+                self._put(told.left, msgspec.structs.replace(new, size=-1, locator=""))
             self._put(told.uri, new)
         except Malformed as error:
-            self._put_wrong(*self._flaw(message, version, str(error)))
+            self._put_wrong(*self._flaw(message, str(error)))
 
     def _put(self, uri: str, new: _Last) -> None:
-        if any(_older(new, each) for each in (self._last.get(uri), *self._emptied.values())):
+        if _older(new, self._last.get(uri)) or (self._emptied and self._before_emptied(new)):
             return
         self._last[uri] = new
         # A wrong one that came after it stays, whichever of the two was read first.
-        if not _older(new, self._wrong.get(uri)):
+        if self._wrong and not _older(new, self._wrong.get(uri)):
             self._wrong.pop(uri, None)
 
     def _put_wrong(self, uri: str, new: _Last) -> None:
-        known = (self._last.get(uri), self._wrong.get(uri), *self._emptied.values())
-        if not any(_older(new, each) for each in known):
+        known = (self._last.get(uri), self._wrong.get(uri))
+        if not any(_older(new, each) for each in known) and not self._before_emptied(new):
             self._wrong[uri] = new
 
-    def _told(self, message: Message, version: str) -> Told | None:
-        lines, entity = self._source.lines, self._source.entity
-        if message.value is None:
+    def _before_emptied(self, new: _Last) -> bool:
+        return any(_older(new, each) for each in self._emptied.values())
+
+    def _told(self, message: Message) -> Told | None:
+        lines, entity, value = self._source.lines, self._source.entity, message.value
+        if value is None:
             if message.key is None:
                 raise Malformed("has neither key nor value")
             return Told(lines.keyed(message.key, entity), None)
-        if len(message.value) > self._source.max_line:
+        if len(value) > self._source.max_line:
             raise Malformed("is longer than a document may be")
-        return lines.told(message.value, entity, version)
+        return lines.told(value, entity, _PLACED)
 
-    def _empty(self, message: Message, version: str) -> None:
-        at = _Last(message.partition, message.time, version, -1, "")
+    def _empty(self, message: Message) -> None:
+        at = _Last(message.partition, message.offset, message.time, -1, "")
         self._last, self._wrong = (
             {uri: each for uri, each in some.items() if _older(at, each)} for some in (self._last, self._wrong)
         )
         self._emptied[at.partition] = at
 
-    def _new(self, told: Told, message: Message, version: str) -> _Last:
-        value = message.value or b""
-        if told.version is None:
-            return _Last(message.partition, message.time, version, -1, "")
-        try:
-            return _Last(message.partition, message.time, version, len(value), f"{_TEXT}{value.decode()}")
-        except UnicodeDecodeError:
-            raise Malformed("not UTF-8") from None
-
-    def _flaw(self, message: Message, version: str, said: str) -> tuple[str, _Last]:
+    def _flaw(self, message: Message, said: str) -> tuple[str, _Last]:
         """A failure of the document that the key names, so that its next message ends it; without a key, of none. See
         `listing` for one that has another message, too.
         """
         topic, place = self._source.topic.name, f"partition {message.partition}, offset {message.offset}"
-        uri = f"{FLAWED}{version}"
+        last = _Last(message.partition, message.offset, message.time, 1, f"{_FLAW}{topic}, {place}: {said}")
         if message.key is not None:
             with suppress(Malformed):
-                uri = self._source.lines.keyed(message.key, self._source.entity)
-        return uri, _Last(message.partition, message.time, version, 1, f"{_FLAW}{topic}, {place}: {said}")
+                return self._source.lines.keyed(message.key, self._source.entity), last
+        return self._flawed(last), last
+
+    def _flawed(self, last: _Last) -> str:
+        """The URI of a message that names no document."""
+        return f"{FLAWED}{self._source.topic.name}/{last.partition}/{last.offset}"
 
     def listing(self) -> Listing:
         """The documents. A message that cannot be read, and came after another one of its document, is a failure of its
@@ -250,14 +253,29 @@ class _Newest:
         import pyarrow as pa
 
         there = {uri: each for uri, each in self._last.items() if each.size >= 0}
-        there |= {f"{FLAWED}{each.version}" if uri in self._last else uri: each for uri, each in self._wrong.items()}
+        there |= {self._flawed(each) if uri in self._last else uri: each for uri, each in self._wrong.items()}
         deleted = [uri for uri, each in self._last.items() if each.size < 0]
-        _, _, versions, sizes, locators = zip(*there.values(), strict=True) if there else ((),) * 5
-        columns: list[Sequence[Any]] = [list(there), sizes, versions, locators]
+        topic, found = self._source.topic.name, there.values()
+        columns: list[Sequence[Any]] = [
+            list(there),
+            [each.size for each in found],
+            [f"{topic}/{each.partition}/{each.offset}" for each in found],
+            [each.locator for each in found],
+        ]
         schema = listed_schema()
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         documents = ListedColumns(pa.Table.from_arrays(arrays, schema=schema))
         return Listing(documents, [], deleted, exhaustive=bool(self._emptied))
+
+
+def _new(told: Told, message: Message) -> _Last:
+    value = message.value or b""
+    if told.version is None:
+        return _Last(message.partition, message.offset, message.time, -1, "")
+    try:
+        return _Last(message.partition, message.offset, message.time, len(value), f"{_TEXT}{value.decode()}")
+    except UnicodeDecodeError:
+        raise Malformed("not UTF-8") from None
 
 
 def _older(new: _Last, known: _Last | None) -> bool:

@@ -257,12 +257,21 @@ def _of_documents(but: Sequence[int]) -> sql.Composed:
     """The condition of rows of some documents, except those of the commits `but`; see `_bound`. Nothing is said of
     commits if there are none: of that the index knows nothing.
     """
-    those = sql.SQL("document_id = ANY(%s)")
+    those = sql.SQL("document_id = ANY(%s::text[])")
     return those + sql.SQL(" AND {} <> ALL(%s::bigint[])").format(Name(COMMIT)) if but else sql.Composed([those])
 
 
 def _bound(document_ids: Sequence[str], but: Sequence[int]) -> list[Any]:
-    return [list(document_ids), *([list(but)] if but else [])]
+    return [listed(document_ids), *([list(but)] if but else [])]
+
+
+def listed(texts: Sequence[str]) -> str | list[str]:
+    """Texts as an array in the words of PostgreSQL, which takes a fraction of what the driver takes for a list."""
+    joined = '","'.join(texts)
+    # Within quotes only these two mean something; an empty array is the driver's.
+    if not joined or "\\" in joined or joined.count('"') != 2 * (len(texts) - 1):
+        return list(texts)
+    return f'{{"{joined}"}}'
 
 
 def _later(session: Session, index: DocumentIndex, base: int) -> list[int]:

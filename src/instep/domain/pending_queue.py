@@ -153,7 +153,7 @@ def pending(*, seen: bool, registers: Sequence[int]) -> bool:
 
 
 def at_most(keys: Sequence[QueueKey], letters: int) -> int:
-    """How many of these keys, from the first on, have so many letters together; of numbers all."""
+    """The number of these keys, from the first on, that have so many letters together; of numbers all."""
     if not keys or isinstance(keys[0], int):
         return len(keys)
     return sum(total <= letters for total in accumulate(map(len, keys)))

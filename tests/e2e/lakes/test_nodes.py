@@ -20,6 +20,7 @@ import instep
 from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind, PlanOptions
+from instep.entities.tables import changes, versions
 from instep.errors import UserError
 from instep.jobs.entity_result import EntityResult
 from instep.jobs.run import run_entities
@@ -320,6 +321,34 @@ def test_another_table_with_the_same_versions_is_read_by_what_it_has_itself(tmp_
         lake.change(t4="Changed in another table.")
         assert window == run().plan.found.why
         assert lake.wrong() == ""
+
+
+def test_files_that_go_between_plan_and_wave_stop_the_run_and_lose_nothing(
+    lake: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.fill(20)
+    lake.run()
+    checkpoint = lake.checkpoint()
+    lake.change(t3="Changed.", t30="New.")
+    lake.delete(5)
+    inner, away = versions.find_followed, dict[Path, Path]()
+
+    def vacuumed(*args: Any, **kwargs: Any) -> Any:
+        found = inner(*args, **kwargs)
+        for each in lake.root.rglob("*.parquet"):
+            away[each] = each.rename(each.with_suffix(".away"))
+        return found
+
+    monkeypatch.setattr(changes, "find_followed", vacuumed)
+    with pytest.raises(UserError, match=r"cannot be read"):
+        lake.run()
+    assert lake.checkpoint() == checkpoint
+    monkeypatch.undo()
+    for before, now in away.items():
+        now.rename(before)
+    found = lake.run()
+    assert (found.plan.kind, found.counts.written, found.counts.deleted) == (Kind.RESUME, 2, 1)
+    assert lake.wrong() == ""
 
 
 @pytest.mark.spark

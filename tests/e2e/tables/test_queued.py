@@ -124,6 +124,21 @@ def test_a_job_takes_no_more_texts_than_its_letters(tmp_path: Path, monkeypatch:
         assert len(ledger.jobs.newest()) > 1
 
 
+def test_long_texts_leave_room_for_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=KeyKind.TEXT)
+    shop.begin()
+    shop.add(3, 4)
+    shop.add(4, name=POISON)
+    assert shop.step() is JobState.COMPLETED_WITH_ERRORS
+    shop.clock.sleep(DAY)
+    shop.add(*range(100, 130))
+    shop.add(4, name="mended")
+    monkeypatch.setattr(change_queue, "MOST_LETTERS", 40)
+    first = shop.run("Person")["Person"].plan.found.counts
+    assert (first["retried"], first["new"]) == (1, 7)
+    assert (shop.indexed(), shop.held()) == ([3, 4, *range(100, 130)], {})
+
+
 @pytest.mark.parametrize("kind", [KeyKind.TEXT, KeyKind.INTEGER])
 def test_a_source_with_keys_of_another_type_is_refused_before_anything_is_leased(tmp_path: Path, kind: KeyKind) -> None:
     shop = QueuedShop(tmp_path / "shop", "type: lance, uri: index", kind=kind)

@@ -23,7 +23,7 @@ from instep.errors import UserError
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger
 from instep.pipeline.tables.values import row_ids
-from instep.queues.consumers import Ack, Wanted, acknowledge, fail, next_keys
+from instep.queues.consumers import Ack, Given, Wanted, acknowledge, fail, next_keys
 from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.open import demand_readable
 from instep.queues.queue_state import recall
@@ -64,7 +64,7 @@ class EntityQueue:
         with self._opened() as store:
             until = ledger.now() - store.spec.settle // _MILLISECOND
             found = next_keys(store, ledger, Wanted(MOST_KEYS + 1), draw=0)
-            taken = found[: at_most([each.key for each in found[:MOST_KEYS]], MOST_LETTERS)]
+            taken = _fitting(found[:MOST_KEYS])
             left = max(1, store.counts().offered - len(taken)) if len(found) > len(taken) else 0
         return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
 
@@ -72,10 +72,10 @@ class EntityQueue:
         """Lease keys for the job."""
         with self._opened() as store:
             given = next_keys(store, ledger, Wanted(MOST_KEYS, job_id, LEASE), draw=0)
-        taken = at_most([each.key for each in given], MOST_LETTERS)
-        if rest := {each.key: each.fence or 0 for each in given[taken:]}:
+        taken = {each.key for each in _fitting(given)}
+        if rest := {each.key: each.fence or 0 for each in given if each.key not in taken}:
             ledger.key_leases.release(self.name, rest)
-        return sorted(each.key for each in given[:taken])
+        return sorted(taken)
 
     @contextmanager
     def _opened(self) -> Iterator[PendingStore]:
@@ -133,6 +133,14 @@ class EntityQueue:
             ledger.key_leases.release_held_by(self.name, job_id)
         elif stopped:
             ledger.key_leases.release(self.name, {key: hold.fence for key, hold in held.items() if key not in done})
+
+
+def _fitting(found: Sequence[Given]) -> list[Given]:
+    """As many as a job may have by their letters, a tenth of which are for retries."""
+    fresh, retries = ([each for each in found if (each.attempts > 0) is again] for again in (False, True))
+    some = retries[: at_most([each.key for each in retries], MOST_LETTERS // 10)]
+    room = MOST_LETTERS - sum(len(str(each.key)) for each in some)
+    return [*fresh[: at_most([each.key for each in fresh], room)], *some]
 
 
 def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:

@@ -37,6 +37,10 @@ S3 = {"s3": {"bucket": {"name": "b"}, "object": {"key": "docs/a+b%C3%A9.md", "si
         ),
         ({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}, []),
         ({"Records": [{"eventSource": "aws:sns"}]}, []),
+        (
+            {"Records": [{"eventSource": "aws:sns"}, None, S3, {"s3": {}}, S3 | {"eventName": "y"}]},
+            ["b/docs/a bé.md"] * 2,
+        ),
         ({"Records": 3}, []),
         ({"Message": "plain text"}, []),
         ([1, 2], []),

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote_plus, urlsplit
@@ -154,7 +155,8 @@ def objects(body: str) -> Iterator[str]:
         if "detail" in message:  # EventBridge tells keys as they are.
             yield _object(message["detail"], str)
         for each in message.get("Records") or ():
-            yield _object(each["s3"], unquote_plus)
+            with suppress(KeyError, TypeError):  # One of another kind keeps none from being told.
+                yield _object(each["s3"], unquote_plus)
     except (ValueError, KeyError, TypeError):
         return
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from instep.bus.status_reporter import StatusReporter
@@ -27,6 +28,7 @@ from instep.planning.contacts import ContactFiles
 from instep.planning.context import Context
 from instep.planning.loaded import Loaded
 from instep.project import Project
+from instep.project.addresses import is_url
 from instep.project.documents import DocumentEntity
 from instep.project.load import declared_at
 from instep.project.models import group_of
@@ -139,7 +141,12 @@ class Container:
 
     def contacts(self, ledger: Ledger, *, kept: bool = True) -> ContactFiles:
         """Notes of when targets were asked."""
-        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, kept)
+        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._target_path, kept)
+
+    def _target_path(self, ref: PartitionRef) -> Path | None:
+        """The file or folder of its target; None if that is reached by a URL."""
+        uri = self.project.resolved_target(self.project.target_of(ref.entity)).uri
+        return None if is_url(uri) else Path(uri)
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""

@@ -25,7 +25,8 @@ from instep.domain.whole_numbers import demand_whole
 from instep.domain.words import PLAIN, TextQuery, language_of, text_query
 from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
-from instep.entities.generations import moved_text
+from instep.entities.generations import generation_of, moved_text
+from instep.entities.ownership import vanished
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
@@ -376,6 +377,10 @@ def _nothing_built(setups: Sequence[DocumentSetup], ledger: Ledger, generation: 
         return UserError(f"the first build{of_it} of {', '.join(working)} has not ended", hint="Run: instep run")
     option = f" --generation {generation}" if generation else ""
     moved = next(filter(None, (moved_text(each, ledger, generation) for each in setups)), None)
+    for each in setups if moved is None else ():
+        checkpoint = ledger.checkpoints.get(each.ref, generation_of(ledger, each.ref, generation))
+        if checkpoint is not None and not each.target.exists(checkpoint.physical):
+            return vanished(each, checkpoint.physical)
     return UserError(moved or f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
 
 

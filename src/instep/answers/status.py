@@ -16,6 +16,7 @@ from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
 from instep.domain.texts import amount, cleaned, hidden
 from instep.entities.instances import ending
+from instep.entities.ownership import vanished
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError
 from instep.jobs.restart_pauses import stays_stopped
@@ -214,6 +215,9 @@ def _is_served(setup: EntitySetup, checkpoint: Checkpoint, notes: list[str]) -> 
 def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, notes: list[str]) -> int | None:
     """Rows in the target; an unreadable count is unknown, never zero."""
     try:
+        if not setup.target.exists(checkpoint.physical):
+            notes.append(str(vanished(setup, checkpoint.physical)))
+            return None
         rows = setup.target.rows(checkpoint.physical)
     except InstepError as error:
         notes.append(f"target {setup.target_name!r} cannot be read: {error}")

@@ -83,6 +83,14 @@ def _older(setup: EntitySetup, physical: str, why: str) -> UserError:
     )
 
 
+def vanished(setup: EntitySetup, physical: str) -> UserError:
+    """The error for an index that the ledger has recorded and that is not in its target any more."""
+    return UserError(
+        f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
+        hint="Build it again: instep run --full-refresh, or of documents: instep diff --repair",
+    )
+
+
 def is_taken(setup: EntitySetup, physical: str) -> bool:
     """Whether the index name of a new instance exists already. False if the target is down: the job waits for it."""
     with suppress(Away, Transient, Unknown):

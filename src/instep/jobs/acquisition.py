@@ -14,7 +14,7 @@ from instep.domain.jobs import Job, JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
-from instep.entities.ownership import is_taken, newer_elsewhere, unused
+from instep.entities.ownership import is_taken, newer_elsewhere, unused, vanished
 from instep.entities.plan_request import Kind
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, InstepError, Outdated, UserError
@@ -350,10 +350,7 @@ class Acquisition:
                 setup.create(physical)  # The whole index may be gone.
             base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
             if base < 0:
-                raise UserError(
-                    f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
-                    hint="Build it again: instep run --full-refresh, or of documents: instep diff --repair",
-                )
+                raise vanished(setup, physical)
         else:
             self._expire(setup, plan.generation)
             instance = self._ledger.instances.new(lease, reason_of(plan), generation=plan.generation)

@@ -4,13 +4,15 @@ and generation.
 A ledger that was replaced by an older one, together with its source, finds nothing to do, and its target alone knows
 better. To ask it takes longer than to find that nothing has changed, so it is asked at once where something says that a
 file was brought back (the ledger knows fewer epochs than the note, or the note was written at another time than it
-says), and else once an hour. A note that is lost or cannot be written costs a question.
+says, or the folder of the target is gone), and else once an hour. A note that is lost or cannot be written costs a
+question.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -45,15 +47,18 @@ class Unasked:
 @dataclass(frozen=True)
 class ContactFiles:
     """Implements `Contacts`. `ledger` is its id: a folder may be that of several, one after the other. `kept`: notes
-    are written.
+    are written. `place` is the file or folder of a partition's target, None if that is elsewhere.
     """
 
     folder: Path
     ledger: str
+    place: Callable[[PartitionRef], Path | None]
     kept: bool = True
 
     def known(self, ref: PartitionRef, generation: str) -> int | None:
-        path = self._path(ref, generation)
+        path, place = self._path(ref, generation), self.place(ref)
+        if place is not None and not place.exists():
+            return None
         try:
             there = path.stat()
             noted = json.loads(path.read_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -17,10 +18,10 @@ from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, togeth
 from instep.domain.wants import SCHEDULE
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
-from instep.entities.ownership import Outage, demand_ownership
+from instep.entities.ownership import Outage, demand_ownership, vanished
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
-from instep.errors import Away, UserError
+from instep.errors import Away, Transient, Unknown, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
@@ -130,8 +131,8 @@ def plan_entity(
         outage = outage or demand_ownership(setup, ledger, generation)
         if outage is not None:
             found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
-    elif checkpoint is not None:
-        _demand_newest(setup, ledger, generation, contacts)
+    elif checkpoint is not None and not options.repair:
+        _demand_newest(setup, ledger, checkpoint, contacts)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,
@@ -155,14 +156,19 @@ def _said(outage: Outage) -> str:
     return f"{outage.where}: {outage.what}" if outage.where else outage.what
 
 
-def _demand_newest(setup: EntitySetup, ledger: Ledger, generation: str, contacts: Contacts) -> None:
-    """Check, where nothing is to be done, that the target has seen nothing newer than this ledger has done: it may have
-    been replaced by an older one, and the source as well. See `contacts`.
+def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> None:
+    """Check, where nothing is to be done, that the index is there, and that the target has seen nothing newer than this
+    ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`.
     """
-    known = contacts.known(setup.ref, generation)
-    outdated = known is None or (known and known > ledger.leases.last_epoch(setup.ref))
-    if outdated and demand_ownership(setup, ledger, generation) is None:
-        contacts.note(setup.ref, generation, ledger.leases.last_epoch(setup.ref))
+    ref, generation = setup.ref, checkpoint.generation
+    known = contacts.known(ref, generation)
+    outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
+    if not outdated or demand_ownership(setup, ledger, generation) is not None:
+        return
+    with suppress(Away, Transient, Unknown):
+        if not setup.target.exists(checkpoint.physical):
+            raise vanished(setup, checkpoint.physical)
+        contacts.note(ref, generation, ledger.leases.last_epoch(ref))
 
 
 def unplanned(

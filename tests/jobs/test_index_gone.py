@@ -1,0 +1,67 @@
+"""An index that was removed behind Instep's back is told by all who look for it, with what builds it again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.errors import UserError
+
+_TOLD = r"index of Note@global \(Note__\w+\) is gone from target 'index'"
+
+
+def built(root: Path) -> instep.Instep:
+    (root / "docs").mkdir()
+    (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
+    (root / "instep.yaml").write_text(
+        "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
+        "entities:\n  Note: {source: {type: files, path: docs}}\n"
+    )
+    project = instep.load(root)
+    project.run()
+    return project
+
+
+def test_a_run_with_nothing_to_do_tells_that_the_folder_of_the_index_is_gone(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    assert [each.counts.written for each in project.run()] == [0]
+    shutil.rmtree(tmp_path / "index")
+    with pytest.raises(UserError, match=_TOLD) as told:
+        project.run()
+    assert "--full-refresh" in str(told.value)
+    with pytest.raises(UserError, match=_TOLD):
+        project.plan()
+    project.run(full_refresh=True)
+    assert [hit.title for hit in project.search("moon")] == ["Tides"]
+
+
+def test_a_run_that_asks_the_target_tells_that_one_index_of_several_is_gone(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    for each in (tmp_path / "index").glob("Note__*.lance"):
+        shutil.rmtree(each)
+    shutil.rmtree(tmp_path / ".instep" / "contacts")  # As after an hour.
+    with pytest.raises(UserError, match=_TOLD):
+        project.run()
+
+
+def test_a_repair_builds_an_index_that_is_gone(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    shutil.rmtree(tmp_path / "index")
+    project.repair()
+    assert [each.counts.written for each in project.run()] == [0]
+    assert [hit.title for hit in project.search("moon")] == ["Tides"]
+
+
+def test_searches_and_status_tell_how_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    shutil.rmtree(tmp_path / "index")
+    with pytest.raises(UserError, match=_TOLD) as told:
+        project.search("moon")
+    assert "--full-refresh" in str(told.value)
+    (status,) = project.status()
+    assert status.rows is None
+    assert "instep run --full-refresh" in " ".join(status.notes)
+    assert "Build it with: instep run" not in " ".join(status.notes).replace("\n", " ")

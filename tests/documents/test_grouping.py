@@ -64,3 +64,9 @@ def test_documents_are_told_in_small_numbers_unless_a_batch_takes_no_time(
     rows = task_progress.watched(iter([batch(range(500)), batch(range(500, 1_000))]), found.append)
     assert sum(each.num_rows for each in rows) == 2_000
     assert found == told
+
+
+def test_a_group_is_bounded_by_the_bytes_of_its_vectors() -> None:
+    size = GroupSize(most=1_000)
+    size.learn(1_000_000)
+    assert size.rows == 1_000

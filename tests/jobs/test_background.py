@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import pytest
+
 from instep.system import Threads
 
 TIMEOUT_SECONDS = 60.0
@@ -50,3 +52,27 @@ def test_a_report_that_fails_ends_no_thread_either() -> None:
     stop = Threads(report).every(0.001, task, "heartbeat-1")
     assert again.wait(TIMEOUT_SECONDS)
     stop()
+
+
+def test_what_runs_beside_the_caller_is_waited_for_and_says_how_it_ended() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def task() -> str:
+        begun.set()
+        assert go_on.wait(TIMEOUT_SECONDS)
+        return "done"
+
+    result = Threads().beside(task, "upkeep")
+    assert begun.wait(TIMEOUT_SECONDS), "it runs while its caller goes on"
+    go_on.set()
+    assert (result(), result()) == ("done", "done")
+
+
+def test_an_error_beside_the_caller_is_its_own_where_it_waits() -> None:
+    def task() -> None:
+        raise OSError("the disk is full")
+
+    result = Threads().beside(task, "upkeep")
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk is full"):
+            result()

@@ -385,3 +385,32 @@ def test_whatever_is_done_columns_are_what_the_table_says(
         check(ledger)
     ledger.close()
     shutil.rmtree(place.folder)
+
+
+def test_totals_are_the_same_by_a_base_and_by_the_table(place: Place) -> None:
+    ledger = place.open()
+    sizes = [entry(number)._replace(chunks=number % 3) for number in range(2 * MANY)]
+    write(ledger, *sizes)
+
+    def told() -> list[object]:
+        ask = ledger.documents.oversized
+        limits = [(2**62, 0), (3, None), (3, 1), (2**62, 5), (6, 2)]
+        over = [ask("one", size=size, chunks=chunks, limit=limit) for size, chunks in limits for limit in (0, 2)]
+        return [ledger.documents.totals("one"), *over]
+
+    by_the_table = told()
+    assert by_the_table[:2] == [(8, 7, 28), (5, [])]
+    ledger.documents.compact("one")
+    assert read_by(ledger)
+    assert told() == by_the_table
+    write(ledger, entry(20)._replace(size=100, chunks=9))
+    assert ledger.documents.totals("one") == (9, 16, 128), "what was written since counts"
+
+
+def test_totals_do_without_a_base_that_is_lost(place: Place) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(MANY)))
+    ledger.documents.compact("one")
+    (there,) = place.names()
+    place.lose(there)
+    assert ledger.documents.totals("one") == (4, 4, 6)

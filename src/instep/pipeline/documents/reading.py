@@ -33,7 +33,7 @@ _GROUP_BYTES = 2 << 20
 _GROUP_DOCUMENTS = 512
 #: Changes that a source is asked for at once, if they come in smaller batches, and bytes of their documents: a table is
 #: looked through each time, and what is found waits in a file.
-_TOGETHER = 200_000
+_TOGETHER = 400_000
 _TOGETHER_BYTES = 1 << 30
 #: Of these, so many become Python objects at once.
 _AT_ONCE = 2_000

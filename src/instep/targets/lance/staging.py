@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from instep.targets.document_target import ChunkChanges, existing_schema, retold
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.location import Location, lance_library
+from instep.targets.lance.upkeep import unindexed_rows
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
@@ -59,8 +61,10 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 #: Document ids in one lookup: long enough to share the index pages, short enough to bound memory.
 _LOOKUP = 500
-#: Rows that are read in the time that it takes to look for one document, about.
+#: Rows that are read in the time that it takes to look for one document, about; and those that no index covers, which
+#: each lookup filters, in the time that it takes to read one.
 _SCANNED = 50
+_FILTERED = 8
 
 #: Batches that may wait for the writer: it works while the next ones are being made.
 _WAITING = 2
@@ -119,6 +123,7 @@ class LanceChunkWriter:
         self._dataset = place.open(physical, base)
         with place.understood():
             self._count = self._dataset.count_rows()
+        #: What was asked for so far, in rows that are read in the same time.
         self._asked = 0
         self._there: ValueSet | None = None
 
@@ -131,12 +136,16 @@ class LanceChunkWriter:
             found = [self._rows(wanted[at : at + _LOOKUP]) for at in range(0, len(wanted), _LOOKUP)]
         return pa.concat_tables(found) if found else existing_schema().empty_table()
 
+    @cached_property
+    def _unindexed(self) -> int:
+        return unindexed_rows(self._dataset)
+
     def _perhaps_there(self, document_ids: list[str]) -> list[str]:
         """Those of these documents that may have rows. To look for many of them by a filter, each time, takes longer
         than to read once which there are.
         """
-        self._asked += len(document_ids)
-        if self._there is None and self._asked * _SCANNED >= self._count:
+        self._asked += len(document_ids) * _SCANNED + -(-len(document_ids) // _LOOKUP) * self._unindexed // _FILTERED
+        if self._there is None and self._asked >= self._count:
             batches = self._dataset.scanner(columns=["document_id"]).to_batches()
             self._there = ValueSet(pa.chunked_array([each["document_id"] for each in batches], pa.string()))
         if self._there is None:

@@ -147,6 +147,12 @@ def _do(
             _drop_old_versions(dataset, keep_seconds)
 
 
+def unindexed_rows(dataset: Any) -> int:
+    """The rows that the index of documents does not cover: all, until the first build has ended."""
+    covered = _covered(_segments(dataset).get(_KEY, []))
+    return sum(rows for number, (rows, _) in _sizes(dataset).items() if number not in covered)
+
+
 def refinable(place: Location, physical: str) -> bool:
     """See `DocumentTarget.refinable`."""
     dataset = place.open(physical)

@@ -378,4 +378,18 @@ MUTANTS = [
         "        event_log.demand",
         ("tests/e2e/test_generations.py",),
     ),
+    Mutant(
+        "an index that is being refined is compacted by the next job",
+        "jobs/finish.py",
+        "if refining is None or not refining.is_under_way(setup, part.physical):",
+        "if True:",
+        ("tests/e2e/test_refining.py",),
+    ),
+    Mutant(
+        "a worker that ends when it is idle leaves its index to be refined",
+        "jobs/refining.py",
+        "while any(not each.tried for each in list(self._wanted.values())):",
+        "while False:",
+        ("tests/e2e/test_refining.py",),
+    ),
 ]

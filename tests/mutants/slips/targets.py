@@ -294,4 +294,11 @@ MUTANTS = [
         "if not _NAME.match(name):",
         ("tests/targets/test_names.py",),
     ),
+    Mutant(
+        "PostgreSQL: two processes build an index of vectors at once",
+        "targets/postgres/chunks.py",
+        "if not alone or not refinable(session, index):",
+        "if not refinable(session, index):",
+        _POSTGRES,
+    ),
 ]

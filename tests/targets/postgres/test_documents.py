@@ -320,6 +320,17 @@ def test_an_index_that_was_not_finished_is_built_again(
     assert not target.refinable(index)
 
 
+@pytest.mark.parametrize("odd", [[], ['with "quotes"'], ["with \\ a backslash", 'and " one']])
+def test_documents_are_looked_up_by_whatever_id_they_have(
+    target: PostgresDocuments, index: str, odd: list[str]
+) -> None:
+    ids = ["plain", "NULL", "with, a comma", "{braces}", "", " ", "ümläut", "'single'", *odd]
+    put(target, index, {each: [f"text of {each}"] for each in ids}, epoch=2, attempt="2")
+    writer = target.writer(index, target.fence(index, 3))
+    for asked in (ids, *([each] for each in ids)):
+        assert sorted(writer.existing(asked)["document_id"].to_pylist()) == sorted(asked)
+
+
 def test_an_index_is_built_by_one_process_and_no_commit_waits_for_it(
     target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -77,3 +80,25 @@ def test_a_run_that_wrote_nothing_names_no_phases(tmp_path: Path) -> None:
     assert blank.job_id is not None
     assert (blank.counts.written, blank.counts.skipped) == (0, 1)
     assert not {each.kind for each in place.open().job_log(blank.job_id)} & set(Phase)
+
+
+def test_a_plan_says_that_the_embedder_is_out_of_reach(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    documents = {"type": "files", "path": "docs"}
+
+    def warnings(port: int) -> tuple[str, ...]:
+        embed = {"type": "openai", "url": f"http://127.0.0.1:{port}/v1", "model": "m", "dimensions": 4}
+        (plan,) = declared(tmp_path, documents, of={"embed": embed}, engine="inline").plan()
+        return plan.warnings
+
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        assert warnings(server.server_port) == (), "nobody looks where there is nothing to embed"
+        (tmp_path / "docs" / "a.md").write_text("tide")
+        server.timeout = 5.0
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        assert warnings(server.server_port) == ()
+        thread.join()
+    (warning,) = warnings(server.server_port)
+    place = rf"the embedder at http://127\.0\.0\.1:{server.server_port}/v1"
+    assert re.fullmatch(rf"a run would wait: {place} is out of reach: ConnectError", warning)

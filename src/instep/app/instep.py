@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +121,9 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
                     contacts=contacts,
                 )
                 setup.demand_packages(found.found)
+                if outage := setup.outage(found.found):
+                    warnings = [*found.found.warnings, f"a run would wait: {outage}"]
+                    found = replace(found, found=replace(found.found, warnings=warnings))
                 left_out = setup.not_included() if skipped else None
                 cost = cost_answer(setup, found, partial(watch.say, setup.ref.label))
                 return plan_answer(found, explain=explain, skipped=left_out, cost=cost)

@@ -413,6 +413,10 @@ class EntitySetup(ABC):
     def demand_packages(self, found: Found) -> None:  # noqa: B027 -- most need none
         """Raises `UserError` if a package that the work found needs is not installed."""
 
+    def outage(self, found: Found) -> str | None:
+        """What the work found would wait for, besides its target and its source: what it needs is out of reach."""
+        return None
+
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """Notes for the user about a part's result, besides its counts."""
         return []

@@ -182,6 +182,10 @@ class DocumentSetup(DocumentAdapters):
             with suppress(Away, Transient, Unknown):  # A run waits for the target; the plan says so.
                 self._demand_dimensions()
 
+    def outage(self, found: Found) -> str | None:
+        ask: Callable[[], str | None] | None = getattr(self.embedder(), "outage", None) if _embeds(found) else None
+        return ask() if ask else None
+
     def _demand_dimensions(self) -> None:
         if isinstance(self.target, Narrow):
             self.target.demand_dimensions(self.dimensions)

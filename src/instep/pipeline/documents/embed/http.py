@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _MISCONFIGURED = frozenset({401, 402, 403, 404, 405})
 #: Never waits longer than this because an endpoint says so, in seconds.
 _LONGEST_WAIT = 60.0
+#: How long a look at an endpoint may take, and how large its answer is at most.
+_LOOK_SECONDS = 5.0
+_LOOK_BYTES = 1_000_000
 #: At so many answers of 500 it is looked whether another text is embedded.
 _SUSPICIOUS = 3
 
@@ -140,6 +143,21 @@ class HttpEmbedder:
         """For people: users, passwords and options that its address may have are not shown."""
         address = urlsplit(self.url)
         return f"the embedder at {address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+
+    def outage(self) -> str | None:
+        """The reason why nothing would be embedded now: nobody answers. Asks for no vector, and not for long."""
+        client, _ = _connection(self)
+        import httpx
+
+        try:
+            ask(client, "GET", self.protocol.path, seconds=_LOOK_SECONDS, most=_LOOK_BYTES)
+        except TooLarge:
+            return None
+        except (TimeoutError, httpx.TimeoutException):
+            return f"{self._place} is out of reach: no answer within {_LOOK_SECONDS:.0f} s"
+        except httpx.TransportError as error:
+            return f"{self._place} is out of reach: {type(error).__name__}"
+        return None
 
     def metered(self, meter: Meter) -> HttpEmbedder:
         """The same, which counts what it is billed for."""

@@ -151,12 +151,12 @@ class HttpEmbedder:
 
         try:
             ask(client, "GET", self.protocol.path, seconds=_LOOK_SECONDS, most=_LOOK_BYTES)
-        except TooLarge:
-            return None
         except (TimeoutError, httpx.TimeoutException):
             return f"{self._place} is out of reach: no answer within {_LOOK_SECONDS:.0f} s"
-        except httpx.TransportError as error:
+        except httpx.ConnectError as error:
             return f"{self._place} is out of reach: {type(error).__name__}"
+        except (TooLarge, httpx.HTTPError, httpx.InvalidURL):  # It is there, or a run says what is wrong.
+            return None
         return None
 
     def metered(self, meter: Meter) -> HttpEmbedder:

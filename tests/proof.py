@@ -33,20 +33,22 @@ _WORK: Final = tuple(
     f"src/instep/{each}"
     for each in (
         *("clickhouse", "container.py", "document_state", "domain", "entities", "error_transport.py", "errors.py"),
-        *("jobs", "ledger", "own_code.py", "pipeline", "planning", "postgres", "servers", "sources", "targets"),
+        *("jobs", "ledger", "own_code.py", "own_faults.py", "own_source.py", "pipeline", "planning", "postgres"),
+        *("servers", "sources", "targets"),
     )
 )
 #: What executors on other machines do otherwise than a local Spark: code, paths, Python and settings.
 _CLUSTER: Final = tuple(
     f"src/instep/{each}"
     for each in (
-        *("answers/cluster.py", "cli/pack.py", "error_transport.py", "errors.py", "own_code.py", "pipeline/engine"),
-        *("jobs/wave.py", "project/cluster.py", "targets/trial.py"),
+        *("answers/cluster.py", "cli/pack.py", "error_transport.py", "errors.py", "own_code.py", "own_source.py"),
+        *("pipeline/engine", "jobs/wave.py", "project/cluster.py", "targets/trial.py"),
     )
 )
 #: What a wave needs of an engine.
 _ENGINE: Final = tuple(
-    f"src/instep/{each}" for each in ("domain", "error_transport.py", "errors.py", "own_code.py", "pipeline")
+    f"src/instep/{each}"
+    for each in ("domain", "error_transport.py", "errors.py", "own_code.py", "own_source.py", "pipeline")
 )
 #: What tests of the whole product are about, by the beginnings of their paths; of all others it is `_WORK`.
 ABOUT: Final = {
@@ -66,8 +68,8 @@ ABOUT: Final = {
         f"src/instep/{each}"
         for each in (
             *("document_state", "domain", "entities/documents", "entities/setup.py", "error_transport.py", "errors.py"),
-            *("ledger/bases.py", "ledger/documents.py", "ledger/plans.py", "own_code.py", "pipeline", "planning"),
-            "sources",
+            *("ledger/bases.py", "ledger/documents.py", "ledger/plans.py", "own_code.py", "own_source.py", "pipeline"),
+            *("planning", "sources"),
         )
     ),
     "tests/e2e/test_spark.py": ("src/instep/container.py", "src/instep/entities/documents", *_ENGINE),

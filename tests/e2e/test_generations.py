@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 import instep
+from instep.answers.status import entity_status
 from instep.cli import main
 from instep.domain.events import InstanceTainted, WantCreated
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
 from instep.domain.wants import WantState
 from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
@@ -155,6 +157,11 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
         promoted(site, "v2", ledger=frozen, background=Still())
     assert site.ledger.partitions.promoted(REF) == ""
     assert served(site) == physical(site, "v2" if dies == "after" else "")
+    with closing(workshop_of(instep.load(site.place.root).project, site.ledger, engine="inline")) as container:
+        status = entity_status(container.setups()[0], site.ledger)
+    assert status.state is IndexState.INDEXED
+    assert ["v2 is being promoted" in each for each in status.notes].count(True) == (dies == "after")
+    assert not any("--full-refresh" in each for each in status.notes)
     site.clock.sleep(site.clock.now() / 1000)
     redeclare(site, chunk=300 if dies == "after" else 800)
     site.run()

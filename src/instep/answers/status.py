@@ -90,7 +90,7 @@ def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Parti
         changed = [] if made_of is None else _changed(setup, ledger, checkpoint, notes)
         rows = None if TARGET in changed else _rows(setup, checkpoint, size.rows, notes)
         if promoted == generation and rows is not None and not (job and not job.state.ended):
-            known = _is_served(setup, checkpoint, notes)
+            known = _is_served(setup, checkpoint, ledger, notes)
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(_rebuilt_because(setup, checkpoint, changed, option))
@@ -199,13 +199,20 @@ def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | Non
     return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
 
 
-def _is_served(setup: EntitySetup, checkpoint: Checkpoint, notes: list[str]) -> bool:
+def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes: list[str]) -> bool:
     """Whether who reads by the alias gets what the ledger says."""
     try:
         served = setup.target.served(setup.alias)
     except InstepError as error:
         notes.append(f"what readers get is not known: {error}")
         return False
+    others = ledger.checkpoints.of_partition(setup.ref) if served and served != checkpoint.physical else []
+    if moved := next((each for each in others if each.physical == served), None):
+        # First the alias is moved, then the ledger records it.
+        notes.append(
+            f"{moved.generation or 'the generation without a name'} is being promoted, or the next run ends that"
+        )
+        return True
     if served != checkpoint.physical:
         what = f"alias {setup.alias!r} serves {served or 'nothing'}, the ledger recorded {checkpoint.physical}"
         notes.append(f"{what}: run with --full-refresh")

@@ -151,6 +151,23 @@ def test_a_database_of_something_else_is_refused_and_left_alone(path: Path, read
     connection.close()
 
 
+@pytest.mark.parametrize("version", ["", "0001", "1975ea83b712"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_something_else_with_migrations_by_alembic_is_refused_too(
+    path: Path, read_only: bool, version: str
+) -> None:
+    _execute(path, "CREATE TABLE jobs (name TEXT)")
+    _execute(path, "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+    if version:
+        _execute(path, f"INSERT INTO alembic_version VALUES ('{version}')")
+    with pytest.raises(UserError, match="not an Instep ledger"):
+        _open(path, read_only=read_only)
+    connection = sqlite3.connect(path)
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    connection.close()
+    assert tables == [("jobs",), ("alembic_version",)]
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_file_that_is_no_database_is_refused(path: Path, read_only: bool) -> None:
     path.write_bytes(b"These are not the bytes you are looking for. " * 100)

@@ -10,6 +10,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
@@ -19,13 +20,15 @@ from instep.ledger.dialects import collations
 from instep.ledger.tables import HEAD, event_head, metadata
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
+#: Tables of each version of a ledger. Other applications have tables of versions by Alembic, too.
+_ALWAYS: Final = ("checkpoints", "jobs", "leases", "slices")
 
 
 def version_of(connection: Connection, where: str) -> str | None:
     """The schema's revision, None for an empty database; refuses one of another application."""
     # One look: between two, others may bring it up.
     tables = inspect(connection).get_table_names()
-    if _version.name in tables:
+    if {_version.name, *_ALWAYS} <= set(tables):
         return connection.scalar(select(_version.c.version_num))
     if tables:
         raise UserError(

@@ -406,3 +406,9 @@ def test_what_a_promotion_cannot_demand_is_told_once_with_its_line(reject: Rejec
     (problem,) = reject(BASE + promotion).problems
     assert said in problem.message or said in str(problem)
     assert problem.line == len((BASE + promotion).splitlines())
+
+
+def test_aliases_that_make_a_small_file_fill_the_memory_are_refused(reject: Reject) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{each}: &a{each} [{', '.join([f'*a{each - 1}'] * 10)}]" for each in range(1, 6)]
+    assert "aliases make more than 10" in str(reject("\n".join(lines)))

@@ -20,6 +20,9 @@ Path = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
 
+#: Values of a file, those of aliases at each of their places: ten short lines can stand for as many as fill the memory.
+_MOST, _MOST_OF_A_CHARACTER = 100_000, 10
+
 
 class YamlProblem(Exception):
     """One line of text about one line of the file (from 1)."""
@@ -73,7 +76,7 @@ def read_yaml(text: str, environment: Mapping[str, str]) -> Document:
         node = _composed(text)
         if node is None:
             raise YamlProblem("the file is empty", 1)
-        walk = _Walk(environment)
+        walk = _Walk(environment, _MOST + _MOST_OF_A_CHARACTER * len(text))
         data = walk.value(node, ())
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
@@ -143,6 +146,7 @@ class _Walk:
     """Turns nodes into data."""
 
     environment: Mapping[str, str]
+    most: int
     lines: dict[Path, int] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
     filled: set[str] = field(default_factory=set)
@@ -150,6 +154,8 @@ class _Walk:
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, _line(node))
+        if len(self.lines) > self.most:
+            raise YamlProblem(f"aliases make more than {self.most:,} values of the file", _line(node), path)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, path)
         if node.tag not in _COLLECTIONS:

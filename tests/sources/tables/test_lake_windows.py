@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.table_versions import Between, Unfollowable, VersionWindow
 from instep.errors import UserError
-from instep.sources.tables import delta_rows, iceberg_rows
+from instep.sources.tables import delta_changes, delta_rows, iceberg_rows
 from instep.sources.tables.delta_rows import DeltaRows
 from instep.sources.tables.iceberg_rows import IcebergRows
 from instep.sources.tables.lake_table import LakeTable
@@ -157,6 +157,24 @@ def test_partitions_have_their_values(
         for row in batch.to_pylist()
     ]
     assert sorted(found, key=lambda row: row["id"]) == [{"id": at, "place": each} for at, each in enumerate(values, 1)]
+
+
+def test_the_log_of_a_window_is_read_once_and_by_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_rows, "WINDOW_BYTES", 1)
+    lake, read = DeltaLake(tmp_path), list[int]()
+    inner = delta_changes.actions_of
+
+    def counted(files: Any, version: int) -> list[dict[str, Any]]:
+        read.append(version)
+        return inner(files, version)
+
+    monkeypatch.setattr(delta_changes, "actions_of", counted)
+    for number in range(5):
+        table = rows({number: "a"}).append_column("place", pa.array(["é"]))
+        write_deltalake(lake.path, table, mode="append", partition_by=["place"])
+    source = LakeTable(DeltaRows(lake.path))
+    come, _, busy = _read(source.reading(source.columns()), Selection(versions=VersionWindow(0, lake.version)))
+    assert (len(come), busy, read) == (4, 4, [1, 2, 3, 4])
 
 
 def test_partitions_by_times_which_are_written_in_several_ways_are_left_to_the_library(tmp_path: Path) -> None:

@@ -56,11 +56,14 @@ _BESIDE_FILES: Final = ("deletionVectors", "columnMapping")
 @dataclass(frozen=True)
 class DeltaRows(Lake["DeltaTable"]):
     """Implements `row_documents.LakeTable` and `lake_table.VersionedRows` for the table at `path` (absolute, or a
-    URL).
+    URL). The files of a window's changes are kept, and travel to tasks: to find them each commit is read.
     """
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, Between], list[list[ChangeFile]] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     unit: ClassVar[str] = "version"
 
     @property
@@ -173,10 +176,15 @@ class DeltaRows(Lake["DeltaTable"]):
 
     def _change_files(self, table: DeltaTable, between: Between) -> list[list[ChangeFile]] | None:
         """The files of the changes in portions; None where the files do not say it all."""
-        if not _plain_files(table):
-            return None
-        found = change_files(log_of(table, self.options), self._schema(table), between)
-        return None if found is None else in_portions(found, lambda each: each.size, WINDOW_BYTES)
+        asked = (str(table.metadata().id), between)
+        known: dict[Any, list[list[ChangeFile]] | None] = dict(self._known)
+        if asked in known:
+            return known[asked]
+        files = change_files(log_of(table, self.options), self._schema(table), between) if _plain_files(table) else None
+        found = None if files is None else in_portions(files, lambda each: each.size, WINDOW_BYTES)
+        self._known.clear()
+        self._known[asked] = found
+        return found
 
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files. Where these do not say it all, all rows are one portion."""

@@ -551,6 +551,23 @@ def test_rows_that_were_deleted_and_are_restored_are_there_when_their_namespace_
     assert shop.wrong("Ticket") == {}
 
 
+def test_few_rows_that_a_rebuild_read_and_the_index_did_not_take_are_said(shop: QuickShop) -> None:
+    """Too few to refuse it."""
+    shop.run("Ticket")
+    restored = shop.rows["tickets"][(2,)]
+    shop.put("tickets", id=2, gone=True)
+    shop.save()
+    shop.run("Ticket")
+    shop.rows["tickets"][(2,)] = restored
+    shop.save()
+    results = shop.run("Ticket", full_refresh=True)
+    assert {each.state for each in results.values()} == {JobState.COMPLETED}
+    (note,) = results["Ticket@1/2"].notes
+    assert note.startswith("warning: 1 row that was read is not in the index: ")
+    assert note.endswith("instep namespace delete 1/2, and run again")
+    assert results["Ticket@1/3"].notes == []
+
+
 def test_without_a_watermark_a_row_that_moves_to_a_namespace_is_there(shop: QuickShop) -> None:
     ticket = "scope: path\n    watermark: at\n"
     shop.edit(ticket, "scope: path\n")

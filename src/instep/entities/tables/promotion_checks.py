@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from instep.domain.jobs import Job, JobPart, SliceState
+from typing import Final
+
+from instep.domain.jobs import Job, JobPart, JobState, SliceState
 from instep.domain.promotion_rules import EMPTY, NEEDED, NO_LOSS, Judged, Loss, nothing_written
 from instep.domain.settings import allows_empty
 from instep.domain.texts import duration_text
@@ -10,6 +12,8 @@ from instep.entities.plan_request import Refusal
 from instep.entities.tables.adapters import TableAdapters
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
+
+_ENDED: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
 
 def problem(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str | None:
@@ -73,10 +77,7 @@ def _in_place(
             f"source is right: instep namespace delete {setup.ref.scope}, and run again"
         )
     if mine < NEEDED * written:
-        return (
-            f"{_few_keys(written, mine)} Or rows were deleted here that are in the source again, with earlier "
-            f"watermarks: then instep namespace delete {setup.ref.scope}, and run again"
-        )
+        return f"{_few_keys(written, mine)} {_restored(setup)}"
     if checkpoint is None:
         return None
     served = mine + others
@@ -88,6 +89,32 @@ def _in_place(
 
 def _few_keys(written: int, stored: int) -> str:
     return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
+
+
+def _restored(setup: TableAdapters) -> str:
+    return (
+        "Or rows were deleted here that are in the source again, with earlier watermarks: then instep namespace delete "
+        f"{setup.ref.scope}, and run again"
+    )
+
+
+def not_taken(setup: TableAdapters, part: JobPart, ledger: Ledger) -> list[str]:
+    """After a build: a note about rows that were read and are not in the index, too few to refuse it."""
+    own = setup.tables()[0]
+    job = ledger.jobs.latest(part.ref) if part.fresh and not (own.start or own.end) else None
+    status = job.part(part.ref) if job else None
+    if status is None or status.part.instance != part.instance or status.state not in _ENDED:
+        return []
+    if setup.in_place:
+        stored, _ = setup.target.held(part.physical, part.instance, prefix=setup.ref.scope.path)
+    else:
+        stored = setup.target.rows(part.physical)
+    lacking = status.counts.written - stored
+    if lacking <= 0:
+        return []
+    rows = "1 row that was read is" if lacking == 1 else f"{lacking:,} rows that were read are"
+    more = f" {_restored(setup)}" if setup.in_place else ""
+    return [f"warning: {rows} not in the index: other rows have the same key.{more}"]
 
 
 def _served(setup: TableAdapters, checkpoint: Checkpoint) -> int:

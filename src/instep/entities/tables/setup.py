@@ -215,7 +215,9 @@ class TableSetup(TableAdapters):
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return pending_keys.notes(self.queue, part, ledger) if self.queue else []
+        if self.queue:
+            return pending_keys.notes(self.queue, part, ledger)
+        return promotion_checks.not_taken(self, part, ledger)
 
     def target_trial(self) -> Trial:
         return trial_of_tables(self.target)

@@ -328,7 +328,7 @@ def test_documents_are_looked_up_by_whatever_id_they_have(
     put(target, index, {each: [f"text of {each}"] for each in ids}, epoch=2, attempt="2")
     writer = target.writer(index, target.fence(index, 3))
     for asked in (ids, *([each] for each in ids)):
-        assert sorted(writer.existing(asked)["document_id"].to_pylist()) == sorted(asked)
+        assert sorted(map(str, writer.existing(asked)["document_id"].to_pylist())) == sorted(asked)
 
 
 def test_an_index_is_built_by_one_process_and_no_commit_waits_for_it(

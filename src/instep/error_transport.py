@@ -247,7 +247,7 @@ def unpacked(text: str, *, placed: bool = True) -> Exception:
 
 
 def _asked(text: str) -> errors.UpstreamMissing | None:
-    """What a function of a transform asks for, which Spark calls without us between them; else None."""
+    """The partition that a function of a transform asks for, which Spark calls without us between; None if none."""
     found = _ASKED.match(_in_a_line(text))
     return errors.UpstreamMissing(found[1]) if found else None
 

@@ -37,7 +37,7 @@ def own_fault(error: Exception) -> UserError | None:
 
 @contextmanager
 def own_faults() -> Iterator[None]:
-    """What the project's code raises in here is raised as its `own_fault`."""
+    """Raise what the project's code raises in here as its `own_fault`."""
     try:
         yield
     except Exception as error:

@@ -50,7 +50,7 @@ def kept_source(file: Path) -> bytes | None:
 
 
 def replacements() -> int:
-    """How often a module was imported again from another source."""
+    """The number of imports of a module that was imported before, from another source."""
     return len(_replaced)
 
 

@@ -414,7 +414,7 @@ class EntitySetup(ABC):
         """Raises `UserError` if a package that the work found needs is not installed."""
 
     def outage(self, found: Found) -> str | None:
-        """What the work found would wait for, besides its target and its source: what it needs is out of reach."""
+        """Say what is out of reach that the work found needs, besides its target and its source; None if nothing is."""
         return None
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:

@@ -54,7 +54,7 @@ def loaded_fingerprint(name: str, function: Any) -> str:
 
 
 def _demand_unchanged(loaded: _Code, now: _Code) -> None:
-    """What has changed while it was imported itself runs with nothing older."""
+    """Raises `Outdated` where what has changed while it was imported would run with what is older."""
     older = (name for name, then in _modules.items() if then is None or then is _import_of(name))
     if name := next((each for each in older if loaded.modules.get(each) != now.modules.get(each)), None):
         raise Outdated(
@@ -84,7 +84,7 @@ def code_fingerprint(name: str) -> str:
 
 
 class _Code(NamedTuple):
-    """What a function may reach: its fingerprint, and what it reaches of each module. `changed`: whether some of it was
+    """The code that a function may reach: its fingerprint, and what it reaches of each module. `changed`: whether some of it was
     loaded from a file that holds something else by now.
     """
 

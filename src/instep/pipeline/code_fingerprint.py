@@ -84,8 +84,8 @@ def code_fingerprint(name: str) -> str:
 
 
 class _Code(NamedTuple):
-    """The code that a function may reach: its fingerprint, and what it reaches of each module. `changed`: whether some of it was
-    loaded from a file that holds something else by now.
+    """The code that a function may reach: its fingerprint, and what it reaches of each module. `changed`: whether some
+    of it was loaded from a file that holds something else by now.
     """
 
     fingerprint: str

@@ -57,9 +57,10 @@ def test_a_run_in_a_new_folder_says_where_it_looked_and_what_to_do(
 def test_a_plan_warns_that_a_run_would_wait_for_its_target(away: int, capsys: pytest.CaptureFixture[str]) -> None:
     (plan,) = answer(capsys, "plan", code=2)
     assert plan["kind"] == "first build"
-    (warning,) = plan["warnings"]
-    assert warning.startswith(f"a run would wait for its target: postgresql://127.0.0.1:{away}/search: ")
-    assert "hidden" not in warning
+    target, embedder = plan["warnings"]
+    assert target.startswith(f"a run would wait for its target: postgresql://127.0.0.1:{away}/search: ")
+    assert f"http://127.0.0.1:{away}/v1" in embedder
+    assert "hidden" not in target + embedder
 
 
 def test_so_it_does_of_a_target_that_is_asked_how_long_vectors_may_be(

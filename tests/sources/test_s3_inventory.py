@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep.arrow_percent import decoded, encoded
@@ -51,6 +51,7 @@ PATTERNS = ["**/*.md", "*.md", "docs/", "!draft*", "/a*", "a?b", "s/**/x", "[a-c
 PATHS = st.lists(st.from_regex(r"([abs]|draft|docs|x|\.md|/| |\n){1,6}", fullmatch=True))
 
 
+@example(patterns=["**/*.md"], paths=["/.md", "/a.md", "//a.md"], of_files=False)
 @given(patterns=st.lists(st.sampled_from(PATTERNS), max_size=4), paths=PATHS, of_files=st.booleans())
 def test_globs_match_many_paths_as_one_by_one(patterns: list[str], paths: list[str], of_files: bool) -> None:
     globs = Globs(patterns, of_files=of_files)

@@ -16,8 +16,9 @@ _SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
 _FILES = re.compile(r"[*?\]][^/]*\.[^./*?\[\]]+\Z")
 _FOLDER = re.compile(r"([A-Za-z0-9_.+-]+)/\Z")
 
-#: What `pathspec` makes of them: most projects have no other patterns, and need not import it.
-_WITH_SUFFIX = "^(?:.+/)?[^/]*{}(?:(?:/)|$)"
+#: What `pathspec` makes of them: most projects have no other patterns, and need not import it. A key of an object
+#: store may begin with a slash below its prefix.
+_WITH_SUFFIX = "^(?:.*/)?[^/]*{}(?:(?:/)|$)"
 _IN_FOLDER = "^(?:.+/)?{}(?:/)"
 
 

@@ -22,14 +22,21 @@ from instep.ledger.tables import HEAD, event_head, metadata
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
 #: Tables of each version of a ledger. Other applications have tables of versions by Alembic, too.
 _ALWAYS: Final = ("checkpoints", "jobs", "leases", "slices")
+#: Databases that make each table in a transaction of its own.
+_TABLE_BY_TABLE: Final = ("mariadb", "mysql")
 
 
 def version_of(connection: Connection, where: str) -> str | None:
     """The schema's revision, None for an empty database; refuses one of another application."""
     # One look: between two, others may bring it up.
     tables = inspect(connection).get_table_names()
-    if {_version.name, *_ALWAYS} <= set(tables):
-        return connection.scalar(select(_version.c.version_num))
+    if _version.name in tables:
+        version: str | None = connection.scalar(select(_version.c.version_num))
+        if version is None and connection.dialect.name in _TABLE_BY_TABLE:
+            return None  # Another process brings it up, or has died in that.
+        # A look before there was a version may have missed some.
+        if version is not None and set(_ALWAYS) <= set(inspect(connection).get_table_names()):
+            return version
     if tables:
         raise UserError(
             "this database has tables, but is not an Instep ledger",

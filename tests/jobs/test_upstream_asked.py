@@ -48,17 +48,21 @@ def author(data, uri):
     return text
 """
 PAGE, AUTHOR = PartitionRef("Page"), PartitionRef("Author")
-NAME = "asking_functions_of_a_test"
+
+
+def module_of(root: Path) -> str:
+    """The module of a test: tasks of one Spark session keep the first of a name."""
+    return f"asking_{root.name}"
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("pages", "authors", "built", "code"):
         (tmp_path / name).mkdir()
-    (tmp_path / "code" / f"{NAME}.py").write_text(MODULE.format(here=str(tmp_path)))
+    (tmp_path / "code" / f"{module_of(tmp_path)}.py").write_text(MODULE.format(here=str(tmp_path)))
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path
-    sys.modules.pop(NAME, None)
+    sys.modules.pop(module_of(tmp_path), None)
     code_fingerprint._loaded.clear()
 
 
@@ -68,7 +72,10 @@ def opened(root: Path, engine: str = "inline", **more: Any) -> instep.Instep:
         return {"source": source, "target": "index", "parse": {"type": "python", "function": function}, **settings}
 
     targets = {"index": {"type": "lance", "uri": "index"}}
-    entities = {"Page": entity("pages", f"{NAME}:parse", **more), "Author": entity("authors", f"{NAME}:author")}
+    entities = {
+        "Page": entity("pages", f"{module_of(root)}:parse", **more),
+        "Author": entity("authors", f"{module_of(root)}:author"),
+    }
     declared = {"name": "p", "root": root, "engine": engine, "targets": targets, "entities": entities}
     return instep.Instep(Project.model_validate(declared))
 
@@ -279,10 +286,10 @@ def transform(frame):
 
 @pytest.mark.proof
 def test_a_transform_asks_for_it_within_its_tasks(root: Path) -> None:
-    module = root / "code" / f"{NAME}.py"
+    module = root / "code" / f"{module_of(root)}.py"
     module.write_text(module.read_text() + TRANSFORM)
     write(root, authors__a="Ann writes.", pages__p="This needs Author to be read.")
-    asking = opened(root, engine="spark", parse=None, transform=f"{NAME}:transform")
+    asking = opened(root, engine="spark", parse=None, transform=f"{module_of(root)}:transform")
     results = asking.run(["Page"])
     assert [str(each.ref) for each in results] == ["Author@global", "Page@global"]
     assert {each.state for each in results} == {JobState.COMPLETED}

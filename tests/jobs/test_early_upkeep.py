@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.jobs.wave.EARLY_UPKEEP", 1)
+    monkeypatch.setattr("instep.jobs.early_upkeep.DOCUMENTS", 1)
 
 
 def test_upkeep_begins_before_the_last_wave_is_recorded_and_ends_before_the_checks(
@@ -52,14 +52,17 @@ def test_upkeep_begins_before_the_last_wave_is_recorded_and_ends_before_the_chec
     assert (last, counting) == ("maintained", "counted"), "once more, for what has come since"
 
 
-def test_early_upkeep_that_fails_is_done_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [Transient("the store is away for a moment"), RuntimeError("of a class of yours")])
+def test_early_upkeep_that_fails_is_done_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     place, failed = home(tmp_path), list[str]()
     maintain = LanceTarget.maintain
 
     def maintained(target: LanceTarget, *args: Any, **more: Any) -> None:
         if not failed:
             failed.append(threading.current_thread().name)
-            raise Transient("the store is away for a moment")
+            raise error
         maintain(target, *args, **more)
 
     monkeypatch.setattr(LanceTarget, "maintain", maintained)

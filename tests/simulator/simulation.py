@@ -23,7 +23,7 @@ from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import InstepError
-from instep.jobs import wave
+from instep.jobs import early_upkeep
 from instep.jobs.entity_result import EntityResult
 from instep.jobs.promote import promote
 from instep.jobs.run import run_entities
@@ -279,7 +279,7 @@ class Simulation:
 
     def run(self) -> Report:
         try:
-            with patch.object(wave, "EARLY_UPKEEP", 1):  # Its documents are few.
+            with patch.object(early_upkeep, "DOCUMENTS", 1):  # Its documents are few.
                 self._play()
         except Stuck as stuck:
             self.world.broken.append(f"stuck: {stuck}; alive: {[p.name for p in self.processes if not p.over]}")

@@ -44,11 +44,7 @@ class TableVersion(NamedTuple):
         if before.table == self.table:
             return
         one, other = (each.table.partition(COLUMNS)[0] for each in (before, self))
-        raise Unfollowable(
-            OTHER_COLUMNS
-            if one == other
-            else "it is another table than the one that was read, though at the same place"
-        )
+        raise Unfollowable(OTHER_COLUMNS if one == other else _OTHER_TABLE)
 
     @classmethod
     def parse(cls, text: str) -> TableVersion:

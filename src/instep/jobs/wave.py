@@ -26,6 +26,7 @@ from instep.error_transport import explaining
 from instep.errors import Conflict, Fenced, InstepError, Overdrawn, Transient, Unknown, UpstreamMissing, UserError
 from instep.jobs.batching import Batching
 from instep.jobs.budget import BATCH_HELD, HELD, Budget, Held
+from instep.jobs.early_upkeep import EarlyUpkeep
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.retry import MEND, Circuit, Outage, backoff
 from instep.jobs.slice_claims import SliceClaims, facts, without_giants
@@ -44,8 +45,6 @@ OUTAGE_SECONDS = 30.0
 CONFLICTS = 5
 #: Failed waves in a row after which the part stops instead of trying every slice.
 HOPELESS = 8
-#: So many documents take their time to be recorded.
-EARLY_UPKEEP = 20_000
 #: They are among those that are the same: a source that is away may say the same of all.
 GONE = "documents that are listed were gone when they were to be read, and stay as they were: the next run looks again"
 
@@ -107,7 +106,7 @@ class WaveRunner:
         self.task_cpu = 0.0
         #: Whether no slice is left but those that are in work here.
         self._last = False
-        self._early_upkeep: Callable[[], None] = _nothing
+        self._early_upkeep = EarlyUpkeep(context.background)
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
         """Run one wave, as large as its time goal and the other workers' share allow. False if no slice can be claimed.
@@ -132,22 +131,8 @@ class WaveRunner:
 
     def once(self, work: Callable[[], None]) -> None:
         """Do a piece of upkeep of the index, where waves are run."""
-        self._end_early_upkeep()
+        self._early_upkeep.end()
         self.task_cpu += self._engine.once(work)
-
-    def _begin_early_upkeep(self) -> None:
-        """Begin the upkeep of the index while its last wave is recorded: one is the work of the target, the other of
-        the ledger. It is looked after once more in the end, when there is little left to do.
-        """
-        self._end_early_upkeep()
-        if self._engine.name == "inline":
-            work = partial(self._setup.target.maintain, self._part.physical)
-            self._early_upkeep = self._context.background.beside(work, "upkeep")
-
-    def _end_early_upkeep(self) -> None:
-        with suppress(InstepError):  # The upkeep in the end says what is wrong.
-            self._early_upkeep()
-        self._early_upkeep = _nothing
 
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started, self._odd = self._clock.monotonic(), False
@@ -309,8 +294,8 @@ class WaveRunner:
             self._guard_deletes(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
-            if self._last and sum(len(each.entries) for each in outcomes) >= EARLY_UPKEEP:
-                self._begin_early_upkeep()
+            if self._last and self._engine.name == "inline":
+                self._early_upkeep.begin(self._setup.target, self._part.physical, outcomes)
             with self._step("complete"):
                 self._claims.complete(outcomes)
             if unseen := {each.document_id for outcome in outcomes for each in outcome.unseen}:
@@ -404,10 +389,6 @@ class WaveRunner:
         return Wave(
             self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices, tasks
         )
-
-
-def _nothing() -> None:
-    """No upkeep was begun."""
 
 
 def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str) -> None:

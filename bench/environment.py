@@ -15,6 +15,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "bench" / ".work"
+#: Of the package, by engine.
+EXTRAS: dict[str, tuple[str, ...]] = {"inline": (), "spark": ("spark",)}
 
 
 def virtual_environment(*extras: str) -> Path:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import corpus, measure, report, truth
-from bench.environment import WORK, describe_machine, virtual_environment
+from bench.environment import EXTRAS, WORK, describe_machine, virtual_environment
 from bench.report import Cell
 from bench.sides import Bare, Instep, Side, WarmSpark
 
@@ -156,7 +156,7 @@ def main() -> None:
     options = _options()
     machine = describe_machine()
     say(" · ".join(f"{name} {value}" for name, value in machine.items()))
-    bin = virtual_environment()
+    bin = virtual_environment(*EXTRAS["spark" if {"spark", "warm"} & set(options.sides) else "inline"])
     help_time = help_seconds(bin, options.repeat)
     cells: list[Cell] = []
     for documents in options.sizes:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import measure, report
-from bench.environment import ROOT, virtual_environment
+from bench.environment import EXTRAS, ROOT, virtual_environment
 
 DOCUMENTS, REPEATS, CHARACTERS, EVERY = 1_000_000, 3, 200, 1_000
 _GROUP = 100_000
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", choices=["inline", "spark"], default="inline")
     parser.add_argument("--here", action="store_true", help="measure the environment that runs this, not a wheel")
     options = parser.parse_args(arguments)
-    bin = Path(sys.executable).parent if options.here else virtual_environment()
+    bin = Path(sys.executable).parent if options.here else virtual_environment(*EXTRAS[options.engine])
     with tempfile.TemporaryDirectory() as folder:
         found = sides(bin, Path(folder), options.documents, options.repeats, options.engine)
     if options.engine == "spark":

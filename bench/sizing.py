@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from bench import measure, report
-from bench.environment import virtual_environment
+from bench.environment import EXTRAS, virtual_environment
 from bench.scale import table
 
 SIZES, LARGE = (100_000, 1_000_000), (1_000_000, 100_000_000, 1_000_000_000)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", choices=["inline", "spark"], default="inline", help="what runs the waves")
     parser.add_argument("--here", action="store_true", help="measure the environment that runs this, not a wheel")
     options = parser.parse_args(arguments)
-    bin = Path(sys.executable).parent if options.here else virtual_environment()
+    bin = Path(sys.executable).parent if options.here else virtual_environment(*EXTRAS[options.engine])
     began = time.perf_counter()
     found: dict[int, dict[str, int]] = {}
     for documents in sorted(set(options.documents)):

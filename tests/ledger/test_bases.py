@@ -18,6 +18,7 @@ from instep.ledger import base_form, documents
 from instep.ledger.base_form import BASE
 from instep.ledger.bases import BaseFiles
 from instep.ledger.ledger import Ledger
+from instep.ledger.manifest_revisions import manifest_of
 from tests.servers.s3 import S3Server
 
 from .places import FolderPlace, Place, StorePlace, place, store_place
@@ -57,7 +58,7 @@ def check(ledger: Ledger, instance: str = "one") -> None:
 
 def read_by(ledger: Ledger, instance: str = "one") -> bool:
     """Whether what is recorded is read from a file."""
-    manifest = ledger.database.read(lambda tx: documents._manifest(tx, instance))
+    manifest = ledger.database.read(lambda tx: manifest_of(tx, instance))
     return ledger.documents._base(manifest) is not None
 
 
@@ -142,7 +143,7 @@ def test_a_base_of_the_first_form_is_read_and_written_anew(tmp_path: Path) -> No
     write(ledger, *(ManifestEntry(document_id(uri), uri, at, "v1", "hash", 1, 0) for at, uri in enumerate(uris)))
     place.beside.mkdir()
     shutil.copy(OLD, place.beside)
-    ledger.documents._name(ledger.database.read(lambda tx: documents._manifest(tx, "one")), OLD.stem)
+    ledger.documents._name(ledger.database.read(lambda tx: manifest_of(tx, "one")), OLD.stem)
     with ledger.database._writer.begin() as connection:
         connection.exec_driver_sql("UPDATE documents SET version = 'not looked at' WHERE size > 0")
     found = ledger.documents.columns("one", ["document_id", "uri", "version"]).to_pylist()

@@ -65,6 +65,12 @@ def by_id(entries: Sequence[Sequence[ManifestEntry]]) -> EntryColumns:
     return EntryColumns(pa.concat_tables(tables).sort_by("document_id"))
 
 
+def is_once(ordered: EntryColumns) -> bool:
+    """Whether each document is there once, of entries by their ids."""
+    ids: Any = ordered.table["document_id"]
+    return not pc.any(pc.equal(ids[1:], ids[:-1]), min_count=0).as_py()
+
+
 def joined(one: Sequence[ManifestEntry], other: Sequence[ManifestEntry]) -> Sequence[ManifestEntry]:
     """The entries of both."""
     if not one or not other:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import String, bindparam, delete, func, insert, or_, select, update
 
 from instep.domain.buckets import BucketLoad
-from instep.domain.identity import IdentityError, canonical_uri, document_id
 from instep.domain.jobs import JobPart
-from instep.domain.manifest import ManifestEntry, StorableEntries, fields_of
+from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger import bucket_loads, failures, leases
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
 from instep.ledger.document_pages import pages, rows_of
+from instep.ledger.entry_fields import fields_in, ids_of
+from instep.ledger.manifest_revisions import Manifest, manifest_of, next_revision
+from instep.ledger.recent_entries import RecentEntries, Written, replaced
 from instep.ledger.row_columns import in_columns
 from instep.ledger.tables import documents, manifests
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, uncollected, writes
@@ -38,21 +39,23 @@ _BASE_ROWS: Final = 50_000
 _BASE_SHARE: Final = 0.1
 
 
-class _Manifest(NamedTuple):
-    """See `tables.manifests`."""
-
-    instance: str
-    revision: int = 0
-    base: str | None = None
-    base_revision: int = -1
-
-
 class Documents(Store):
     """The documents of an instance, by its manifest."""
 
     def __init__(self, database: Database, bases: BaseFiles | None = None) -> None:
         super().__init__(database)
         self._bases = bases
+        self._recent = RecentEntries()
+
+    def remember(self, instance: str) -> None:
+        """Keep in memory what this process writes of an instance from here on, until that is compacted."""
+        if self._bases is not None:
+            self._recent.keep(instance)
+
+    def note(self, written: Iterable[Written]) -> None:
+        """A transaction of this process has written this, and is committed."""
+        for each in written:
+            self._recent.note(each)
 
     @reads
     def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
@@ -75,17 +78,14 @@ class Documents(Store):
         """These columns of all entries of an instance: of those in its base file, if it has one, and of what was
         written since.
         """
-        return self._database.read_steadily(lambda tx: self._columns(tx, _manifest(tx, instance), names))
+        return self._database.read_steadily(lambda tx: self._columns(tx, manifest_of(tx, instance), names))
 
-    def _columns(self, tx: Transaction, manifest: _Manifest, names: Sequence[str]) -> pa.Table:
+    def _columns(self, tx: Transaction, manifest: Manifest, names: Sequence[str]) -> pa.Table:
         merged = self._merged(tx, manifest) if set(names) <= set(BASE) else None
         return rows_of(tx, manifest.instance, names) if merged is None else unpacked(merged.select(list(names)))
 
-    def _merged(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
+    def _merged(self, tx: Transaction, manifest: Manifest) -> pa.Table | None:
         """The base with what was written since, in its form. None if there is no base."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         file = self._base(manifest)
         base = None if file is None else packed(file)
         if base is None or manifest.revision == manifest.base_revision:
@@ -93,14 +93,13 @@ class Documents(Store):
         later = packed(rows_of(tx, manifest.instance, BASE, since=manifest.base_revision))
         if later is None or not later.num_rows:
             return None if later is None else base
-        replaced = pc.is_in(base["document_id"], value_set=later["document_id"])
-        return pa.concat_tables([base.filter(pc.invert(replaced)), later])
+        return replaced(base, later)
 
     def _sizes(self, tx: Transaction, instance: str) -> pa.Table | None:
         """Size and chunks of all entries of an instance, if a base has them as they are: a look at each row of many
         takes long.
         """
-        manifest = _manifest(tx, instance)
+        manifest = manifest_of(tx, instance)
         base = self._base(manifest) if manifest.revision == manifest.base_revision else None
         return None if base is None else base.select(["size", "chunks"])
 
@@ -117,7 +116,7 @@ class Documents(Store):
             over = pc.or_(over, pc.greater(sizes["chunks"], pa.scalar(chunks)))
         return int(pc.sum(over, min_count=0).as_py())
 
-    def _base(self, manifest: _Manifest) -> pa.Table | None:
+    def _base(self, manifest: Manifest) -> pa.Table | None:
         return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
 
     def in_pieces(self, instance: str, into: Path, *, afresh: bool = False) -> Recorded:
@@ -126,12 +125,12 @@ class Documents(Store):
         """
 
         def read(tx: Transaction) -> Recorded:
-            found = _manifest(tx, instance)
+            found = manifest_of(tx, instance)
             return self._in_pieces(tx, found._replace(base=None) if afresh else found, into)
 
         return self._database.read_steadily(read)
 
-    def _in_pieces(self, tx: Transaction, manifest: _Manifest, into: Path) -> Recorded:
+    def _in_pieces(self, tx: Transaction, manifest: Manifest, into: Path) -> Recorded:
         from instep.document_state.pieces import PIECE, PieceFiles, Recorded, write_pieces
 
         base = None if self._bases is None or manifest.base is None else self._bases.pieces(manifest.base)
@@ -151,10 +150,11 @@ class Documents(Store):
         if self._bases is None:
             return
         in_pieces = in_pieces and self._bases.files.folder is not None
-        manifest = self._database.read(lambda tx: _manifest(tx, instance))
+        manifest = self._database.read(lambda tx: manifest_of(tx, instance))
         pieces = None if manifest.base is None else self._bases.pieces(manifest.base)
         if pieces is not None and pieces.damaged():
             pieces = None
+        base = None
         if pieces is not None:
             rows: int | None = pieces.rows
             outdated = not in_pieces
@@ -163,23 +163,39 @@ class Documents(Store):
             rows = None if base is None else base.num_rows
             outdated = base is not None and (in_pieces or not current(base))
         enough = _BASE_ROWS if rows is None else max(_BASE_ROWS, rows) * _BASE_SHARE
-        if self._later(manifest, rows) < enough and not outdated:
+        later = self._later(manifest, rows)
+        if later < enough and not outdated:
             return
         if in_pieces:
             name = self._written_in_pieces(self._bases, manifest, anew=pieces is None)
         else:
-            name = self._written(self._bases, manifest)
+            name = self._written(self._bases, manifest, self._remembered(manifest, base, later))
+        self._recent.forget(instance)
         if name is not None:
             self._name(manifest, name)
             self._bases.remove_all_but(self._named())
 
-    def _written(self, bases: BaseFiles, manifest: _Manifest) -> str | None:
-        """The name of a new base; None if the manifest is another one by now, or an id does not fit into one."""
-        instance = manifest.instance
-        now, rows = self._database.read_steadily(lambda tx: (_manifest(tx, instance), self._packed(tx, manifest)))
+    def _written(self, bases: BaseFiles, manifest: Manifest, rows: pa.Table | None) -> str | None:
+        """The name of a new base of these rows, or else of what the ledger has; None if the manifest is another one by
+        now, or an id does not fit into one.
+        """
+        instance, now = manifest.instance, manifest
+        if rows is None:
+            now, rows = self._database.read_steadily(lambda tx: (manifest_of(tx, instance), self._packed(tx, manifest)))
         return bases.write(rows.sort_by("uri")) if now == manifest and rows is not None else None
 
-    def _written_in_pieces(self, bases: BaseFiles, manifest: _Manifest, *, anew: bool) -> str | None:
+    def _remembered(self, manifest: Manifest, base: pa.Table | None, later: int) -> pa.Table | None:
+        """The columns of a new base, if this process itself has written all that was written after this one, which are
+        so many documents.
+        """
+        after = 0 if base is None else manifest.base_revision
+        recent = self._recent.between(manifest.instance, after, manifest.revision)
+        if recent is None or recent.num_rows != later:
+            return None
+        rows, before = packed(recent), None if base is None else packed(base)
+        return rows if rows is None or before is None else replaced(before, rows)
+
+    def _written_in_pieces(self, bases: BaseFiles, manifest: Manifest, *, anew: bool) -> str | None:
         """The same for a base in pieces, each of them a part of the documents: no more than one is held. Rows of the
         ledger are read as far as they were written after the last base, or all (`anew`).
         """
@@ -187,7 +203,7 @@ class Documents(Store):
         from instep.document_state.pieces import PIECE
 
         def written(tx: Transaction) -> str | None:
-            if _manifest(tx, manifest.instance) != manifest:
+            if manifest_of(tx, manifest.instance) != manifest:
                 return None
             if anew:
                 here = select(func.count()).select_from(documents).where(documents.c.instance == manifest.instance)
@@ -200,13 +216,13 @@ class Documents(Store):
 
         return self._database.read_steadily(written)
 
-    def _packed(self, tx: Transaction, manifest: _Manifest) -> pa.Table | None:
+    def _packed(self, tx: Transaction, manifest: Manifest) -> pa.Table | None:
         """The columns of a base; None if an id does not fit into one."""
         merged = self._merged(tx, manifest)
         return packed(rows_of(tx, manifest.instance, BASE)) if merged is None else merged
 
     @reads
-    def _later(self, tx: Transaction, manifest: _Manifest, base: int | None) -> int:
+    def _later(self, tx: Transaction, manifest: Manifest, base: int | None) -> int:
         """Documents that were written after the base, or all."""
         since = -1 if base is None else manifest.base_revision
         if since == manifest.revision:
@@ -215,13 +231,13 @@ class Documents(Store):
         return int(tx.connection.scalar(select(func.count()).select_from(documents).where(*later)) or 0)
 
     @writes
-    def _name(self, tx: Transaction, manifest: _Manifest, name: str) -> None:
+    def _name(self, tx: Transaction, manifest: Manifest, name: str) -> None:
         """If nothing was written since the manifest was looked at."""
         here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)
         named = {"base": name, "base_revision": manifest.revision}
         if tx.connection.execute(update(manifests).where(*here).values(**named)).rowcount:
             return
-        if not manifest.revision and _manifest(tx, manifest.instance) == manifest:
+        if not manifest.revision and manifest_of(tx, manifest.instance) == manifest:
             first = insert(manifests).values(instance=manifest.instance, revision=0, **named)
             tx.connection.execute(first)
 
@@ -242,7 +258,7 @@ class Documents(Store):
         if len(uris) <= _FEW:
             # Each has the id that its URI gives it; should one have another, all are looked at.
             columns = [documents.c[name] for name in names]
-            for ids in batches(_ids(uris.to_pylist())):
+            for ids in batches(ids_of(uris.to_pylist())):
                 some = select(*columns).where(documents.c.instance == instance, documents.c.document_id.in_(ids))
                 found.append(in_columns(tx.connection.execute(some).fetchall(), schema))
             if sum(each.num_rows for each in found) == len(uris):
@@ -374,12 +390,6 @@ class Documents(Store):
         record(tx, part, job_id, [each.storable() for each in outcomes])
 
 
-def _ids(uris: Sequence[Any]) -> Iterator[str]:
-    for uri in uris:
-        with suppress(IdentityError):  # It was stored with other characters in place of some.
-            yield document_id(canonical_uri(uri))
-
-
 def record(tx: Transaction, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
     """Manifest rows and failures of these outcomes, which are `storable`."""
     _write(tx, part.instance, outcomes)
@@ -397,46 +407,17 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
         gone += tx.connection.execute(delete(documents).where(*here)).rowcount
     if not (gone or entries):
         return
-    revision = _next_revision(tx, instance, without_base=bool(gone))
+    revision = next_revision(tx, instance, without_base=bool(gone))
+    table = None
     if entries:
-        columns = _fields(entries)
+        columns, table = fields_in(entries)
         rows = len(columns["document_id"])
         columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
         tx.dialect.replace_documents(tx.connection, columns)
-
-
-def _fields(entries: Sequence[Sequence[ManifestEntry]]) -> dict[str, Sequence[Any]]:
-    """The values of each field. Of entries in columns by their ids: so they are written."""
-    if all(isinstance(each, StorableEntries) for each in entries):
-        from instep.document_state.entries import by_id
-
-        return dict(by_id(entries).fields())
-    columns: dict[str, list[Any]] = {name: [] for name in ManifestEntry._fields}
-    for name, values in (each for some in entries for each in fields_of(some).items()):
-        columns[name].extend(values)
-    return dict(columns)
-
-
-def _next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:
-    """The next revision of an instance's manifest, for a write. Its row is locked until that is done, so a reader of a
-    revision sees all of it.
-    """
-    values: dict[str, Any] = {"revision": manifests.c.revision + 1}
-    if without_base:
-        values |= {"base": None, "base_revision": None}
-    if not tx.connection.execute(update(manifests).where(manifests.c.instance == instance).values(**values)).rowcount:
-        tx.connection.execute(insert(manifests).values(instance=instance, revision=1))
-        return 1
-    return _manifest(tx, instance).revision
-
-
-def _manifest(tx: Transaction, instance: str) -> _Manifest:
-    row = tx.connection.execute(select(manifests).where(manifests.c.instance == instance)).one_or_none()
-    if row is None:
-        return _Manifest(instance)
-    return _Manifest(*row) if row.base is not None else _Manifest(instance, row.revision)
+    tx.written.append(Written(instance, revision, None if gone else table))
 
 
 def drop(tx: Transaction, instance: str) -> None:
+    tx.written.append(Written(instance, 0, None))
     tx.connection.execute(delete(documents).where(documents.c.instance == instance))
     tx.connection.execute(delete(manifests).where(manifests.c.instance == instance))

@@ -60,7 +60,7 @@ class Ledger:
         timing: Timing = TIMING,
         files: StateFiles | None = None,
     ) -> None:
-        self.database = database = Database(engine, dialect, timing, snapshots.follow)
+        self.database = database = Database(engine, dialect, timing, self._committed)
         self.workers = Workers(database)
         self.jobs = Jobs(database)
         self.job_log = JobLog(database)
@@ -87,6 +87,10 @@ class Ledger:
 
     def close(self) -> None:
         self.database.close()
+
+    def _committed(self, database: Database, tx: Transaction) -> None:
+        self.documents.note(tx.written)
+        snapshots.follow(database, tx)
 
     def now(self) -> int:
         """The ledger's clock."""

@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -19,6 +19,9 @@ from instep.domain.clock import Timing
 from instep.domain.retries import Backoff
 from instep.errors import Transient
 from instep.ledger.dialects.dialect import Collision, SqlDialect
+
+if TYPE_CHECKING:
+    from instep.ledger.recent_entries import Written
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -43,6 +46,8 @@ class Transaction:
     timing: Timing
     #: The last event before those that it appended, and the last of these.
     appended: tuple[int, int] = (0, 0)
+    #: What it wrote to manifests.
+    written: list[Written] = field(default_factory=list)
     _now: int | None = None
 
     def now(self) -> int:

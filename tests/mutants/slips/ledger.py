@@ -164,7 +164,7 @@ MUTANTS = [
     ),
     Mutant(
         "a base file counts on when a document was removed",
-        "ledger/documents.py",
+        "ledger/manifest_revisions.py",
         "    if without_base:\n",
         "    if False:\n",
         ("tests/ledger/test_bases.py",),

@@ -478,6 +478,9 @@ class _Documents(_Kept, Documents):
         batches = self.columns(instance, pieces.PIECE).combine_chunks().to_batches()
         return pieces.Recorded(pieces.write_pieces(into, batches), pieces.PieceFiles(into, ()))
 
+    def remember(self, instance: str) -> None:
+        """The model has nothing to compact."""
+
     def compact(self, instance: str, *, in_pieces: bool = False) -> None:
         """The model has nothing to compact."""
 

@@ -1,0 +1,78 @@
+"""Entries that this process has recorded a moment ago: a base file is made of them without reading them back."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from instep.ledger.base_form import BASE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: So many are kept at most: 100 bytes each, about.
+MOST: Final = 2_000_000
+
+
+class Written(NamedTuple):
+    """The entries (by their ids, each once) with which a transaction made a revision of an instance's manifest. None:
+    it removed some, too.
+    """
+
+    instance: str
+    revision: int
+    entries: pa.Table | None
+
+
+class RecentEntries:
+    """What transactions of this process have written, of one instance at a time. Whatever it does not know for certain
+    (another process has written, a reply was lost), it does not tell. May be shared by threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._instance: str | None = None
+        self._revisions: dict[int, pa.Table] = {}
+
+    def keep(self, instance: str) -> None:
+        """Keep what is written of this instance from here on."""
+        with self._lock:
+            if instance != self._instance:
+                self._instance, self._revisions = instance, {}
+
+    def note(self, written: Written) -> None:
+        """A transaction that is committed has written this."""
+        with self._lock:
+            if written.instance != self._instance:
+                return
+            if written.entries is not None:
+                self._revisions[written.revision] = written.entries.select(list(BASE))
+            if written.entries is None or sum(each.num_rows for each in self._revisions.values()) > MOST:
+                self._revisions = {}  # With one of them missing, the others say nothing.
+
+    def between(self, instance: str, after: int, last: int) -> pa.Table | None:
+        """The entries of all revisions after one and up to another, as they are by then; None if not all are known."""
+        with self._lock:
+            known = self._revisions if instance == self._instance else {}
+            found = [known.get(each) for each in range(after + 1, last + 1)]
+        tables = [each for each in found if each is not None]
+        if not tables or len(tables) < len(found):
+            return None
+        entries = tables[0]
+        for later in tables[1:]:
+            entries = replaced(entries, later)
+        return entries
+
+    def forget(self, instance: str) -> None:
+        with self._lock:
+            if instance == self._instance:
+                self._instance, self._revisions = None, {}
+
+
+def replaced(entries: pa.Table, later: pa.Table) -> pa.Table:
+    """Entries, or in their place those that were written later."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone: Any = pc.is_in(entries["document_id"], value_set=later["document_id"])
+    return pa.concat_tables([entries.filter(pc.invert(gone)), later])

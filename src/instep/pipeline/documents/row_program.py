@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from instep.pipeline.documents.row_reading import RowReader
+    from instep.pipeline.documents.shared_look import SharedLook
     from instep.sources.tables.table_source import Sessions, TableSource
 
 
@@ -42,6 +43,12 @@ class LookingProgram(DocumentProgram):
     def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
         return self.row_reader.rows(changes)
+
+    def shared(self, wave: Wave) -> SharedLook | None:
+        """See `pipeline.engine.engine.SharingProgram`."""
+        from instep.pipeline.documents.shared_look import look_over
+
+        return look_over(self._rows, wave, self.row_reader)
 
     @property
     def row_reader(self) -> RowReader:

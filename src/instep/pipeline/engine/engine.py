@@ -104,6 +104,26 @@ class RowProgram(WaveProgram, Protocol):
         """The changes that need no row."""
 
 
+class SharedRead(Protocol):
+    """The reading of a wave, which tasks of one process share."""
+
+    def batches(self) -> Batches:
+        """Chunk rows (`CHUNK_SCHEMA`) for one task, of documents that no other task gets, until there are no more.
+        Tasks ask from threads of their own.
+        """
+
+    def close(self) -> None:
+        """Release what is open. Called once, when no task asks any more."""
+
+
+@runtime_checkable
+class SharingProgram(WaveProgram, Protocol):
+    """The work of a wave that tasks of one process may read together."""
+
+    def shared(self, wave: Wave) -> SharedRead | None:
+        """None if each task is to `read` what it was given."""
+
+
 class Engine(Protocol):
     @property
     def name(self) -> str: ...

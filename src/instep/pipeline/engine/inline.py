@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -12,7 +13,14 @@ from instep.domain.waves import Stage, TaskOutcome, Wave, WaveSlice, assign_task
 from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
-from instep.pipeline.engine.engine import Batches, PortionProgram, TableProgram, WaveProgram
+from instep.pipeline.engine.engine import (
+    Batches,
+    PortionProgram,
+    SharedRead,
+    SharingProgram,
+    TableProgram,
+    WaveProgram,
+)
 from instep.pipeline.engine.pipelining import closed, pipelined
 from instep.pipeline.engine.task_progress import watched
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
@@ -53,10 +61,14 @@ class InlineEngine:
             raise UserError(
                 "a transform needs Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
             )
-        tasks = [_Task(program, share) for share in assign_tasks(wave.slices, min(self._threads, wave.tasks))]
-        if not tasks:
-            return []
-        with explaining():
+        number = min(self._threads, wave.tasks)
+        with explaining(), _read_together(program, wave) as shared:
+            if shared is not None:
+                tasks = [_Task(_Sharing(program, shared), ()) for _ in range(number)]
+            else:
+                tasks = [_Task(program, share) for share in assign_tasks(wave.slices, number)]
+            if not tasks:
+                return []
             rows = _run_together(tasks, _Tally(progress))
         return merged_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
 
@@ -82,6 +94,27 @@ def _telling(program: PortionProgram, progress: Callable[[int], None] | None) ->
         if progress and share > told:
             progress(share - told)
             told = share
+
+
+@contextmanager
+def _read_together(program: WaveProgram, wave: Wave) -> Iterator[SharedRead | None]:
+    shared = program.shared(wave) if isinstance(program, SharingProgram) else None
+    try:
+        yield shared
+    finally:
+        if shared is not None:
+            shared.close()
+
+
+class _Sharing:
+    """A program whose tasks read together."""
+
+    def __init__(self, program: WaveProgram, shared: SharedRead) -> None:
+        self.write = program.write
+        self._shared = shared
+
+    def read(self, _: Batches) -> Batches:
+        return self._shared.batches()
 
 
 class _Tally:

@@ -96,6 +96,12 @@ class ParquetRows:
             found += [ParquetPortion(rows, each.folder.fs, each.listed, groups) for groups in _together(counts, most)]
         return found
 
+    def stretches(self, columns: DocumentColumns) -> list[_Group]:
+        """All row groups: see `ScannedTable`."""
+        files = self._files()
+        rows = self._rows(files, columns)
+        return [_Group(rows, each, group) for each in files for group in range(each.footer.num_row_groups)]
+
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
         files = self._files()
         rows = self._rows(files, columns)
@@ -133,6 +139,28 @@ class ParquetRows:
         schemas = [(each.listed.path, each.schema()) for each in files]
         hint = "Cast it with `sql`: then Spark reads the table."
         return ArrowRows(columns, types_of(columns, schemas, self.text, hint=hint), self.text)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group that is read from its beginning to its end: implements `scanned_table.Stretch`."""
+
+    _rows: ArrowRows
+    _file: _File
+    _group: int
+
+    def key_columns(self) -> Iterator[pa.RecordBatch]:
+        columns = self._rows.columns
+        for batch in self._file.batches(self._group, [*columns.key, *filter(None, [columns.deleted])], BATCH_ROWS):
+            there = self._rows.undeleted(batch)
+            keys = [self._rows.values(there, name) for name in columns.key]
+            yield pa.RecordBatch.from_arrays(keys, list(columns.key))
+
+    def rows(self, most: int) -> Iterator[pa.RecordBatch]:
+        columns = self._rows.columns
+        at_once = min(most, batch_rows(self._file.text_bytes(columns.text)))
+        for batch in self._file.batches(self._group, columns.named, at_once):
+            yield self._rows.read(self._rows.undeleted(batch))
 
 
 @dataclass(frozen=True)

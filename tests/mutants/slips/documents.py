@@ -169,8 +169,8 @@ MUTANTS = [
     Mutant(
         "a document that has vanished is recorded without chunks",
         "pipeline/documents/accounting.py",
-        "there = ~(deleted | vanished)",
-        "there = ~deleted",
+        "return ~(self._failed | self.ends.deleted | self.ends.vanished)",
+        "return ~(self._failed | self.ends.deleted)",
         _PIPELINE,
     ),
     Mutant(
@@ -190,8 +190,8 @@ MUTANTS = [
     Mutant(
         "kept rows are counted as written",
         "pipeline/documents/accounting.py",
-        "rows_kept=(chunks - effects.written[places]).sum()",
-        "rows_kept=chunks.sum()",
+        '"rows_kept": (self._chunks - effects.written) * self._there',
+        '"rows_kept": self._chunks * self._there',
         _PIPELINE,
     ),
     Mutant(

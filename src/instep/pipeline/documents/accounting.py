@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from socket import gethostname
@@ -68,12 +68,10 @@ class Ends:
             raise KeyError(document_id)
         return place
 
-    def by_slice(self) -> Iterator[tuple[str, Array]]:
-        """Each slice, with the places of its documents."""
+    def slices(self) -> tuple[list[str], Array]:
+        """The slices, and the number of that of each document."""
         coded: Any = self.column("slice_id").dictionary_encode()
-        names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
-        for code, name in enumerate(names):
-            yield name, np.flatnonzero(codes == code)
+        return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
 
     def rows_at(self, places: Array, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """These columns of some of them, one by one."""
@@ -125,10 +123,27 @@ class SliceTally:
 
 
 def account(slices: dict[str, SliceTally], ends: Ends, effects: Effects) -> None:
-    """Count the documents of a group, each once."""
+    """Count the documents of a group, each once: in whole columns, as a group may be of many slices."""
     group = _Group(ends, effects)
-    for name, places in ends.by_slice():
-        group.account(slices.setdefault(name, SliceTally()), places)
+    names, numbers = ends.slices()
+    counted = {name: _sums(values, numbers, len(names)) for name, values in group.counts().items()}
+    lost = _sums(group.lost, numbers, len(names))
+    kept, firsts = group.kept(numbers, len(names))
+    for number, name in enumerate(names):
+        done = slices.setdefault(name, SliceTally())
+        done.add(**{each: values[number] for each, values in counted.items()})
+        done.lost += int(lost[number])
+        if firsts[number + 1] > firsts[number]:
+            done.entries.append(kept.slice(firsts[number], firsts[number + 1] - firsts[number]))
+    for tell, chosen in group.told():
+        for number in np.unique(numbers[chosen]):
+            tell(slices[names[number]], np.flatnonzero(chosen & (numbers == number)))
+
+
+def _sums(values: Array, numbers: Array, count: int) -> Array:
+    """The sum of the values of each slice."""
+    sums: Array = np.bincount(numbers, values, count).astype(np.int64)  # Exact up to 2⁵³.
+    return sums
 
 
 @dataclass(frozen=True)
@@ -141,34 +156,50 @@ class _Group:
         return self.effects.failed(self.ends)
 
     @cached_property
-    def _sizes(self) -> Array:
-        return self.ends.numbers("source_size")
+    def _there(self) -> Array:
+        """Those that are indexed now, or were before and are as they were."""
+        return ~(self._failed | self.ends.deleted | self.ends.vanished)
 
     @cached_property
-    def _read(self) -> Array:
-        valid: Array = self.ends.column("document_hash").is_valid().to_numpy(zero_copy_only=False)
-        return valid
+    def _chunks(self) -> Array:
+        chunks: Array = np.where(self.ends.unchanged, self.effects.stored, self.effects.wanted)
+        return chunks
 
-    def account(self, done: SliceTally, places: Array) -> None:
-        done.add(read=len(places), bytes_read=self._sizes[places][self._read[places]].sum())
-        failed = self._failed[places]
-        if failed.any():
-            self._fail(done, places[failed])
-        places, effects = places[~failed], self.effects
-        written, removed = effects.written[places], effects.removed[places]
-        done.add(rows_written=written.sum(), rows_deleted=removed.sum(), embedded=effects.embedded[places].sum())
-        deleted, vanished = self.ends.deleted[places], self.ends.vanished[places]
-        if vanished.any():
-            ids = self.ends.ids.take(pa.array(places[vanished])).to_pylist()
-            done.unseen.extend(Unseen(each, gethostname()) for each in ids)
-        if deleted.any():
-            done.add(deleted=(deleted & ~vanished).sum(), skipped=(deleted & vanished).sum())
-            done.removed.extend(self.ends.ids.take(pa.array(places[deleted])).to_pylist())
-        changed = ((written > 0) | (removed > 0))[~deleted]
-        done.add(written=changed.sum(), skipped=(~changed).sum())
-        there = ~(deleted | vanished)
-        if there.any():
-            self._keep(done, places[there])
+    @property
+    def lost(self) -> Array:
+        """The rows that each document had, and has no more though it is still there."""
+        lost: Array = np.maximum(0, self.effects.stored - self._chunks) * self._there
+        return lost
+
+    def counts(self) -> dict[str, Array]:
+        """What is counted of each document."""
+        ends, effects, good = self.ends, self.effects, ~self._failed
+        hashed = ends.column("document_hash").is_valid().to_numpy(zero_copy_only=False)
+        changed = ((effects.written > 0) | (effects.removed > 0)) & ~ends.deleted
+        return {
+            "read": np.ones(len(ends)),
+            "bytes_read": ends.numbers("source_size") * hashed,
+            "rows_written": effects.written * good,
+            "rows_deleted": effects.removed * good,
+            "embedded": effects.embedded * good,
+            "deleted": good & ends.deleted & ~ends.vanished,
+            "written": good & changed,
+            "skipped": good & ~changed & ~(ends.deleted & ~ends.vanished),
+            "rows_kept": (self._chunks - effects.written) * self._there,
+        }
+
+    def told(self) -> Iterator[tuple[Callable[[SliceTally, Array], None], Array]]:
+        """What is told of few documents one by one, and a mask of these."""
+        yield self._fail, self._failed
+        yield self._miss, self.ends.vanished & ~self._failed
+        yield self._remove, self.ends.deleted & ~self._failed
+
+    def _miss(self, done: SliceTally, places: Array) -> None:
+        ids = self.ends.ids.take(pa.array(places)).to_pylist()
+        done.unseen.extend(Unseen(each, gethostname()) for each in ids)
+
+    def _remove(self, done: SliceTally, places: Array) -> None:
+        done.removed.extend(self.ends.ids.take(pa.array(places)).to_pylist())
 
     def _fail(self, done: SliceTally, places: Array) -> None:
         names = (
@@ -196,26 +227,25 @@ class _Group:
             ]
             done.entries.append(pa.Table.from_arrays(arrays, schema=entry_schema()))
 
-    def _keep(self, done: SliceTally, places: Array) -> None:
-        """Those that are indexed now, or were before and are as they were."""
-        effects, ends = self.effects, self.ends
-        unchanged, stored = ends.unchanged[places], effects.stored[places]
-        chunks = np.where(unchanged, stored, effects.wanted[places])
-        done.lost += int(np.maximum(0, stored - chunks).sum())
-        done.add(rows_kept=(chunks - effects.written[places]).sum())
-        at = pa.array(places)
+    def kept(self, numbers: Array, count: int) -> tuple[pa.Table, Array]:
+        """The entries of those that are there, slice by slice, and the first one of each slice, and the end."""
+        places = np.flatnonzero(self._there)
+        places = places[np.argsort(numbers[places], kind="stable")]
+        effects, ends, at = self.effects, self.ends, pa.array(places)
 
         def of_source(name: str) -> Any:
             return ends.column(name).take(at)
 
+        digests = np.where(ends.unchanged, effects.stored_digest, effects.wanted_digest)
         columns = {
             "document_id": of_source("document_id"),
             "uri": of_source("source_uri"),
             "size": of_source("source_size"),
             "version": of_source("source_version"),
             "document_hash": of_source("document_hash").fill_null(""),
-            "chunks": pa.array(chunks.astype(np.int64)),
+            "chunks": pa.array(self._chunks[places].astype(np.int64)),
             "bucket": of_source("bucket"),
-            "digest": pa.array(np.where(unchanged, effects.stored_digest[places], effects.wanted_digest[places])),
+            "digest": pa.array(digests[places]),
         }
-        done.entries.append(pa.Table.from_arrays(list(columns.values()), schema=entry_schema()))
+        kept = pa.Table.from_arrays(list(columns.values()), schema=entry_schema())
+        return kept, np.searchsorted(numbers[places], np.arange(count + 1))

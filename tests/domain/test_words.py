@@ -68,6 +68,15 @@ def test_a_column_has_the_words_that_are_looked_for(texts: list[str], language: 
         assert not set(column) & set("'\"\\%_:*?&|!<>()`")
 
 
+@given(st.lists(st.from_regex(r"([0-9]{0,80}|[a-z0-9é]{1,9})( [0-9]{1,5})?", fullmatch=True), max_size=5))
+def test_numbers_are_words_as_they_are_in_every_language(texts: list[str]) -> None:
+    rows = pa.table({"text": pa.array(["7 100", *texts], pa.string())})
+    for each in LANGUAGES:
+        first, *found = searched_column(rows, Searched(each, (("text", 1),))).to_pylist()
+        assert first == "7 100"
+        assert found == [" ".join(words(text, each)) for text in texts], each
+
+
 def test_what_is_searched_of_a_row() -> None:
     rows = pa.table({"title": [None, "On fire"], "text": ["a — b", ""], "tags": [["Red", "Blue x"], None]})
     some = Searched(PLAIN, (("title", 2), ("text", 1), ("tags", 1)))

@@ -109,14 +109,15 @@ def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> N
     """Each wave looks through all of its rows."""
     least: Any = vars(DocumentSetup)["least_wave"]
 
-    def of(rows: int, *, slow: bool = False) -> int:
+    def of(rows: int, *, slow: bool = False, slower: float = 10.0) -> int:
         embedder = SimpleNamespace(cached=slow)
-        setup: Any = SimpleNamespace(batched=False, scanned_rows=lambda: rows, embedder=lambda: embedder)
+        setup: Any = SimpleNamespace(batched=False, scanned_rows=lambda: rows, embedder=lambda: embedder, slower=slower)
         found: int = least.fget(setup)
         return found
 
     assert (of(0), of(7), of(64_000), of(64_000, slow=True)) == (0, 0, 8_000, 0)
     assert (of(1_000_000), of(4_000_000), of(32_000_000)) == (125_000, 250_000, 1_000_000)
+    assert (of(1_000_000, slower=1.0), of(4_000_000, slower=1.0)) == (500_000, 500_000)
 
 
 @pytest.mark.parametrize(("least", "asked"), [(0, 50), (49, 50), (2_000, 2_000)])

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 #: Rows of a wave whose texts go to a batch API: it takes its time for each batch.
 _BATCHED_WAVE: Final = 50_000
 #: Waves of a first build over a table, about: each of them looks through all of its rows. There are more where so few
-#: would be large, up to a number.
-_SCANS: Final = 8
+#: would be large, up to a number. With the hashing embedder a large wave takes a few seconds.
+_SCANS, _QUICK_SCANS = 8, 2
 _MOST_SCANS: Final = 32
-_LARGE_WAVE: Final = 250_000
+_LARGE_WAVE, _QUICK_LARGE_WAVE = 250_000, 500_000
 
 
 #: Seconds between two looks at a topic: only its offsets are asked for.
@@ -83,7 +83,8 @@ class DocumentSetup(DocumentAdapters):
         rows = self.scanned_rows()
         if not rows or self.embedder().cached:
             return 0
-        return max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
+        scans, large = (_SCANS, _LARGE_WAVE) if self.slower > 1 else (_QUICK_SCANS, _QUICK_LARGE_WAVE)
+        return max(rows // _MOST_SCANS, min(rows // scans, large))
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

@@ -20,7 +20,7 @@ from instep.errors import Transient
 from instep.pipeline.documents.reading import tombstones
 from instep.pipeline.documents.rows import CHANGE_SCHEMA, change_batch
 from instep.sources.tables.row_documents import RowDocuments, sound
-from instep.sources.tables.rows import PORTION_ROWS, row_uris
+from instep.sources.tables.rows import row_uris
 from instep.sources.tables.scanned_table import ScannedTable, Stretch
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: Of fewer documents, or of a smaller part of the rows, each task looks for its own.
 LEAST: Final = 20_000
 PART: Final = 8
+#: Documents in a batch, about: their rows are a little less than a group of the writer, which then takes them whole.
+_AT_ONCE: Final = 7_500
 #: Rows whose keys are looked for together, about: for each time a table of all that are wanted is made.
 _TOGETHER: Final = 2_000_000
 
@@ -68,7 +70,7 @@ class SharedLook:
         self._places = [np.where((each >= 0) & once[each], each, -1) for each in places]
         read = sum(int((each >= 0).sum()) for each in self._places)
         rows = sum(map(len, self._places))
-        self._most = max(1, PORTION_ROWS * rows // max(1, read))
+        self._most = max(1, _AT_ONCE * rows // max(1, read))
         flawed = changes.filter(pc.invert(pc.or_(gone, readable)))
         self._apart: list[tuple[pa.RecordBatch, Array | None]] = [
             (changes.filter(gone), None),

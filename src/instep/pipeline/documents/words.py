@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.arrow_words import parted
-from instep.domain.words import BETWEEN, BYTES, Searched, normal
+from instep.domain.words import BETWEEN, BYTES, LONGEST, Searched, normal
 from instep.pipeline.documents.rows import CONTEXT
 
 
@@ -39,8 +39,7 @@ def _texts(column: Any) -> Any:
 
 def _words(texts: Any, language: str) -> Any:
     found = parted(_small(texts))
-    runs: Any = found.runs
-    words: Any = pa.array(normal(runs.to_pylist(), language), pa.string())
+    words = _normal(found.runs, language)
     # Each with a space behind it, so that those of a text lie side by side as they are. What has no word in it, as a
     # dash between spaces, leaves nothing.
     spaced = pc.if_else(pc.equal(words, pa.scalar("")), words, pc.binary_join_element_wise(words, "", " "))
@@ -48,6 +47,15 @@ def _words(texts: Any, language: str) -> Any:
     _, ends, data = taken.buffers()
     bounds = np.frombuffer(ends, np.int32)[found.bounds]
     return pc.ascii_rtrim(pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds.data), data), " ")
+
+
+def _normal(runs: Any, language: str) -> Any:
+    """The words of each run. A number is its own word in every language, and most numbers are met but once."""
+    number: Any = pc.and_(pc.ascii_is_decimal(runs), pc.less_equal(pc.binary_length(runs), pa.scalar(LONGEST)))
+    if not number.true_count:
+        return pa.array(normal(runs.to_pylist(), language), pa.string())
+    others = pa.array(normal(runs.filter(pc.invert(number)).to_pylist(), language), pa.string())
+    return pc.replace_with_mask(runs, pc.invert(number), others)
 
 
 def _small(texts: Any) -> pa.Array[Any]:

@@ -22,8 +22,8 @@ from instep.errors import UserError
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
 #: Versions are kept in ledgers; longer ones, those with a NUL in it and those of odd bytes are by their hash.
 _LONGEST = 128
-#: Rows that are taken out of a spool, or out of a table, at once, and bytes.
-PORTION_ROWS = 8_000
+#: Rows that are taken out of a spool at once, and bytes.
+_PORTION_ROWS = 8_000
 _PORTION_BYTES = 4 << 20
 
 
@@ -253,7 +253,7 @@ def portions(held: npt.NDArray[np.int64]) -> Iterator[slice]:
     while start < len(held):
         before = int(ends[start - 1]) if start else 0
         fits = int(np.searchsorted(ends, before + _PORTION_BYTES, "right"))
-        stop = min(start + PORTION_ROWS, max(start + 1, fits))
+        stop = min(start + _PORTION_ROWS, max(start + 1, fits))
         yield slice(start, stop)
         start = stop
 

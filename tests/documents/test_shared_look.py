@@ -1,0 +1,171 @@
+"""Tasks that share one look at a table read, together, what each would have read by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.manifest import Action, DocumentChange
+from instep.domain.refs import PartitionRef
+from instep.domain.rows import DocumentColumns, row_uri
+from instep.domain.waves import Wave, WaveSlice
+from instep.errors import Transient
+from instep.pipeline.documents import shared_look
+from instep.pipeline.documents.chunk import Chunker, Limits
+from instep.pipeline.documents.reading import Reader
+from instep.pipeline.documents.row_reading import RowReader
+from instep.pipeline.documents.rows import change_batch
+from instep.pipeline.documents.shared_look import SharedLook, look_over
+from instep.sources.tables.clickhouse import ClickHouseTable
+from instep.sources.tables.parquet_rows import ParquetRows
+from instep.sources.tables.row_documents import RowDocuments
+
+COLUMNS = DocumentColumns(("id", "part"), "body", "title", deleted="gone")
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_look, "LEAST", 1)
+    monkeypatch.setattr(shared_look, "_AT_ONCE", 3)
+    monkeypatch.setattr(shared_look, "_TOGETHER", 5)
+
+
+def write(file: Path, rows: Sequence[tuple[int, bool]], group: int = 4) -> None:
+    """Rows by their numbers, and whether each is marked as deleted."""
+    numbers, gone = [number for number, _ in rows], [each for _, each in rows]
+    table = {
+        "id": pa.array(numbers, pa.int64()),
+        "part": [f"p {number % 2}" for number in numbers],
+        "body": [f"text {number}" * (1 + number % 3) for number in numbers],
+        "title": [f"Title {number}" for number in numbers],
+        "gone": pa.array(gone, pa.bool_()),
+    }
+    pq.write_table(pa.table(table), file, row_group_size=group)
+
+
+def reader_of(folder: Path) -> RowReader:
+    source = RowDocuments("T", COLUMNS, ParquetRows((str(folder),)), ClickHouseTable("no", "where"))
+    return RowReader(Reader(source, Chunker(12), Limits()), source)
+
+
+def change(number: int, action: Action = Action.INSERT, flaw: str = "") -> DocumentChange:
+    uri = row_uri("T", [number, f"p {number % 2}"])
+    return DocumentChange(action, f"doc_{number}", uri, 7, "v", 0, "", "new", flaw)
+
+
+def wave_of(*slices: Sequence[DocumentChange]) -> Wave:
+    made = tuple(WaveSlice(f"s{at}", 1, 0, len(each), each) for at, each in enumerate(slices) if each)
+    return Wave("w", PartitionRef("T"), "i", "p", 1, 1, made, 2)
+
+
+def rows_of(batches: Any) -> list[dict[str, Any]]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: (row["document_id"], row["end_of_document"], row["chunk_index"] or 0))
+
+
+def in_turns(look: SharedLook) -> list[pa.RecordBatch]:
+    """Two tasks take a batch in turn."""
+    tasks, found = [look.batches(), look.batches()], []
+    while tasks:
+        task = tasks.pop(0)
+        if (batch := next(task, None)) is not None:
+            found.append(batch)
+            tasks.append(task)
+    look.close()
+    return found
+
+
+rows = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=12)
+
+
+@given(
+    files=st.lists(rows, min_size=1, max_size=2),
+    group=st.integers(1, 5),
+    wanted=st.dictionaries(st.integers(0, 13), st.sampled_from(["insert", "delete", "flaw"]), min_size=1),
+    cut=st.integers(0, 13),
+)
+def test_what_tasks_read_together_is_what_they_would_read_by_themselves(
+    files: list[list[tuple[int, bool]]], group: int, wanted: dict[int, str], cut: int
+) -> None:
+    changes = [
+        change(each, Action.DELETE if kind == "delete" else Action.INSERT, "2 rows" if kind == "flaw" else "")
+        for each, kind in sorted(wanted.items())
+    ]
+    with TemporaryDirectory() as folder:
+        for at, some in enumerate(files):
+            write(Path(folder) / f"{at}.parquet", some, group)
+        reader = reader_of(Path(folder))
+        wave = wave_of(changes[:cut], changes[cut:])
+        alone = rows_of(reader.rows(map(change_batch, wave.slices)))
+        look = look_over(reader.source, replace(wave), reader)
+        if look is None:
+            assert len(changes) * shared_look.PART < sum(map(len, files))
+        else:
+            assert rows_of(in_turns(look)) == alone
+
+
+def test_threads_share_a_look_and_each_document_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path / "rows.parquet", [(number, False) for number in range(500)], 100)
+    reader = reader_of(tmp_path)
+    look = look_over(reader.source, wave_of([change(number) for number in range(0, 500, 2)]), reader)
+    assert look is not None
+    found: list[pa.RecordBatch] = []
+    threads = [threading.Thread(target=lambda: found.extend(look.batches())) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    look.close()
+    ends = [row["document_id"] for row in rows_of(found) if row["end_of_document"]]
+    assert sorted(ends) == sorted(f"doc_{number}" for number in range(0, 500, 2))
+
+
+def test_of_a_small_part_of_a_table_each_task_looks_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "rows.parquet", [(number, False) for number in range(50)])
+    reader = reader_of(tmp_path)
+    assert look_over(reader.source, wave_of([change(number) for number in range(6)]), reader) is None
+    some = wave_of([change(number) for number in range(7)])
+    assert look_over(reader.source, some, reader) is not None
+    monkeypatch.setattr(shared_look, "LEAST", 8)
+    assert look_over(reader.source, some, reader) is None
+
+
+@pytest.mark.parametrize("other", ["order", "fewer", "more"])
+def test_a_table_that_changes_between_keys_and_rows_is_told(other: str, tmp_path: Path) -> None:
+    """No text may stand under the id of another row."""
+    there = [(number, False) for number in range(8)]
+    write(tmp_path / "rows.parquet", there)
+    reader = reader_of(tmp_path)
+    look = look_over(reader.source, wave_of([change(number) for number in range(8)]), reader)
+    assert look is not None
+    footer = pq.read_metadata(tmp_path / "rows.parquet")
+    found = {"order": there[::-1], "fewer": there[:7], "more": [*there, (8, False)]}[other]
+    groups = [[(number, gone) for number, gone in found[:4]], found[4:]]
+    assert footer.num_row_groups == len(groups)
+
+    class Other:
+        """The same stretch of the table as it is now."""
+
+        def __init__(self, rows: Sequence[tuple[int, bool]]) -> None:
+            write(tmp_path / "other" / "rows.parquet", rows, 8)
+            (self._stretch,) = ParquetRows((str(tmp_path / "other"),)).stretches(COLUMNS)
+
+        def rows(self, most: int) -> Any:
+            return list(self._stretch.rows(most))
+
+    (tmp_path / "other").mkdir()
+    look._rows = look._read([Other(each) for each in groups])  # type: ignore[misc]  # it has no keys
+    with pytest.raises(Transient, match="has changed while it was read"):
+        in_turns(look)

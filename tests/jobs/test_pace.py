@@ -109,15 +109,16 @@ def test_a_wave_over_a_table_has_a_share_of_it_unless_an_embedder_is_slow() -> N
     """Each wave looks through all of its rows."""
     least: Any = vars(DocumentSetup)["least_wave"]
 
-    def of(rows: int, *, slow: bool = False, slower: float = 10.0) -> int:
+    def of(rows: int, *, slow: bool = False, slower: float = 1.0, inline: bool = False) -> int:
         embedder = SimpleNamespace(cached=slow)
         setup: Any = SimpleNamespace(batched=False, scanned_rows=lambda: rows, embedder=lambda: embedder, slower=slower)
-        found: int = least.fget(setup)
+        found: int = least(setup, inline=inline)
         return found
 
     assert (of(0), of(7), of(64_000), of(64_000, slow=True)) == (0, 0, 8_000, 0)
     assert (of(1_000_000), of(4_000_000), of(32_000_000)) == (125_000, 250_000, 1_000_000)
-    assert (of(1_000_000, slower=1.0), of(4_000_000, slower=1.0)) == (500_000, 500_000)
+    assert (of(200_000, inline=True), of(4_000_000, inline=True)) == (200_000, 1_000_000)
+    assert of(4_000_000, slower=10.0, inline=True) == 250_000
 
 
 @pytest.mark.parametrize(("least", "asked"), [(0, 50), (49, 50), (2_000, 2_000)])
@@ -129,9 +130,11 @@ def test_claims_are_of_that_share_at_least(least: int, asked: int) -> None:
         return []
 
     context: Any = SimpleNamespace(ledger=SimpleNamespace(slices=SimpleNamespace(claim=claim)))
-    setup: Any = SimpleNamespace(least_wave=least, most_claims=1_000, scanned=False)
+    setup: Any = SimpleNamespace(least_wave=lambda inline: least * inline, most_claims=1_000, scanned=False)
     other: Any = SimpleNamespace(require=lambda _: None, ref=None, pending=1, workers=1)
-    claims = SliceClaims(setup, other, job_id="j", worker_id="w", context=context, heartbeat=other, pauses=other)
+    claims = SliceClaims(
+        setup, other, job_id="j", worker_id="w", context=context, heartbeat=other, pauses=other, inline=True
+    )
     assert claims.claim(other, Pace(0.0, 50 / WAVE_SECONDS, 2)) == []
     assert wanted == [asked]
 

@@ -161,13 +161,14 @@ def of_stream(data: bytes) -> ChangeColumns:
     return ChangeColumns(table_of_stream(data))
 
 
-def stream_of_table(table: pa.Table) -> bytes:
-    """A table as a compressed stream of Arrow."""
+def stream_of_table(table: pa.Table, *, compressed: bool = True) -> bytes:
+    """A table as a stream of Arrow."""
     import pyarrow as pa
 
     table = table.combine_chunks()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if compressed else None)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data

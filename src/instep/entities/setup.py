@@ -244,9 +244,10 @@ class EntitySetup(ABC):
         """Slices in one claim at most, and so in work on one server."""
         return MOST_CLAIMS
 
-    @property
-    def least_wave(self) -> int:
-        """The work that a wave has at least, as far as there is some: each costs a look at the whole source."""
+    def least_wave(self, *, inline: bool) -> int:
+        """The work that a wave has at least, as far as there is some: each costs a look at the whole source. `inline`:
+        it is run in this process.
+        """
         return 0
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
@@ -17,9 +18,12 @@ from instep.jobs.retry import MEND, T, with_retries
 from instep.planning.context import Context
 from instep.telemetry.context import Fact
 
+#: As many slices for a wave that is larger than its time goal asks.
+_LARGER: Final = 2
+
 
 class SliceClaims:
-    """`pauses`: between tries of a ledger call during an outage."""
+    """`pauses`: between tries of a ledger call during an outage. `inline`: waves are run in this process."""
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class SliceClaims:
         context: Context,
         heartbeat: Heartbeat,
         pauses: Backoff,
+        inline: bool,
     ) -> None:
         self._setup = setup
         self._part = part
@@ -40,21 +45,21 @@ class SliceClaims:
         self._ledger = context.ledger
         self._heartbeat = heartbeat
         self._pauses = pauses
+        self._inline = inline
         #: Rank of the last slice that was claimed.
         self._after = 0
 
     def claim(self, open_part: OpenPart, pace: Pace) -> list[Claim]:
         """Claim as many slices as the time goal of a wave and the other workers' share allow."""
         self._heartbeat.require(self._part.ref)
+        usual, least = wave_work(pace), self._setup.least_wave(inline=self._inline)
+        most = most_claims(self._setup.most_claims, pace) * (_LARGER if least > usual else 1)
         claims = self._ledger.slices.claim(
             self._job_id,
             self._part.ref,
             self._worker,
-            work=max(wave_work(pace), self._setup.least_wave),
-            limit=min(
-                most_claims(self._setup.most_claims, pace),
-                fair_share(open_part.pending, open_part.workers),
-            ),
+            work=max(usual, least),
+            limit=min(most, fair_share(open_part.pending, open_part.workers)),
             after=self._after,
             together=self._setup.scanned,
         )

@@ -81,7 +81,14 @@ class WaveRunner:
         self._circuit = circuit
         self._pauses = backoff(context.random)
         self._claims = SliceClaims(
-            setup, part, job_id=job_id, worker_id=worker_id, context=context, heartbeat=heartbeat, pauses=self._pauses
+            setup,
+            part,
+            job_id=job_id,
+            worker_id=worker_id,
+            context=context,
+            heartbeat=heartbeat,
+            pauses=self._pauses,
+            inline=engine.name == "inline",
         )
         self._budget = Budget(
             setup,

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from instep.document_state.columns import table_of_stream
+from instep.document_state.columns import stream_of_table, table_of_stream
 from instep.document_state.entries import EntryColumns, joined
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
@@ -33,12 +33,14 @@ _FEW: Final = 20
 #: Begins an outcome whose entries are in columns: they follow, as a stream of Arrow. (Others are zlib over JSON, which
 #: never begins so.)
 _IN_COLUMNS: Final = b"\0"
+#: The same, with a stream that is not compressed: it stays in this process.
+_STAYING: Final = b"\1"
 #: The length, in bytes, of what follows.
 _LENGTH: Final = struct.Struct(">Q")
 
 
-def encode_outcome(outcome: SliceOutcome) -> bytes:
-    """An outcome without its fence, as it is stored in a target's commit."""
+def encode_outcome(outcome: SliceOutcome, *, stays: bool = False) -> bytes:
+    """An outcome without its fence, as it is stored in a target's commit; or as it `stays` in this process."""
     columns = outcome.entries if isinstance(outcome.entries, EntryColumns) and len(outcome.entries) > _FEW else None
     value = {
         "slice": outcome.slice_id,
@@ -50,14 +52,19 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "unseen": outcome.unseen,
     }
     packed = pack(value)
-    return packed if columns is None else _IN_COLUMNS + _framed([packed, columns.stream()])
+    if columns is None:
+        return packed
+    if stays:
+        return _STAYING + _framed([packed, stream_of_table(columns.table, compressed=False)])
+    return _IN_COLUMNS + _framed([packed, columns.stream()])
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
     entries: Sequence[ManifestEntry] | None = None
-    if data.startswith(_IN_COLUMNS):
-        data, stream = _frames(data[len(_IN_COLUMNS) :])
-        entries = EntryColumns(table_of_stream(stream), stream)
+    if data.startswith((_IN_COLUMNS, _STAYING)):
+        stays = data.startswith(_STAYING)
+        data, stream = _frames(data[1:])
+        entries = EntryColumns(table_of_stream(stream), None if stays else stream)
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 #: Rows of a wave whose texts go to a batch API: it takes its time for each batch.
 _BATCHED_WAVE: Final = 50_000
 #: Waves of a first build over a table, about: each of them looks through all of its rows. There are more where so few
-#: would be large, up to a number. With the hashing embedder a large wave takes a few seconds.
-_SCANS, _QUICK_SCANS = 8, 2
+#: would be large, up to a number.
+_SCANS: Final = 8
 _MOST_SCANS: Final = 32
-_LARGE_WAVE, _QUICK_LARGE_WAVE = 250_000, 500_000
+_LARGE_WAVE: Final = 250_000
+#: In this process, with the hashing embedder, so many rows take ten seconds on two cores.
+_QUICK_WAVE: Final = 1_000_000
 
 
 #: Seconds between two looks at a topic: only its offsets are asked for.
@@ -76,15 +78,15 @@ class DocumentSetup(DocumentAdapters):
     def slower(self) -> float:
         return self.embedding_time
 
-    @property
-    def least_wave(self) -> int:
+    def least_wave(self, *, inline: bool) -> int:
         if self.batched:
             return _BATCHED_WAVE
         rows = self.scanned_rows()
         if not rows or self.embedder().cached:
             return 0
-        scans, large = (_SCANS, _LARGE_WAVE) if self.slower > 1 else (_QUICK_SCANS, _QUICK_LARGE_WAVE)
-        return max(rows // _MOST_SCANS, min(rows // scans, large))
+        if inline and self.slower <= 1:
+            return max(rows // _MOST_SCANS, min(rows, _QUICK_WAVE))
+        return max(rows // _MOST_SCANS, min(rows // _SCANS, _LARGE_WAVE))
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:

@@ -8,7 +8,7 @@ the source looks for the rows itself, as for any other documents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 from operator import and_
@@ -49,6 +49,10 @@ class LookingProgram(DocumentProgram):
         from instep.pipeline.documents.shared_look import look_over
 
         return look_over(self._rows, wave, self.row_reader)
+
+    def staying(self) -> LookingProgram:
+        """See `pipeline.engine.engine.SharingProgram`."""
+        return replace(self, stays=True)
 
     @property
     def row_reader(self) -> RowReader:

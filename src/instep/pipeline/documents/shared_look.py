@@ -67,7 +67,8 @@ class SharedLook:
         places, counts = _places(source, stretches, self._changes["uri"])
         once = counts == 1
         #: The change of each row: its place among those of documents that have one row; -1 where there is none.
-        self._places = [np.where((each >= 0) & once[each], each, -1) for each in places]
+        chosen = np.append(once, False)  # Of -1, too.
+        self._places = [np.where(chosen[each], each, -1) for each in places]
         read = sum(int((each >= 0).sum()) for each in self._places)
         rows = sum(map(len, self._places))
         self._most = max(1, _AT_ONCE * rows // max(1, read))

@@ -123,6 +123,9 @@ class SharingProgram(WaveProgram, Protocol):
     def shared(self, wave: Wave) -> SharedRead | None:
         """None if each task is to `read` what it was given."""
 
+    def staying(self) -> WaveProgram:
+        """The same for tasks whose outcomes stay in this process."""
+
 
 class Engine(Protocol):
     @property

@@ -64,7 +64,7 @@ class InlineEngine:
         number = min(self._threads, wave.tasks)
         with explaining(), _read_together(program, wave) as shared:
             if shared is not None:
-                tasks = [_Task(_Sharing(program, shared), ()) for _ in range(number)]
+                tasks = [_Task(shared, ()) for _ in range(number)]
             else:
                 tasks = [_Task(program, share) for share in assign_tasks(wave.slices, number)]
             if not tasks:
@@ -97,13 +97,16 @@ def _telling(program: PortionProgram, progress: Callable[[int], None] | None) ->
 
 
 @contextmanager
-def _read_together(program: WaveProgram, wave: Wave) -> Iterator[SharedRead | None]:
+def _read_together(program: WaveProgram, wave: Wave) -> Iterator[WaveProgram | None]:
+    """The program of tasks that read the wave together, if they are to."""
     shared = program.shared(wave) if isinstance(program, SharingProgram) else None
+    if shared is None or not isinstance(program, SharingProgram):
+        yield None
+        return
     try:
-        yield shared
+        yield _Sharing(program.staying(), shared)
     finally:
-        if shared is not None:
-            shared.close()
+        shared.close()
 
 
 class _Sharing:

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from instep.domain.waves import Wave
 from instep.errors import UserError
-from instep.pipeline.engine.engine import Batches, Engine
+from instep.pipeline.documents.rows import change_batch
+from instep.pipeline.engine.engine import Batches, Engine, SharedRead, WaveProgram
 from instep.pipeline.engine.inline import InlineEngine
 from instep.sources.tables.table_source import Sessions
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
@@ -72,6 +74,54 @@ def test_a_failing_task_stops_the_others_before_their_next_batch() -> None:
     with pytest.raises(ValueError, match="first bucket"):
         InlineEngine(2).run(a_wave(work=10_000), program)
     assert program.stopped.acquire(timeout=60)
+
+
+class Shared(RowFiles):
+    """Tasks take what they read, a slice at once, from one another."""
+
+    closed = 0
+
+    def shared(self, wave: Wave) -> SharedRead | None:
+        return SharedSlices(self, wave)
+
+    def staying(self) -> WaveProgram:
+        return self
+
+
+class SharedSlices:
+    """Implements `SharedRead`."""
+
+    def __init__(self, program: Shared, wave: Wave) -> None:
+        self._program = program
+        self._slices = [change_batch(each) for each in wave.slices]
+        self._lock = threading.Lock()
+
+    def batches(self) -> Batches:
+        while self._slices:
+            with self._lock:
+                some = self._slices.pop() if self._slices else None
+            yield from self._program.read(iter([some] if some else []))
+
+    def close(self) -> None:
+        Shared.closed += 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_tasks_read_a_wave_together(threads: int, tmp_path: Path) -> None:
+    wave, before = a_wave(), Shared.closed
+    tasks = list(InlineEngine(threads).run(wave, Shared(tmp_path)))
+    assert len(tasks) == min(threads, wave.tasks)
+    assert Shared.closed == before + 1
+    assert sorted({row["document_id"] for row in written(tmp_path, tasks)}) == sorted(f"d{n}" for n in range(40))
+    counted = {each.slice_id: each.counts.read for task in tasks for each in task.slices}
+    assert counted == {each.slice_id: len(each.changes) for each in wave.slices}
+
+
+def test_what_tasks_read_together_is_closed_when_one_fails(tmp_path: Path) -> None:
+    before = Shared.closed
+    with pytest.raises(ValueError, match="no such document"):
+        InlineEngine(2).run(a_wave(), Shared(tmp_path, fail={"d7": ValueError("no such document")}))
+    assert Shared.closed == before + 1
 
 
 class FailsInNativeCode(RowFiles):

@@ -54,6 +54,14 @@ def test_entries_in_columns_come_back_whatever_their_number(number: int) -> None
     assert replace(found, entries=list(found.entries)) == outcome(entries(number))
 
 
+@pytest.mark.parametrize("number", [1, 20, 21, 500])
+def test_what_stays_in_this_process_is_compressed_where_it_is_stored(number: int) -> None:
+    whole = outcome(in_columns(entries(number)))
+    found = decode_outcome(encode_outcome(whole, stays=True), fence=7)
+    assert replace(found, entries=list(found.entries)) == outcome(entries(number))
+    assert encode_outcome(found) == encode_outcome(whole)
+
+
 def test_a_task_tells_of_several_slices() -> None:
     told = [encode_outcome(outcome(in_columns(entries(number)))) for number in (1, 100)] + [
         encode_outcome(SliceOutcome("empty", 1, Counts()))

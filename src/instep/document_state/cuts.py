@@ -125,8 +125,8 @@ def _runs(start: int, stop: int, ends: Numbers, most: int) -> Iterator[int]:
 
 
 class _InOrder:
-    """Rows of a table in another order. Many are taken at once, and those that follow them found there: Arrow copies a
-    whole column that has several chunks, however few of its rows are taken.
+    """Rows of a table in another order. Many are taken at once, and those that follow them found there. Of a column
+    that has several chunks Arrow copies all of it each time, however few rows are taken: so it is made one first.
     """
 
     def __init__(self, table: pa.Table, order: Numbers) -> None:
@@ -138,6 +138,7 @@ class _InOrder:
         start, end, held = self._held
         if first < start or stop > end:
             start, end = first, max(stop, first + _AT_ONCE)
+            self._table = self._table.combine_chunks()
             places: Any = pa.array(self._order[start:end])
             held = self._table.take(places)
             self._held = start, end, held

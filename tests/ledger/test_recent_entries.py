@@ -29,6 +29,7 @@ __all__ = ["place", "store_place"]
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_BASE_ROWS", 1)
     monkeypatch.setattr("instep.ledger.bases._GRACE", -1.0)
+    monkeypatch.setattr("instep.ledger.entry_fields._PORTION", 2)
 
 
 def in_columns(entries: Sequence[ManifestEntry]) -> EntryColumns:

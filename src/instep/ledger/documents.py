@@ -410,10 +410,11 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
     revision = next_revision(tx, instance, without_base=bool(gone))
     table = None
     if entries:
-        columns, table = fields_in(entries)
-        rows = len(columns["document_id"])
-        columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
-        tx.dialect.replace_documents(tx.connection, columns)
+        portions, table = fields_in(entries)
+        for columns in portions:
+            rows = len(columns["document_id"])
+            columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
+            tx.dialect.replace_documents(tx.connection, columns)
     tx.written.append(Written(instance, revision, None if gone else table))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.domain.identity import IdentityError, canonical_uri, document_id
 from instep.domain.manifest import ManifestEntry, StorableEntries, fields_of
@@ -13,19 +13,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def fields_in(entries: Sequence[Sequence[ManifestEntry]]) -> tuple[dict[str, Sequence[Any]], pa.Table | None]:
-    """The values of each field. Of entries in columns by their ids, since so they are written; and as a table, if each
-    is there once.
+#: Entries whose values are Python objects at once.
+_PORTION: Final = 100_000
+
+
+def fields_in(
+    entries: Sequence[Sequence[ManifestEntry]],
+) -> tuple[Iterable[dict[str, Sequence[Any]]], pa.Table | None]:
+    """The values of each field, a portion of the entries at a time. Of entries in columns by their ids, since so they
+    are written; and as a table, if each is there once.
     """
     if all(isinstance(each, StorableEntries) for each in entries):
         from instep.document_state.entries import by_id, is_once
 
         ordered = by_id(entries)
-        return dict(ordered.fields()), ordered.table if is_once(ordered) else None
+        portions = (ordered[start : start + _PORTION] for start in range(0, len(ordered), _PORTION))
+        return map(_fields, portions), ordered.table if is_once(ordered) else None
     columns: dict[str, list[Any]] = {name: [] for name in ManifestEntry._fields}
     for name, values in (each for some in entries for each in fields_of(some).items()):
         columns[name].extend(values)
-    return dict(columns), None
+    return [dict(columns)], None
+
+
+def _fields(entries: Sequence[ManifestEntry]) -> dict[str, Sequence[Any]]:
+    return dict(fields_of(entries))
 
 
 def ids_of(uris: Sequence[Any]) -> Iterator[str]:

@@ -158,14 +158,15 @@ def test_a_table_that_changes_between_keys_and_rows_is_told(other: str, tmp_path
     class Other:
         """The same stretch of the table as it is now."""
 
-        def __init__(self, rows: Sequence[tuple[int, bool]]) -> None:
-            write(tmp_path / "other" / "rows.parquet", rows, 8)
-            (self._stretch,) = ParquetRows((str(tmp_path / "other"),)).stretches(COLUMNS)
+        def __init__(self, number: int, rows: Sequence[tuple[int, bool]]) -> None:
+            folder = tmp_path / f"other{number}"
+            folder.mkdir()
+            write(folder / "rows.parquet", rows, 8)
+            (self._stretch,) = ParquetRows((str(folder),)).stretches(COLUMNS)
 
         def rows(self, most: int) -> Any:
             return list(self._stretch.rows(most))
 
-    (tmp_path / "other").mkdir()
-    look._rows = look._read([Other(each) for each in groups])  # type: ignore[misc]  # it has no keys
+    look._rows = look._read([Other(*each) for each in enumerate(groups)])  # type: ignore[misc]  # it has no keys
     with pytest.raises(Transient, match="has changed while it was read"):
         in_turns(look)

@@ -377,6 +377,20 @@ MUTANTS = [
         ("tests/documents/test_comparing.py",),
     ),
     Mutant(
+        "a document that has two rows is read from one of them",
+        "pipeline/documents/shared_look.py",
+        "once = counts == 1",
+        "once = counts >= 1",
+        ("tests/documents/test_shared_look.py",),
+    ),
+    Mutant(
+        "a row that came to another place stands under the id of the one before",
+        "pipeline/documents/shared_look.py",
+        'if not row_uris(self._source.entity, rows.columns[:named]).equals(changes["uri"]):',
+        "if False:",
+        ("tests/documents/test_shared_look.py",),
+    ),
+    Mutant(
         "headings above a chunk are not searched",
         "pipeline/documents/words.py",
         "    if CONTEXT in rows.schema.names:\n",

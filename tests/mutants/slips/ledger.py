@@ -170,6 +170,13 @@ MUTANTS = [
         ("tests/ledger/test_bases.py",),
     ),
     Mutant(
+        "a base is made of what this process has written though another one has, too",
+        "ledger/recent_entries.py",
+        "if not tables or len(tables) < len(found):",
+        "if not tables:",
+        ("tests/ledger/test_recent_entries.py",),
+    ),
+    Mutant(
         "a base file is named though documents were written since",
         "ledger/documents.py",
         "here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)",

@@ -75,6 +75,25 @@ def test_a_wave_that_had_run_for_long_is_waited_for_like_any_other(
     assert telling.said[0] == "waiting: Spark is out of reach: gone"
 
 
+def test_a_ledger_that_is_away_in_a_wave_is_said_once_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telling, tries = Telling(), []
+    with opened(tmp_path) as (container, ledger, _):
+        slices, real = type(ledger.slices), type(ledger.slices).complete
+
+        def complete(self: Any, *given: Any, **named: Any) -> Any:
+            tries.append(given)
+            if len(tries) <= 3:
+                raise Transient("the ledger does not answer")
+            return real(self, *given, **named)
+
+        monkeypatch.setattr(slices, "complete", complete)
+        (result,) = run_entities(container.setups(), container.context(ledger, telling), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert telling.said == ["waiting: the ledger does not answer"]
+
+
 def test_progress_of_a_failed_wave_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, telling, seen = InlineEngine.run, Telling(), []
     with opened(tmp_path) as (container, ledger, _):

@@ -31,14 +31,25 @@ def backoff(random: Callable[[], float]) -> Backoff:
     return Backoff(base=FIRST_PAUSE, maximum=LONGEST_PAUSE, random=random)
 
 
-def with_retries(call: Callable[[], T], *, clock: Clock, pauses: Backoff, allowed: Callable[[], None]) -> T:
-    """Repeat an idempotent call until it answers; `allowed` raises when there is no point in going on."""
+def with_retries(
+    call: Callable[[], T],
+    *,
+    clock: Clock,
+    pauses: Backoff,
+    allowed: Callable[[], None],
+    waits: Callable[[str], None],
+) -> T:
+    """Repeat an idempotent call until it answers; `allowed` raises when there is no point in going on. `waits` is told
+    once why nothing goes on meanwhile.
+    """
     tried = 0
     while True:
         try:
             return call()
-        except (Transient, Unknown):
+        except (Transient, Unknown) as error:
             tried += 1
+            if tried == 1:
+                waits(str(error))
             clock.sleep(pauses.pause(tried))
             allowed()
 

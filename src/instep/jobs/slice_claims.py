@@ -10,6 +10,7 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.planning import Pace, fair_share, is_giant, most_claims, too_long, wave_work
 from instep.domain.retries import Backoff
+from instep.domain.texts import cleaned
 from instep.domain.waves import SliceOutcome
 from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, UserError
@@ -120,7 +121,12 @@ class SliceClaims:
     def insist(self, call: Callable[[], T]) -> T:
         """Retry a ledger call during an outage, as long as the lease lasts: results must not be lost."""
         require = partial(self._heartbeat.require, self._part.ref)
-        return with_retries(call, clock=self._context.clock, pauses=self._pauses, allowed=require)
+        return with_retries(
+            call, clock=self._context.clock, pauses=self._pauses, allowed=require, waits=self._say_waiting
+        )
+
+    def _say_waiting(self, why: str) -> None:
+        self._context.progress.say(self._part.ref.label, f"waiting: {cleaned(why)}")
 
 
 def without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:

@@ -137,6 +137,7 @@ def test_parts_make_the_plan_of_the_whole(
         state = Recorded(
             write_pieces(folder, base.to_batches(max_chunksize=piece) if base.num_rows else []),
             write_pieces(folder, later.combine_chunks().to_batches()),
+            PieceFiles(folder, ()),
         )
         comparison = Comparison(source(), state, by_part, parts, 3, retry, folder)
         found = by_parts(comparison, listed)
@@ -189,7 +190,8 @@ def test_there_are_as_many_parts_as_documents_need(documents: int, parts: int) -
 
 def test_a_piece_that_is_damaged_or_lost_is_never_an_empty_one(tmp_path: Path) -> None:
     known = entries(dict.fromkeys(range(10), ("1", 1, 1)))
-    state = Recorded(write_pieces(tmp_path, known.to_batches(max_chunksize=4)), PieceFiles(tmp_path, ()))
+    nothing = PieceFiles(tmp_path, ())
+    state = Recorded(write_pieces(tmp_path, known.to_batches(max_chunksize=4)), nothing, nothing)
     assert state.between("", "").num_rows == 10
     assert not state.damaged()
     file = state.base.pieces[1].file(tmp_path)

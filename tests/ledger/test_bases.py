@@ -14,11 +14,11 @@ from instep.domain.identity import document_id
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SliceOutcome
 from instep.errors import Transient
-from instep.ledger import base_form, documents
+from instep.ledger import base_form, documents, removals
 from instep.ledger.base_form import BASE
 from instep.ledger.bases import BaseFiles
 from instep.ledger.ledger import Ledger
-from instep.ledger.manifest_revisions import manifest_of
+from instep.ledger.manifest_revisions import Manifest, manifest_of
 from tests.servers.s3 import S3Server
 
 from .places import FolderPlace, Place, StorePlace, place, store_place
@@ -62,6 +62,12 @@ def read_by(ledger: Ledger, instance: str = "one") -> bool:
     return ledger.documents._base(manifest) is not None
 
 
+def removals_of(ledger: Ledger, instance: str = "one") -> list[str]:
+    """The ids of documents that are in the base and were removed since."""
+    found = ledger.database.read(lambda tx: removals.ids_of(tx, instance))
+    return [str(each) for each in found["document_id"].to_pylist()]
+
+
 def test_a_base_is_read_with_what_was_written_since(place: Place) -> None:
     ledger = place.open()
     write(ledger, *(entry(number) for number in range(MANY)))
@@ -103,21 +109,70 @@ def test_a_base_is_written_anew_when_much_was_written_since(place: Place, monkey
 
 
 @pytest.mark.parametrize("removed", [(name(0),), (name(0), name(1), name(9999))])
-def test_a_base_counts_no_more_when_a_document_was_removed(place: Place, removed: tuple[str, ...]) -> None:
+def test_a_base_stays_when_a_document_was_removed_and_is_read_without_it(
+    place: Place, removed: tuple[str, ...]
+) -> None:
     ledger = place.open()
-    write(ledger, *(entry(number) for number in range(6)))
+    write(ledger, *(entry(number) for number in range(60)))
     ledger.documents.compact("one")
+    before = place.names()
     write(ledger, removed=(name(9999),))
-    assert read_by(ledger), "nothing was removed"
+    assert removals_of(ledger) == [], "nothing was removed"
     write(ledger, removed=removed)
-    assert not read_by(ledger)
-    check(ledger)
+    write(ledger, entry(7, "v2"))
+    assert removals_of(ledger) == sorted(removed)
     ledger.documents.compact("one")
+    assert place.names() == before, "few were removed"
     assert read_by(ledger)
+    check(ledger)
+    write(ledger, entry(0, "v3"))
+    check(ledger)
+    write(ledger, removed=(name(0),))
     check(ledger)
     ledger.database.write(lambda tx: documents.drop(tx, "one"))
     assert not read_by(ledger)
+    assert removals_of(ledger) == []
     check(ledger)
+
+
+def test_a_base_is_written_anew_when_many_documents_were_removed(place: Place) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(20)))
+    ledger.documents.compact("one")
+    before = place.names()
+    write(ledger, removed=(name(3), name(4)))
+    ledger.documents.compact("one")
+    assert place.names() != before
+    assert removals_of(ledger) == [], "the new base has none of them"
+    check(ledger)
+
+
+def test_a_removal_while_a_base_is_written_is_not_forgotten(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(20)))
+    ledger.documents.compact("one")
+    write(ledger, *(entry(number, "v2") for number in range(10)))
+    real = documents.Documents._name
+
+    def name_later(self: documents.Documents, manifest: Manifest, file: str) -> None:
+        write(ledger, removed=(name(15),))
+        real(self, manifest, file)
+
+    monkeypatch.setattr(documents.Documents, "_name", name_later)
+    ledger.documents.compact("one")
+    assert removals_of(ledger) == [name(15)]
+    check(ledger)
+
+
+def test_a_base_without_documents_counts_none(place: Place) -> None:
+    ledger = place.open()
+    write(ledger, *(entry(number) for number in range(MANY)))
+    ledger.documents.compact("one")
+    write(ledger, removed=tuple(map(name, range(MANY))))
+    for in_pieces in (False, True):
+        ledger.documents.compact("one", in_pieces=in_pieces)
+        assert ledger.documents.totals("one") == (0, 0, 0)
+        check(ledger)
 
 
 def test_documents_of_an_older_ledger_get_a_base(place: Place) -> None:

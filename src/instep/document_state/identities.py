@@ -48,7 +48,7 @@ def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]
 
 def as_digests(ids: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
     """The 32 bytes that each id says in hex. None if one of them is no such id."""
-    if not pc.all(pc.match_substring_regex(ids, _ID)).as_py():
+    if not pc.all(pc.match_substring_regex(ids, _ID), min_count=0).as_py():
         return None
     kind: Any = DIGEST
     return pa.chunked_array([_fixed(unhexlify(_joined(some).replace(PREFIX, b""))) for some in _portions(ids)], kind)

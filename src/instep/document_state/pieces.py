@@ -59,6 +59,12 @@ class PieceFiles:
         """Whether a file is lost, or not as it was written."""
         return bool(self.missing()) or any(digest_of(each.file(self.folder)) != each.digest for each in self.pieces)
 
+    def tables(self) -> Iterator[pa.Table]:
+        """The pieces one by one, mapped into memory, after an empty one. Raises `StateLost`."""
+        yield piece_schema().empty_table()
+        for each in self.pieces:
+            yield _read(each, self.folder)
+
     def between(self, lower: str, upper: str) -> pa.Table:
         """The documents with ids from `lower` on that are less than `upper` ('' is none)."""
         found = []
@@ -71,10 +77,13 @@ class PieceFiles:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The record of an instance in files: pieces, and those of what was written later."""
+    """The record of an instance in files: pieces, and those of what was written later. `removed`: of the ids in `base`
+    that were removed since.
+    """
 
     base: PieceFiles
     later: PieceFiles
+    removed: PieceFiles
     #: Whether there was a base, of which a file is lost.
     lost: bool = False
 
@@ -85,15 +94,16 @@ class Recorded:
 
     def damaged(self) -> bool:
         """Whether a file of it is not as it was written."""
-        return self.base.damaged() or self.later.damaged()
+        return self.base.damaged() or self.later.damaged() or self.removed.damaged()
 
     def between(self, lower: str, upper: str) -> pa.Table:
         """The documents with ids from `lower` on that are less than `upper` ('' is none), in the order of their ids."""
-        base, later = self.base.between(lower, upper), self.later.between(lower, upper)
-        if not later.num_rows:
-            return base
-        replaced: Any = pc.is_in(base["document_id"], value_set=later["document_id"])
-        return pa.concat_tables([base.filter(pc.invert(replaced)), later]).sort_by("document_id")
+        base = self.base.between(lower, upper)
+        later, removed = self.later.between(lower, upper), self.removed.between(lower, upper)
+        for gone in (removed, later):
+            if gone.num_rows:
+                base = base.filter(pc.invert(pc.is_in(base["document_id"], value_set=gone["document_id"])))
+        return pa.concat_tables([base, later]).sort_by("document_id") if later.num_rows else base
 
 
 def piece_schema() -> pa.Schema:

@@ -12,20 +12,23 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from instep.errors import InstepError
+from instep.ledger.base_form import BASE, known
 from instep.ledger.state_files import StateFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from instep.document_state.pieces import PieceFiles
+
+T = TypeVar("T")
 
 _SUFFIX: Final = ".arrow"
 #: Of a list of pieces, each a file of its own.
@@ -66,6 +69,15 @@ class BaseFiles:
             *(self.files.where, name, harm),
         )
         return None
+
+    def sums(self, name: str, of: Callable[[pa.Table], Sequence[int]]) -> list[int] | None:
+        """The sums of some numbers `of` the entries in a base; a piece of it is in memory at a time. None as above."""
+        pieces = self.pieces(name)
+        if pieces is None:
+            whole = known(self.read(name))
+            return None if whole is None else list(of(whole))
+        found = _told(lambda: [of(each) for each in pieces.tables()])
+        return None if found is None else [sum(numbers) for numbers in zip(*found, strict=True)]
 
     def pieces(self, name: str) -> PieceFiles | None:
         """The pieces that a base is made of, by its list of them; None if it has none of a form that is known here."""
@@ -126,11 +138,15 @@ class BaseFiles:
 
 
 def _whole(pieces: PieceFiles) -> pa.Table | None:
+    return _told(lambda: pieces.between("", "").select(list(BASE)).sort_by("uri"))
+
+
+def _told(read: Callable[[], T]) -> T | None:
+    """The answer, or None where a piece is lost or damaged, which is said."""
     from instep.document_state.pieces import StateLost
-    from instep.ledger.base_form import BASE
 
     try:
-        return pieces.between("", "").select(list(BASE)).sort_by("uri")
+        return read()
     except StateLost as error:
         logging.getLogger("instep").warning(
             "%s; the ledger has what was in it, and it is written again after the next job", error

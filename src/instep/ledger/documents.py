@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +14,13 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
-from instep.ledger import bucket_loads, failures, leases
+from instep.ledger import bucket_loads, failures, leases, removals
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
 from instep.ledger.document_pages import pages, rows_of
 from instep.ledger.entry_fields import fields_in, ids_of
 from instep.ledger.manifest_revisions import Manifest, manifest_of, next_revision
-from instep.ledger.recent_entries import RecentEntries, Written, replaced
+from instep.ledger.recent_entries import RecentEntries, Written, replaced, without
 from instep.ledger.row_columns import in_columns
 from instep.ledger.tables import documents, manifests
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads, uncollected, writes
@@ -91,30 +91,33 @@ class Documents(Store):
         if base is None or manifest.revision == manifest.base_revision:
             return base  # Without a look at each row.
         later = packed(rows_of(tx, manifest.instance, BASE, since=manifest.base_revision))
-        if later is None or not later.num_rows:
-            return None if later is None else base
-        return replaced(base, later)
+        removed = packed(removals.ids_of(tx, manifest.instance))
+        # What has ids of another kind is read as a whole.
+        return None if later is None or removed is None else replaced(without(base, removed), later)
 
-    def _sizes(self, tx: Transaction, instance: str) -> pa.Table | None:
-        """Size and chunks of all entries of an instance, if a base has them as they are: a look at each row of many
-        takes long.
+    def _sums(self, tx: Transaction, instance: str, of: Callable[[pa.Table], Sequence[int]]) -> list[int] | None:
+        """The sums of some numbers `of` the sizes and chunks of all entries of an instance, if a base has them as they
+        are: a look at each row of many takes long.
         """
         manifest = manifest_of(tx, instance)
-        base = self._base(manifest) if manifest.revision == manifest.base_revision else None
-        return None if base is None else base.select(["size", "chunks"])
+        if self._bases is None or manifest.base is None or manifest.revision != manifest.base_revision:
+            return None
+        return self._bases.sums(manifest.base, of)
 
     def _over(self, tx: Transaction, instance: str, size: int, chunks: int | None) -> int | None:
         """The number of documents with more bytes or chunks, if a base tells."""
-        sizes = self._sizes(tx, instance)
-        if sizes is None:
-            return None
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
-        over: Any = pc.greater(sizes["size"], pa.scalar(size))
-        if chunks is not None:
-            over = pc.or_(over, pc.greater(sizes["chunks"], pa.scalar(chunks)))
-        return int(pc.sum(over, min_count=0).as_py())
+        def over(sizes: pa.Table) -> Sequence[int]:
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            found: Any = pc.greater(sizes["size"], pa.scalar(size))
+            if chunks is not None:
+                found = pc.or_(found, pc.greater(sizes["chunks"], pa.scalar(chunks)))
+            return [pc.sum(found, min_count=0).as_py()]
+
+        sums = self._sums(tx, instance, over)
+        return None if sums is None else sums[0]
 
     def _base(self, manifest: Manifest) -> pa.Table | None:
         return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
@@ -133,15 +136,18 @@ class Documents(Store):
     def _in_pieces(self, tx: Transaction, manifest: Manifest, into: Path) -> Recorded:
         from instep.document_state.pieces import PIECE, PieceFiles, Recorded, write_pieces
 
+        nothing = PieceFiles(into, ())
         base = None if self._bases is None or manifest.base is None else self._bases.pieces(manifest.base)
         lost = base is not None and bool(base.missing())
         if lost:
             base = None
         if base is not None and manifest.revision == manifest.base_revision:
-            return Recorded(base, PieceFiles(into, ()))
+            return Recorded(base, nothing, nothing)
         since = None if base is None else manifest.base_revision
         later = write_pieces(into, pages(tx, manifest.instance, PIECE, since=since))
-        return Recorded(base, later) if base is not None else Recorded(later, PieceFiles(into, ()), lost)
+        if base is None:
+            return Recorded(later, nothing, nothing, lost)
+        return Recorded(base, later, write_pieces(into, removals.pages(tx, manifest.instance)))
 
     def compact(self, instance: str, *, in_pieces: bool = False) -> None:
         """Write the instance's base anew, if it has many documents and none, or one that much was written since: one
@@ -163,8 +169,8 @@ class Documents(Store):
             rows = None if base is None else base.num_rows
             outdated = base is not None and (in_pieces or not current(base))
         enough = _BASE_ROWS if rows is None else max(_BASE_ROWS, rows) * _BASE_SHARE
-        later = self._later(manifest, rows)
-        if later < enough and not outdated:
+        later, removed = self._since(manifest, rows)
+        if later + removed < enough and not outdated:
             return
         if in_pieces:
             name = self._written_in_pieces(self._bases, manifest, anew=pieces is None)
@@ -222,13 +228,14 @@ class Documents(Store):
         return packed(rows_of(tx, manifest.instance, BASE)) if merged is None else merged
 
     @reads
-    def _later(self, tx: Transaction, manifest: Manifest, base: int | None) -> int:
-        """Documents that were written after the base, or all."""
+    def _since(self, tx: Transaction, manifest: Manifest, base: int | None) -> tuple[int, int]:
+        """The numbers of documents that were written and removed after the base; or written at all."""
         since = -1 if base is None else manifest.base_revision
         if since == manifest.revision:
-            return 0
+            return 0, 0
         later = (documents.c.instance == manifest.instance, documents.c.revision > since)
-        return int(tx.connection.scalar(select(func.count()).select_from(documents).where(*later)) or 0)
+        written = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*later)) or 0)
+        return written, removals.count(tx, manifest.instance)
 
     @writes
     def _name(self, tx: Transaction, manifest: Manifest, name: str) -> None:
@@ -236,6 +243,7 @@ class Documents(Store):
         here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)
         named = {"base": name, "base_revision": manifest.revision}
         if tx.connection.execute(update(manifests).where(*here).values(**named)).rowcount:
+            removals.forget(tx, manifest.instance)
             return
         if not manifest.revision and manifest_of(tx, manifest.instance) == manifest:
             first = insert(manifests).values(instance=manifest.instance, revision=0, **named)
@@ -346,12 +354,16 @@ class Documents(Store):
         return self._database.read(lambda tx: self._totals(tx, instance))
 
     def _totals(self, tx: Transaction, instance: str) -> tuple[int, int, int]:
-        sizes = self._sizes(tx, instance)
-        if sizes is not None:
+
+        def of(sizes: pa.Table) -> Sequence[int]:
             import pyarrow.compute as pc
 
             chunks, size = (pc.sum(sizes[name], min_count=0).as_py() for name in ("chunks", "size"))
             return sizes.num_rows, chunks, size
+
+        if (found := self._sums(tx, instance, of)) is not None:
+            documents_, rows, size = found
+            return documents_, rows, size
         sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
         count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
         return int(count), int(rows or 0), int(size or 0)
@@ -407,8 +419,10 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
         gone += tx.connection.execute(delete(documents).where(*here)).rowcount
     if not (gone or entries):
         return
-    revision = next_revision(tx, instance, without_base=bool(gone))
-    table = None
+    manifest, table = next_revision(tx, instance), None
+    revision = manifest.revision
+    if gone and manifest.base is not None:
+        removals.note(tx, instance, removed)
     if entries:
         portions, table = fields_in(entries)
         for columns in portions:
@@ -422,3 +436,4 @@ def drop(tx: Transaction, instance: str) -> None:
     tx.written.append(Written(instance, 0, None))
     tx.connection.execute(delete(documents).where(documents.c.instance == instance))
     tx.connection.execute(delete(manifests).where(manifests.c.instance == instance))
+    removals.forget(tx, instance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import insert, select, update
 
@@ -19,17 +19,15 @@ class Manifest(NamedTuple):
     base_revision: int = -1
 
 
-def next_revision(tx: Transaction, instance: str, *, without_base: bool) -> int:
-    """The next revision of an instance's manifest, for a write. Its row is locked until that is done, so a reader of a
-    revision sees all of it.
+def next_revision(tx: Transaction, instance: str) -> Manifest:
+    """The manifest of an instance at its next revision, for a write. Its row is locked until that is done, so a reader
+    of a revision sees all of it.
     """
-    values: dict[str, Any] = {"revision": manifests.c.revision + 1}
-    if without_base:
-        values |= {"base": None, "base_revision": None}
-    if not tx.connection.execute(update(manifests).where(manifests.c.instance == instance).values(**values)).rowcount:
-        tx.connection.execute(insert(manifests).values(instance=instance, revision=1))
-        return 1
-    return manifest_of(tx, instance).revision
+    later = update(manifests).where(manifests.c.instance == instance).values(revision=manifests.c.revision + 1)
+    if tx.connection.execute(later).rowcount:
+        return manifest_of(tx, instance)
+    tx.connection.execute(insert(manifests).values(instance=instance, revision=1))
+    return Manifest(instance, 1)
 
 
 def manifest_of(tx: Transaction, instance: str) -> Manifest:

@@ -72,7 +72,15 @@ class RecentEntries:
 def replaced(entries: pa.Table, later: pa.Table) -> pa.Table:
     """Entries, or in their place those that were written later."""
     import pyarrow as pa
+
+    return pa.concat_tables([without(entries, later), later])
+
+
+def without(entries: pa.Table, gone: pa.Table) -> pa.Table:
+    """The entries but for those with the ids of others."""
     import pyarrow.compute as pc
 
-    gone: Any = pc.is_in(entries["document_id"], value_set=later["document_id"])
-    return pa.concat_tables([entries.filter(pc.invert(gone)), later])
+    if not gone.num_rows:
+        return entries
+    found: Any = pc.is_in(entries["document_id"], value_set=gone["document_id"])
+    return entries.filter(pc.invert(found))

@@ -33,7 +33,7 @@ from instep.domain.storable import LONGEST_ID, LONGEST_VERSION
 from instep.ledger.column_types import KeyText, LongText, QueueKeyBytes
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0020"
+HEAD: Final = "0021"
 
 metadata = MetaData(
     naming_convention={
@@ -339,7 +339,7 @@ documents = Table(
 )
 
 #: How often the manifest of an instance was written, and the base file (`bases`) that holds its rows up to one of these
-#: revisions. There is none after a document was removed. An instance without a row has none, and is at revision 0.
+#: revisions. An instance without a row has none, and is at revision 0.
 manifests = Table(
     "manifests",
     metadata,
@@ -347,6 +347,15 @@ manifests = Table(
     Column("revision", BigInteger, nullable=False),
     Column("base", _UUID),
     Column("base_revision", BigInteger),
+)
+
+#: Documents that were removed since the base of their instance was written, which may have them.
+removals = Table(
+    "removals",
+    metadata,
+    Column("instance", _UUID, primary_key=True),
+    Column("document_id", _ID, primary_key=True),
+    sqlite_with_rowid=False,
 )
 
 #: Partitions of whose source not all could be seen at the last look.

@@ -163,9 +163,9 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "a base file counts on when a document was removed",
-        "ledger/manifest_revisions.py",
-        "    if without_base:\n",
+        "a base file counts on as it is when a document was removed",
+        "ledger/documents.py",
+        "    if gone and manifest.base is not None:\n",
         "    if False:\n",
         ("tests/ledger/test_bases.py",),
     ),

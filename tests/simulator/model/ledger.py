@@ -476,7 +476,8 @@ class _Documents(_Kept, Documents):
 
     def in_pieces(self, instance: str, into: Path, *, afresh: bool = False) -> pieces.Recorded:
         batches = self.columns(instance, pieces.PIECE).combine_chunks().to_batches()
-        return pieces.Recorded(pieces.write_pieces(into, batches), pieces.PieceFiles(into, ()))
+        nothing = pieces.PieceFiles(into, ())
+        return pieces.Recorded(pieces.write_pieces(into, batches), nothing, nothing)
 
     def remember(self, instance: str) -> None:
         """The model has nothing to compact."""

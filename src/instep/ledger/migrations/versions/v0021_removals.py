@@ -7,27 +7,26 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from instep.ledger.dialects.collations import nopad
+
 revision = "0021"
 down_revision = "0020"
 branch_labels = None
 depends_on = None
 
-_OPTIONS: dict[str, Any] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB",
-    "mariadb_charset": "utf8mb4",
-    "mariadb_collate": "utf8mb4_bin",
-}
-
 
 def upgrade() -> None:
+    collation = nopad(op.get_bind())  # As that of the other tables' texts.
+    options: dict[str, Any] = {
+        f"{kind}_{name}": value
+        for kind in ("mysql", "mariadb")
+        for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", collation))
+    }
     op.create_table(
         "removals",
         sa.Column("instance", sa.String(length=36), nullable=False),
-        sa.Column("document_id", sa.String(length=68), nullable=False),
+        sa.Column("document_id", sa.String(length=80), nullable=False),
         sa.PrimaryKeyConstraint("instance", "document_id", name=op.f("removals_pk")),
         sqlite_with_rowid=False,
-        **_OPTIONS,
+        **options,
     )

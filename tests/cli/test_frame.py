@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 import instep
-from instep.cli import app, main
+from instep.cli import app, application, main
 from instep.cli.exit_codes import ExitCode
 from instep.cli.log_progress import Lines
 from instep.cli.options import JsonOption
@@ -242,15 +242,17 @@ _INTERRUPTED_IMPORT = """
 import signal, sys
 class Interrupting:
     def find_spec(self, name, path, target=None):
-        if name == "instep.cli.run":
+        if name == "instep.cli.%s":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
 """
 
 
+@pytest.mark.parametrize("imported", ["exit_codes", "project"])
 @pytest.mark.parametrize("started", ["module", "script"])
-def test_ctrl_c_while_the_command_line_is_imported_is_answered_too(started: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED_IMPORT)
+def test_ctrl_c_while_the_command_line_is_imported_is_answered_too(started: str, imported: str, tmp_path: Path) -> None:
+    """While all commands need it, and while this one does."""
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTED_IMPORT % imported)
     described = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     module, function = described["project"]["scripts"]["instep"].split(":")
     script = f"import sys; from {module} import {function}; sys.exit({function}())"  # As installers write it.
@@ -399,8 +401,9 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
         "init", "check", "plan", "run", "status", "search", "diff", "failures",
     ]  # fmt: skip
     listed = {line.split()[0] for line in shown[places[0] :].splitlines() if line.startswith("  ")}
-    names = {each.name for each in app.registered_commands}
-    assert names | {each.typer_instance.info.name for each in app.registered_groups if each.typer_instance} == listed
+    whole = application()
+    names = {each.name for each in whole.registered_commands}
+    assert names | {each.typer_instance.info.name for each in whole.registered_groups if each.typer_instance} == listed
 
 
 def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from instep.cli import app, main
+from instep.cli import application, main
 from instep.project import json_schema
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -42,8 +42,9 @@ def test_every_setting_is_documented_and_no_other() -> None:
 
 def all_commands() -> dict[str, Any]:
     """Every command by the words it is called with: `run`, `job stop`."""
-    found = {str(command.name): command for command in app.registered_commands}
-    for group in app.registered_groups:
+    whole = application()
+    found = {str(command.name): command for command in whole.registered_commands}
+    for group in whole.registered_groups:
         assert group.typer_instance is not None
         for command in group.typer_instance.registered_commands:
             found[f"{group.typer_instance.info.name} {command.name}"] = command

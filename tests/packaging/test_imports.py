@@ -22,6 +22,12 @@ def test_light_commands_import_no_heavy_library(tmp_path: Path) -> None:
     assert helped & {"pydantic", "yaml"} == set()
 
 
+def test_a_command_imports_no_other(tmp_path: Path) -> None:
+    commands = {"instep.cli.status", "instep.cli.queue", "instep.cli.wants", "instep.cli.jobs", "instep.cli.serve"}
+    assert _run(tmp_path, ["init", "new"]) & commands == set()
+    assert commands <= _run(tmp_path, ["--help"])
+
+
 def test_help_needs_no_model_of_a_project(tmp_path: Path) -> None:
     modules = _run(tmp_path, ["--help"], ["--version"])
     assert modules & {"pydantic", "yaml", "instep.project"} == set()

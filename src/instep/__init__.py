@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # Without `typing`: nothing heavy comes before `__main__` takes care of Ctrl-C.
 if TYPE_CHECKING:
-    from instep.answers.answer import Answers
+    from instep.answers.answer_list import Answers
     from instep.answers.buckets import Buckets
     from instep.answers.checkpoints import Checkpoint
     from instep.answers.cluster import ClusterState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from instep.answers.plan import Plan
     from instep.answers.quality import Quality
     from instep.answers.reconciliations import Reconciliation
-    from instep.answers.results import Runs
+    from instep.answers.runs import Runs
     from instep.answers.search import FacetCount, Hit
     from instep.answers.slices import Grid, Slice
     from instep.answers.status import Matrix, Partition
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from instep.telemetry.progress import Progress
 
 _HOMES = {
-    "instep.answers.answer": ("Answers",),
+    "instep.answers.answer_list": ("Answers",),
     "instep.answers.buckets": ("Buckets",),
     "instep.answers.checkpoints": ("Checkpoint",),
     "instep.answers.cluster": ("ClusterState",),
@@ -88,7 +88,7 @@ _HOMES = {
     "instep.answers.plan": ("Plan",),
     "instep.answers.quality": ("Quality",),
     "instep.answers.reconciliations": ("Reconciliation",),
-    "instep.answers.results": ("Runs",),
+    "instep.answers.runs": ("Runs",),
     "instep.answers.search": (
         "FacetCount",
         "Hit",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Self, SupportsIndex, TypeVar, overload
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema, to_jsonable_python
 
 from instep.answers import shown
 from instep.domain.refs import PartitionRef, Scope
-
-T = TypeVar("T")
 
 
 class Answer(BaseModel):
@@ -20,40 +18,10 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True, validate_by_name=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        yield from shown.in_line(_fields(self).items())
+        yield from shown.in_line(shown.fields(self).items())
 
     def _repr_html_(self) -> str:
-        return shown.pairs(_fields(self))
-
-
-class Answers(list[T]):
-    """Answers in their order. A notebook shows them as a table."""
-
-    def __repr__(self) -> str:
-        return shown.lines(self)
-
-    def _repr_html_(self) -> str:
-        return shown.table([_fields(each) for each in self.answers()])
-
-    @overload
-    def __getitem__(self, at: SupportsIndex) -> T: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Self: ...
-
-    def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
-        """One of them, or some, which are shown alike."""
-        return type(self)(super().__getitem__(at)) if isinstance(at, slice) else super().__getitem__(at)
-
-    def answers(self) -> Iterable[Any]:
-        """The elements, as JSON has them."""
-        return self
-
-
-def _fields(answer: Answer) -> dict[str, Any]:
-    """All that JSON shows, too."""
-    fields = type(answer).model_fields
-    return {name: getattr(answer, name) for name, field in fields.items() if not field.exclude}
+        return shown.pairs(shown.fields(self))
 
 
 def _as_text(kind: type) -> GetPydanticSchema:

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from instep.answers import shown
-from instep.answers.answer import Answers, as_json
+from instep.answers.answer import as_json
+from instep.answers.answer_list import Answers
 from instep.answers.search import Hit
 from instep.errors import UserError
 

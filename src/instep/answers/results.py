@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from instep.answers.answer import OPTIONAL, Answer, Answers, Ref, ScopeText
+from instep.answers.answer import OPTIONAL, Answer, Ref, ScopeText
 from instep.answers.jobs import Counts
 from instep.answers.spending import Spent, spent_answer
 from instep.domain import speed
@@ -47,7 +45,6 @@ class Run(Answer):
 
 
 def run_answer(found: EntityResult) -> Run:
-    planned = found.plan.found.counts
     return Run(
         ref=found.ref,
         generation=found.generation,
@@ -56,7 +53,7 @@ def run_answer(found: EntityResult) -> Run:
         job=found.job_id,
         counts=Counts.model_validate(found.counts),
         unchanged=found.unchanged,
-        known_failures=planned.get("known_failures", 0),
+        known_failures=found.known_failures,
         seconds=round(found.seconds, 3),
         engine=found.engine,
         promoted=found.promoted,
@@ -65,13 +62,6 @@ def run_answer(found: EntityResult) -> Run:
         notes=tuple(found.notes),
         problem=str(found.problem) if found.problem else None,
     )
-
-
-class Runs(Answers[EntityResult]):
-    """Results of a run, one for each partition. A notebook shows them as a table."""
-
-    def answers(self) -> Iterable[Run]:
-        return map(run_answer, self)
 
 
 def _cpu(found: speed.Cpu | None) -> Cpu | None:

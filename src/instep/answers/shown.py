@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 #: Longer texts are cut in a repr, and in a cell of a table.
 _LINE: Final = 60
@@ -22,6 +25,12 @@ class _Plain(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def fields(answer: BaseModel) -> dict[str, Any]:
+    """All that JSON shows, too."""
+    found = type(answer).model_fields
+    return {name: getattr(answer, name) for name, field in found.items() if not field.exclude}
 
 
 def in_line(values: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.answers.answer import Answers
+from instep.answers.answer_list import Answers
 from instep.container import Container
 from instep.entities.generations import checked_generation
 from instep.project import Project

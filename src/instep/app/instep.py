@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.answers.answer import Answers
+from instep.answers.answer_list import Answers
 from instep.app.evaluation import Evaluation
 from instep.app.in_thread import stopped_when_cancelled
 from instep.app.instances import Instances
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from instep.answers.doctor import Finding
     from instep.answers.overview import Failure
     from instep.answers.plan import Plan
-    from instep.answers.results import Runs
+    from instep.answers.runs import Runs
     from instep.answers.status import Partition
     from instep.entities.setup import EntitySetup
     from instep.jobs.promote import Promotion
@@ -167,7 +167,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         `stopping`: when another thread sets it, the run stops as at Ctrl-C, after the wave in work at the latest, and
         raises `Interrupted`; the next run resumes its job.
         """
-        from instep.answers.results import Runs
+        from instep.answers.runs import Runs
         from instep.jobs.run import run_entities
         from instep.jobs.stopping import Stopping, stoppable
 
@@ -231,7 +231,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         An empty list if nothing failed.
         """
         from instep.answers.jobs import entities_to_retry, find_job
-        from instep.answers.results import Runs
+        from instep.answers.runs import Runs
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             found = entities_to_retry(find_job(ledger, job_id))

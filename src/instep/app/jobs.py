@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from instep.answers.answer import Answers
+from instep.answers.answer_list import Answers
 from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings

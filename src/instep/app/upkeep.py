@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from instep.answers.answer import Answers
+from instep.answers.answer_list import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import build_hint, checked_generation, generation_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from instep.answers.buckets import Buckets
     from instep.answers.differences import Comparison
     from instep.answers.reconciliations import Reconciliation
-    from instep.answers.results import Runs
+    from instep.answers.runs import Runs
     from instep.entities.setup import EntitySetup
     from instep.jobs.adoption import Adoption
     from instep.ledger.ledger import Ledger
@@ -204,7 +204,7 @@ def _run(
     wait: float,
     progress: Progress | None,
 ) -> Runs:
-    from instep.answers.results import Runs
+    from instep.answers.runs import Runs
     from instep.jobs.run import run_entities
 
     return Runs(

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from instep.answers.answer import Answers
+from instep.answers.answer_list import Answers
 from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import names_in

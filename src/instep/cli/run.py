@@ -132,9 +132,9 @@ def run(
 
 def finish(out: Output, results: Sequence[EntityResult]) -> None:
     """Show the results of a run, and leave with their exit code."""
-    from instep.answers.results import run_answer
+    from instep.answers.runs import Runs
 
-    out.result([run_answer(each) for each in results], lambda: _show(out, results))
+    out.result([*Runs(results).answers()] if out.as_json else None, lambda: _show(out, results))
     codes = [report(each.problem, as_json=False) for each in results if each.problem]
     if codes:
         raise typer.Exit(min(codes))
@@ -145,9 +145,6 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
 
 
 def _show(out: Output, results: Sequence[EntityResult]) -> None:
-    from instep.answers.results import run_answer
-    from instep.answers.spending import spent_answer
-
     rows = []
     for each in results:
         counts = each.counts
@@ -172,11 +169,13 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         if each.cpu:
             here, there = each.cpu
             out.line(f"{name}: {here:.1f} s of CPU in the driver, {there:.1f} s in tasks: {each.cpu.share:.0%} of it")
-        if spent := spent_answer([each.spent]):
-            out.line(f"{name}: {spent}")
+        if any(each.spent):
+            from instep.answers.spending import spent_answer
+
+            out.line(f"{name}: {spent_answer([each.spent])}")
         for note in dict.fromkeys(each.notes):
             out.line(f"{name}: {note}")
-        if before := run_answer(each).known_failures:
+        if before := each.known_failures:
             out.line(f"{name}: {known_failures_text(before)}")
-    if any(each.counts.failed or run_answer(each).known_failures for each in results):
+    if any(each.counts.failed or each.known_failures for each in results):
         out.line("See what failed, and why: instep failures")

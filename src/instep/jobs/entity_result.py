@@ -66,6 +66,11 @@ class EntityResult:
         return max(0, found - done.written - done.skipped)
 
     @property
+    def known_failures(self) -> int:
+        """Documents that failed before, and are as they were then."""
+        return self.plan.found.counts.get("known_failures", 0)
+
+    @property
     def held_back(self) -> bool:
         """Whether deletes were held back, because they are too many."""
         return self.plan.found.held_back is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from instep.domain.waves import SliceOutcome
 from instep.ledger import bucket_loads, failures, leases, removals
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
+from instep.ledger.document_entries import entries_of, versions_of
 from instep.ledger.document_pages import pages, rows_of
 from instep.ledger.entry_fields import fields_in, ids_of
 from instep.ledger.manifest_revisions import Manifest, manifest_of, next_revision
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from instep.document_state.pieces import Recorded
 
-#: Entries that are fetched at once.
-_TOGETHER: Final = 5_000
 #: Up to so many documents are looked for one by one; for more, all are looked at.
 _FEW: Final = 5_000
 #: So many documents make a base file, and one anew when so large a share of them was written since.
@@ -60,21 +59,27 @@ class Documents(Store):
     @reads
     def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
         """Read all entries of an instance, by URI."""
-        columns = [documents.c[name] for name in ManifestEntry._fields]
-        rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
-        # Fetched one by one they take twice as long.
-        return {row[1]: ManifestEntry._make(row) for some in rows.partitions(_TOGETHER) for row in some}
+        return entries_of(tx, instance)
+
+    @reads
+    def some(self, tx: Transaction, instance: str, uris: Collection[str]) -> dict[str, ManifestEntry]:
+        """Read the entries of an instance that have one of these URIs, all of which it has."""
+        found: dict[str, ManifestEntry] = {}
+        if len(uris) <= _FEW:
+            for ids in batches(ids_of(uris)):
+                found |= entries_of(tx, instance, documents.c.document_id.in_(ids))
+        # Each has the id that its URI gives it; should one have another, all are looked at.
+        if len(found) < len(uris):
+            found = entries_of(tx, instance)
+        wanted = set(uris)
+        return {uri: entry for uri, entry in found.items() if uri in wanted}
 
     @reads
     def versions(self, tx: Transaction, instance: str) -> dict[str, tuple[int, str]]:
         """Size and version of all entries of an instance, by URI: enough to see that nothing has changed, and half as
         much to read.
         """
-        columns = (documents.c.uri, documents.c.size, documents.c.version)
-        rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
-        assert rows.cursor is not None, "a statement that selects"
-        # From the driver itself: a row of SQLAlchemy's for each takes as long as reading them.
-        return {uri: (size, version) for uri, size, version in rows.cursor.fetchall()}
+        return versions_of(tx, instance)
 
     def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
         """These columns of all entries of an instance: of those in its base file, if it has one, and of what was
@@ -287,10 +292,8 @@ class Documents(Store):
     @reads
     def of_ids(self, tx: Transaction, instance: str, ids: Sequence[str]) -> dict[str, ManifestEntry]:
         """The entries of an instance that have these ids, by id."""
-        every = select(*(documents.c[name] for name in ManifestEntry._fields)).where(documents.c.instance == instance)
-        portions = (every.where(documents.c.document_id.in_(some)) for some in batches(ids))
-        rows = (row for each in portions for some in tx.connection.execute(each).partitions(_TOGETHER) for row in some)
-        return {row.document_id: ManifestEntry._make(row) for row in rows}
+        found = (entries_of(tx, instance, documents.c.document_id.in_(some)).values() for some in batches(ids))
+        return {entry.document_id: entry for entries in found for entry in entries}
 
     @reads
     def with_ids(self, tx: Transaction, instance: str, ids: Sequence[str], names: Sequence[str]) -> pa.Table:

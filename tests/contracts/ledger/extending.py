@@ -67,6 +67,8 @@ class Extending(Fixtures):
         assert [each.document_id for each in ledger.documents.entries("served").values()] == ["doc_0000"]
         sizes = {uri: (each.size, each.version) for uri, each in ledger.documents.entries("served").items()}
         assert ledger.documents.versions("served") == sizes
+        assert ledger.documents.some("served", sizes) == ledger.documents.entries("served")
+        assert ledger.documents.some("served", []) == {}
         assert (ledger.documents.entries(part.instance), ledger.documents.versions(part.instance)) == ({}, {})
         assert ledger.failures.versions(REF, "v1") == {change(1).uri: "v1"}
         assert (ledger.failures.versions(REF), job_of(ledger).counts) == ({}, Counts())

@@ -466,6 +466,9 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return documents.manifest(self._tables, instance)
 
+    def some(self, instance: str, uris: Collection[str]) -> dict[str, ManifestEntry]:
+        return {uri: entry for uri, entry in self.entries(instance).items() if uri in uris}
+
     def versions(self, instance: str) -> dict[str, tuple[int, str]]:
         with self._lock:
             return documents.versions(self._tables, instance)

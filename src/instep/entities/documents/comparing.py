@@ -7,6 +7,7 @@ listing of files is compared without it: a run that finds nothing to do takes ha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.document_state.columns import FEW, ListedColumns, listed_columns
@@ -44,19 +45,27 @@ def compared(
             deleted=found.deleted,
             retry_failures=retry_failures,
         )
-    if instance and not failed and not found.deleted and same(found.documents, ledger.documents.versions(instance)):
+    indexed = ledger.documents.versions(instance) if instance else {}
+    if indexed and not failed and not found.deleted and same(found.documents, indexed):
         return found, unchanged(len(found.documents))
-    entries = ledger.documents.entries(instance) if instance else {}
-    found = found.seen_from(entries)
-    return found, difference(
-        found.documents,
-        entries,
+    found = found.seen_from(indexed)
+    told = {*failed, *found.deleted}
+    touched = [
+        each for each in found.documents if indexed.get(each.uri) != (each.size, each.version) or each.uri in told
+    ]
+    untouched = {each.uri for each in found.documents}.difference(each.uri for each in touched)
+    # Whole entries are read of what may have changed alone: of all they take as long as the listing.
+    asked = indexed.keys() - untouched
+    changed = difference(
+        touched,
+        ledger.documents.some(instance, asked) if instance and asked else {},
         failed,
         complete=_tells_all(found),
         buckets=buckets,
         deleted=found.deleted,
         retry_failures=retry_failures,
     )
+    return found, replace(changed, unchanged=changed.unchanged + len(untouched), recorded=len(indexed))
 
 
 def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> tuple[Listing, Difference]:

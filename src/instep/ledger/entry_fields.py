@@ -39,7 +39,7 @@ def _fields(entries: Sequence[ManifestEntry]) -> dict[str, Sequence[Any]]:
     return dict(fields_of(entries))
 
 
-def ids_of(uris: Sequence[Any]) -> Iterator[str]:
+def ids_of(uris: Iterable[Any]) -> Iterator[str]:
     """The ids of documents with these URIs, as far as they have one."""
     for uri in uris:
         with suppress(IdentityError):  # It was stored with other characters in place of some.

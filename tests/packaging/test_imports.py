@@ -41,7 +41,14 @@ IDLE = frozenset(
         "instep.pipeline.engine.inline",
         "instep.jobs.worker",
         "instep.pipeline.documents.reading",
+        "instep.pipeline.documents.row_program",
         "instep.pipeline.documents.writing",
+        "instep.answers.answer",
+        "instep.cli.status",
+        "instep.entities.documents.promotion_checks",
+        "instep.entities.documents.quality",
+        "instep.entities.documents.repairs",
+        "instep.targets.trial",
     }
 )
 

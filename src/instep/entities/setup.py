@@ -28,12 +28,12 @@ from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import Bounded, IndexTarget
 from instep.targets.ownership import Owner
-from instep.targets.trial import Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from instep.sources.document_source import SourceEvents
+    from instep.targets.trial import Trial
 
 
 @dataclass(frozen=True)

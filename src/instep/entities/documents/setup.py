@@ -14,7 +14,7 @@ from instep.domain.money import Estimate, Tariff
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.entities.documents import changes, costs, inspection, promotion_checks, provenance, repairs
+from instep.entities.documents import changes
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal, Since
@@ -32,10 +32,12 @@ from instep.sources.tables.row_documents import RowDocuments, row_columns, selec
 from instep.sources.tables.table_source import Sessions
 from instep.sources.topic import TopicSource
 from instep.targets.document_target import Narrow
-from instep.targets.trial import Trial, trial_of_documents
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from instep.entities.documents.provenance import DocumentProvenance
+    from instep.targets.trial import Trial
 
 #: Rows of a wave whose texts go to a batch API: it takes its time for each batch.
 _BATCHED_WAVE: Final = 50_000
@@ -72,6 +74,8 @@ class DocumentSetup(DocumentAdapters):
         return self.declared_tariff
 
     def estimate(self, slices: Sequence[SlicePlan], say: Callable[[str], None]) -> Estimate | None:
+        from instep.entities.documents import costs
+
         return costs.estimate(self, slices, say)
 
     @property
@@ -90,6 +94,8 @@ class DocumentSetup(DocumentAdapters):
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:
+            from instep.entities.documents import repairs
+
             return repairs.find_repairs(self, request)
         return changes.find_documents(self, request)
 
@@ -135,14 +141,20 @@ class DocumentSetup(DocumentAdapters):
         ledger.documents.compact(part.instance, in_pieces=self.way_to_plan().tasks is not None)
 
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
+        from instep.entities.documents import promotion_checks
+
         return self.target.kind == "transactional" and promotion_checks.as_recorded(self, part, ledger)
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        from instep.entities.documents import promotion_checks
+
         if self.demand is not None and not part.fresh:
             self.demand.remember(self, part)
         return promotion_checks.problem(self, part, ledger, job, state)
 
     def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+        from instep.entities.documents import promotion_checks
+
         return promotion_checks.damage(self, ledger, checkpoint)
 
     def remember(self, checkpoint: Checkpoint) -> None:
@@ -159,6 +171,8 @@ class DocumentSetup(DocumentAdapters):
         allow_deletes: bool,
         allow_empty: bool,
     ) -> str | None:
+        from instep.entities.documents import promotion_checks
+
         return promotion_checks.outdated(self, ledger, checkpoint, served) or promotion_checks.not_better(
             self, ledger, checkpoint, served, epoch, allowed=allow_deletes, empty=allow_empty
         )
@@ -196,6 +210,8 @@ class DocumentSetup(DocumentAdapters):
     def inspect(
         self, physical: str, recorded: Mapping[str, ManifestEntry] | None = None
     ) -> tuple[Inspection | None, str | None]:
+        from instep.entities.documents import inspection
+
         return inspection.inspect(self, physical, recorded)
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
@@ -206,12 +222,18 @@ class DocumentSetup(DocumentAdapters):
 
     @property
     def row_hint(self) -> str:
+        from instep.entities.documents import provenance
+
         return provenance.ROW_HINT
 
-    def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.DocumentProvenance | None:
+    def trace(self, ledger: Ledger, physical: str, text: str) -> DocumentProvenance | None:
+        from instep.entities.documents import provenance
+
         return provenance.trace(self, ledger, physical, text)
 
     def why_absent(self, ledger: Ledger, text: str) -> str | None:
+        from instep.entities.documents import provenance
+
         return provenance.why_absent(self, ledger, text)
 
     def events(self) -> SourceEvents | None:
@@ -221,6 +243,8 @@ class DocumentSetup(DocumentAdapters):
         return FileEvents(folders) if folders else None
 
     def target_trial(self) -> Trial:
+        from instep.targets.trial import trial_of_documents
+
         return trial_of_documents(self.target, self.dimensions)
 
     def reading(self) -> Callable[[], None] | None:

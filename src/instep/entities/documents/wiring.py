@@ -14,10 +14,8 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
-from instep.domain.relevance import Demand
 from instep.entities.documents.adapters import WayToPlan
 from instep.entities.documents.embedders import demand_package, embedder_of, embedding_time_of, tariff_of, trial_of
-from instep.entities.documents.quality import PromotionDemand
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.sources import document_source, limits_of, queue_of, source_fingerprint, source_text
@@ -25,11 +23,8 @@ from instep.entities.partitions import upstream_refs
 from instep.errors import Away, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.fingerprint import fingerprint
-from instep.pipeline.documents.joined_program import JoinedProgram
 from instep.pipeline.documents.parse import FORMATS, FileParser, Parser
 from instep.pipeline.documents.pipeline import DocumentProgram
-from instep.pipeline.documents.row_program import LookingProgram, RowProgram, TopicProgram
-from instep.pipeline.documents.syntax import Syntax
 from instep.pipeline.documents.tokens import Tokens
 from instep.pipeline.engine.choice import EngineName
 from instep.pipeline.engine.engine import WaveProgram
@@ -49,7 +44,8 @@ from instep.sources.topic import TopicSource
 from instep.targets.document_target import DocumentTarget, FusionWeights
 
 if TYPE_CHECKING:
-    pass
+    from instep.entities.documents.quality import PromotionDemand
+    from instep.pipeline.documents.syntax import Syntax
 
 
 def document_setup(
@@ -166,7 +162,7 @@ def document_setup(
         limits=limits,
         requests_at_once=entity.embed.requests_at_once if isinstance(entity.embed, ApiEmbed) else None,
         rehearsal=_rehearsal(entity, spark, columns) if entity.transform else None,
-        cutting=(lambda: Syntax.installed().text) if entity.chunk.code == "syntax" else None,
+        cutting=(lambda: _syntax().text) if entity.chunk.code == "syntax" else None,
         unread=() if entity.parse or isinstance(source, RowDocuments) else FORMATS,
         depends_on=upstream_refs(project, PartitionRef(name)),
         rebuild_with_upstream=entity.rebuild_with_upstream,
@@ -176,10 +172,13 @@ def document_setup(
 
 
 def _program_of(source: DocumentSource) -> type[DocumentProgram]:
+    if not isinstance(source, TopicSource | RowDocuments):
+        return DocumentProgram
+    from instep.pipeline.documents.joined_program import JoinedProgram
+    from instep.pipeline.documents.row_program import LookingProgram, RowProgram, TopicProgram
+
     if isinstance(source, TopicSource):
         return TopicProgram
-    if not isinstance(source, RowDocuments):
-        return DocumentProgram
     if isinstance(source, JoinedDocuments):
         return JoinedProgram
     return LookingProgram if source.frames is None else RowProgram
@@ -190,12 +189,18 @@ def chunker_of(entity: DocumentEntity) -> Chunker:
     declared = entity.chunk
     context = declared.context is not None
     if declared.function is None:
-        syntax = Syntax.installed() if declared.code == "syntax" else None
+        syntax = _syntax() if declared.code == "syntax" else None
         return Chunker(declared.size, declared.overlap, context, _tokens_of(entity), syntax)
     from instep.pipeline.documents.functions import FunctionChunker, OwnFunction
 
     own = OwnFunction.of(declared.function, "chunk.function")
     return FunctionChunker(declared.size, declared.overlap, context, own=own)
+
+
+def _syntax() -> Syntax:
+    from instep.pipeline.documents.syntax import Syntax
+
+    return Syntax.installed()
 
 
 def _row_characters(entity: DocumentEntity) -> int:
@@ -236,6 +241,9 @@ def parser_of(entity: DocumentEntity, state: Path | None = None) -> Parser:
 def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | None:
     if declared is None:
         return None
+    from instep.domain.relevance import Demand
+    from instep.entities.documents.quality import PromotionDemand
+
     judgements = project.root / declared.judgements if declared.judgements else None
     demands = [Demand.parse(metric, text) for metric, text in declared.at_least.items()]
     return PromotionDemand(project.root / declared.queries, judgements, demands, project.state_dir / "quality")

@@ -10,6 +10,7 @@ import pytest
 
 import instep
 from instep.container import Container
+from instep.entities import ownership
 from instep.entities.plan_request import PlanOptions
 from instep.planning import plan
 from instep.project import Project
@@ -26,7 +27,7 @@ def test_it_is_told_of_work_before_the_target_is_asked_and_of_none_not_at_all(
     declared = Project.model_validate({"name": "p", "root": tmp_path, "targets": targets, "entities": entities})
     instep.Instep(declared).run()
     done: list[str] = []
-    demand = plan.demand_ownership
+    demand = ownership.demand_ownership
 
     def asked(*args: Any) -> Any:
         done.append("target")

@@ -125,8 +125,6 @@ def main() -> None:
     kafka, postgres = running_kafka(), running_postgres()
     kafka.make("tickets", _PARTITIONS)
     postgres.execute("CREATE DATABASE bench")
-    # Else three processes build the graph of vectors, and leave neither of two cores to the jobs beside it.
-    postgres.execute("ALTER DATABASE bench SET max_parallel_maintenance_workers = 0")
     uri = postgres.url("bench").replace("postgresql+psycopg", "postgresql")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

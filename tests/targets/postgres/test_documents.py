@@ -296,6 +296,7 @@ def test_an_index_that_was_not_finished_is_built_again(
     server: PostgresServer, target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    monkeypatch.setattr(chunks, "_FEW_ROWS", 0)
     tried: list[str] = []
     run = Session.run
 
@@ -317,6 +318,42 @@ def test_an_index_that_was_not_finished_is_built_again(
     )
     assert target.refinable(index)
     target.refine(index)
+    assert not target.refinable(index)
+
+
+def test_numbers_of_rows_that_are_gone_do_not_count_for_a_graph(
+    server: PostgresServer, target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(target, index, {f"d{number}": [f"text {number}"] for number in range(5)}, epoch=2, attempt="2")
+    rows = target.rows(index)
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", rows + 1)
+    assert not target.refinable(index)
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", rows)
+    assert target.refinable(index)
+    table = sql.Identifier(target.schema, index).as_string(None)
+    server.execute(f"DELETE FROM {table} WHERE _row = (SELECT min(_row) + 1 FROM {table})", database=DATABASE)
+    assert not target.refinable(index)
+
+
+@pytest.mark.parametrize(("few", "processes"), [(0, [True, False]), (chunks._FEW_ROWS, [False])])
+def test_the_graph_of_few_vectors_is_built_by_one_process_of_the_server(
+    target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch, few: int, processes: list[bool]
+) -> None:
+    """The other cores are for the jobs beside it. Of many vectors it is built by as many as the server gives."""
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
+    monkeypatch.setattr(chunks, "_FEW_ROWS", few)
+    run, found = Session.run, list[bool]()
+
+    def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if statement.startswith("CREATE INDEX CONCURRENTLY"):
+            found.append(run(self, "SHOW max_parallel_maintenance_workers") != [("0",)])
+            if found[-1]:
+                raise UserError("could not resize shared memory segment")
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(Session, "run", watched)
+    target.refine(index)
+    assert found == processes
     assert not target.refinable(index)
 
 

@@ -228,6 +228,10 @@ _STATISTICS: Final = 30
 #: Beside its vector, what a row takes in an index by HNSW while it is built.
 _NODE_BYTES: Final = 400
 
+#: The graph of so many rows is built soon enough by one process of the server, which leaves the other cores to the
+#: jobs beside it.
+_FEW_ROWS: Final = 200_000
+
 
 def maintain(session: Session, index: DocumentIndex, *, full: bool) -> None:
     """Words are indexed once there are some: from then on commits keep the index, and the server its statistics."""
@@ -264,14 +268,15 @@ def refine(session: Session, index: DocumentIndex) -> None:
     with _alone(session, index) as alone:
         if not alone or not refinable(session, index):
             return
-        memory = f"{_graph_mb(session, index)}MB"
-        try:
-            with _settings(session, maintenance_work_mem=memory):
-                _build(session, index)
-        except UserError:
+        rows = _estimated(session, index)
+        memory = f"{_graph_mb(index, rows)}MB"
+        if rows > _FEW_ROWS:
             # Where memory that processes share is short, as in a container, one alone must do.
-            with _settings(session, maintenance_work_mem=memory, max_parallel_maintenance_workers=0):
+            with contextlib.suppress(UserError), _settings(session, maintenance_work_mem=memory):
                 _build(session, index)
+                return
+        with _settings(session, maintenance_work_mem=memory, max_parallel_maintenance_workers=0):
+            _build(session, index)
 
 
 @contextlib.contextmanager
@@ -316,20 +321,30 @@ def has_graph(session: Session, index: DocumentIndex) -> bool:
 
 
 def _has(session: Session, index: DocumentIndex, *, rows: int) -> bool:
-    """Whether there are so many, without counting all."""
-    found = session.run("SELECT 1 FROM {table} OFFSET %s LIMIT 1", max(0, rows - 1), table=session.name(index.name))
-    return bool(found)
+    """Whether there are so many, without counting all: first by their numbers, of which no two rows have the same."""
+    table = session.name(index.name)
+    ((numbers,),) = session.run("SELECT max({row}) - min({row}) + 1 FROM {table}", table=table, row=Name(ROW))
+    if numbers is None or numbers < rows:
+        return False
+    return rows == 1 or bool(session.run("SELECT 1 FROM {table} OFFSET %s LIMIT 1", rows - 1, table=table))
 
 
-def _graph_mb(session: Session, index: DocumentIndex) -> int:
-    """The memory that the graph of all vectors takes: without it, building takes many times as long."""
+def _estimated(session: Session, index: DocumentIndex) -> float:
+    """The number of rows as the planner estimates it: by the size of the table now, and the rows of a page when they
+    were last counted.
+    """
     ((rows,),) = session.run(
-        "SELECT greatest(reltuples, %s)::float8 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-        "WHERE nspname = %s AND relname = %s",
-        VECTOR_ROWS,
+        "SELECT (reltuples / greatest(relpages, 1) * pg_relation_size(pg_class.oid) "
+        "/ current_setting('block_size')::int)::float8 "
+        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = %s AND relname = %s",
         session.place.schema,
         index.name,
     )
+    return max(float(rows), VECTOR_ROWS)
+
+
+def _graph_mb(index: DocumentIndex, rows: float) -> int:
+    """The memory that the graph of so many vectors takes: without it, building takes many times as long."""
     needed = rows * (4 * index.dimensions + _NODE_BYTES) * 1.2 / 2**20
     return int(min(_MOST_MEMORY_MB, max(_MEMORY_MB, needed)))
 

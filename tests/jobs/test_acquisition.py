@@ -14,6 +14,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.errors import UserError
+from instep.jobs import acquisition
 from instep.jobs.heartbeat import Registration
 from instep.jobs.run import run_entities
 from tests.jobs.quiet import REF, Quiet, built
@@ -197,4 +198,30 @@ def test_half_of_a_new_job_is_left_for_workers_of_other_processes_only(own: bool
     process.start(work)
     world.to_the_end(process)
     assert left == [not own]
+    world.sound()
+
+
+@pytest.mark.parametrize(("large", "counted"), [(1, [1, 1, 2]), (1_000, [1, 2, 3])])
+def test_the_rows_of_a_large_index_are_not_counted_for_each_of_many_jobs(
+    large: int, counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process begins three: the second at once, the third after a while."""
+    monkeypatch.setattr(acquisition, "_LARGE", large)
+    monkeypatch.setattr(acquisition, "_SOUND_AGAIN", 300.0)
+    world = built()
+    process = world.process("run", [REF.entity], exact=True)
+    setups, context = world.setups(process, [REF.entity]), world.context(process)
+    calls, found = list[str](), list[int]()
+    world.before(world.target, "rows", lambda: calls.append("rows"), times=100)
+
+    def run() -> None:
+        for pause in (0, 0, 300):
+            context.clock.sleep(pause)
+            world.edit(1)
+            run_entities(setups, context, PlanOptions(), wait_seconds=0.0)
+            found.append(len(calls))
+
+    process.start(run)
+    world.to_the_end(process)
+    assert found == counted
     world.sound()

@@ -41,6 +41,8 @@ class Context:
     contacts: Contacts = field(default_factory=Unasked)
     #: When indexes that were replaced were last looked for, by alias (seconds of the clock).
     swept: dict[str, float] = field(default_factory=dict)
+    #: When large instances were last found to be in their targets as they are recorded (seconds of the clock).
+    sound: dict[str, float] = field(default_factory=dict)
     #: When this process loaded its code; None where that is not known, and whatever was built may be replaced.
     loaded: Loaded | None = None
     #: The group whose limit holds for what workers start or go on with there by themselves.

@@ -263,6 +263,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         """
         from instep.jobs.missing_status import MissingStatus
         from instep.jobs.serve import serve_each_entity
+        from instep.pipeline.early_loading import load_early
         from instep.project.models import retries_of
         from instep.requests.messages import Messages
         from instep.requests.schedules import Schedules
@@ -276,6 +277,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
             # It would take wants, and fail them, which a worker elsewhere could fulfil.
             container.engines.demand_installed(setups)
             kinds, timing, every = self._kinds(), context.timing, context.background.every
+            if watch is not None and not until_idle:
+                context.background.beside(load_early, "loading")
 
             def look_for_undeclared() -> bool:
                 with suppress(Transient, Unknown):  # The worker itself says that the ledger is away.

@@ -201,3 +201,12 @@ def test_documents_are_counted_by_the_ends_of_their_uris() -> None:
     found = difference(listed_columns(listed), gone, {}, complete=True, buckets=1).changes
     assert isinstance(found, ChangeColumns)
     assert (found.ending(".docx"), found.ending(".odt"), len(found)) == (2, 0, 5)
+
+
+def test_sizes_of_changes_are_those_by_which_tasks_are_dealt() -> None:
+    listed = [SourceDocument(URIS[0], 7, "1", ""), SourceDocument(URIS[1], 0, "1", "")]
+    known = record({URIS[2]: entry(URIS[2], 5, "1")})
+    changes = difference(listed_columns(listed), known, {}, complete=True, buckets=4).changes
+    assert isinstance(changes, ChangeColumns)
+    assert changes.sizes() == [1 if each.action is Action.DELETE else 1 + each.size for each in changes]
+    assert sorted(changes.sizes()) == [1, 1, 8]

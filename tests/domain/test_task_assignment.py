@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +28,20 @@ def slices_of(sizes: Sequence[int], *, buckets: int, in_a_slice: int) -> list[Wa
             some = mine[start : start + in_a_slice]
             found.append(WaveSlice(f"s{len(found)}", 1, bucket, sum(each.size + 1 for each in some), some))
     return found
+
+
+class Columns(list[DocumentChange]):
+    """Changes that tell their work without one being made, as those in columns do."""
+
+    def __iter__(self) -> Iterator[DocumentChange]:
+        raise AssertionError("a document is made")
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return Columns(found) if isinstance(at, slice) else found
+
+    def sizes(self) -> list[int]:
+        return [each.size + 1 for each in super().__iter__()]
 
 
 def documents(share: Sequence[WaveSlice]) -> list[str]:
@@ -83,3 +99,15 @@ def test_each_document_has_one_task_and_no_share_is_larger_than_an_even_one_by_m
     rounding = sum(map(len, shares))
     assert max(map(work, shares)) <= sum(sizes) / tasks + max(sizes) + rounding
     assert list(map(work, shares)) == sorted(map(work, shares), reverse=True)
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=60), st.integers(1, 5))
+def test_documents_in_columns_are_dealt_as_others_are(sizes: list[int], tasks: int) -> None:
+    slices = slices_of(sizes, buckets=2, in_a_slice=20)
+    columns = [replace(each, changes=Columns(each.changes)) for each in slices]
+    dealt = [
+        [(part.slice_id, part.work, len(part.changes)) for part in share] for share in assign_tasks(columns, tasks)
+    ]
+    assert dealt == [
+        [(part.slice_id, part.work, len(part.changes)) for part in share] for share in assign_tasks(slices, tasks)
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import Final, NamedTuple
@@ -87,7 +87,7 @@ def _pieces(whole: WaveSlice, begin: float, length: float) -> Iterator[tuple[int
     if first == last or len(whole.changes) < 2:
         yield int((begin + whole.work / 2) // length), whole
         return
-    sizes = [1 if each.action is Action.DELETE else 1 + each.size for each in whole.changes]
+    sizes = _sizes(whole.changes)
     scale = whole.work / sum(sizes)
     ends = list(accumulate(sizes))
     middles = (begin + (end - size / 2) * scale for end, size in zip(ends, sizes, strict=True))
@@ -96,6 +96,14 @@ def _pieces(whole: WaveSlice, begin: float, length: float) -> Iterator[tuple[int
         start, stop = found[0], found[-1] + 1
         work = (ends[stop - 1] - ends[start] + sizes[start]) * scale
         yield share, replace(whole, changes=whole.changes[start:stop], work=max(1, round(work)))
+
+
+def _sizes(changes: Sequence[DocumentChange]) -> Sequence[int]:
+    """The work of each change, by its size; nothing is made of those in columns for it."""
+    in_columns: Callable[[], Sequence[int]] | None = getattr(changes, "sizes", None)
+    if in_columns is not None:
+        return in_columns()
+    return [1 if each.action is Action.DELETE else 1 + each.size for each in changes]
 
 
 #: The stage of a document that was left out because it is to be: it is counted as skipped, and kept with the failures,

@@ -131,8 +131,10 @@ class SourcePoller(JobStarter):
     def _left_unread(self, plan: EntityPlan) -> bool:
         """Whether the only work is to retry unreadable documents, and that is not due yet."""
         ref, now = plan.ref, self._context.clock.monotonic()
-        only = all(each.why == LEFT_UNREAD for each in plan.found.changes)
-        if plan.kind is not Kind.REFRESH or not plan.found.changes or not only:
+        changes = plan.found.changes
+        # Of many in columns one is asked for first: as a rule that is another.
+        only = changes and changes[0].why == LEFT_UNREAD and all(each.why == LEFT_UNREAD for each in changes)
+        if plan.kind is not Kind.REFRESH or not only:
             self._unread.pop(ref, None)
             return False
         times, until = self._unread.get(ref, (0, 0.0))

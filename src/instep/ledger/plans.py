@@ -37,7 +37,7 @@ from instep.ledger.transaction import Database, Store, Transaction, batches, rea
 _FILE_ROWS: Final = 50_000
 
 #: Fewer documents are no columns in a slice's row.
-_FEW: Final = 100
+_FEW: Final = 16
 
 _SUFFIX: Final = ".plan"
 #: How a stream of Arrow begins, and nothing that is packed does.

@@ -55,7 +55,7 @@ def encode_outcome(outcome: SliceOutcome, *, stays: bool = False) -> bytes:
     if columns is None:
         return packed
     if stays:
-        return _STAYING + _framed([packed, stream_of_table(columns.table, compressed=False)])
+        return _STAYING + _framed([packed, stream_of_table(columns.table, compression=None)])
     return _IN_COLUMNS + _framed([packed, columns.stream()])
 
 

@@ -115,6 +115,13 @@ def test_the_newest_message_of_a_key_is_indexed_and_a_tombstone_deletes(place: F
     assert place.idle()
 
 
+def test_a_message_whose_id_ends_like_a_file_is_read_without_a_warning(place: Followed) -> None:
+    place.put(**{f"{at}.docx": f"text {at}" for at in range(3)})
+    (result,) = place.run()
+    assert not result.notes
+    assert place.texts() == ["text 0", "text 1", "text 2"]
+
+
 def test_a_plan_says_how_many_messages_wait_and_takes_none(place: Followed) -> None:
     place.put(a="one")
     place.run()

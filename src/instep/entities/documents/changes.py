@@ -239,7 +239,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
             *look.warnings,
             *found.warnings,
             *_orphans(found),
-            *_unread(setup.unread, changes.changes),
+            *(() if topic else _unread(setup.unread, changes.changes)),
         ],
         blocked=blocked,
         held_back=held_back,

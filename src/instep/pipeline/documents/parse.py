@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import PurePosixPath
@@ -111,8 +112,11 @@ class Parser(Protocol):
         """Raises `ParseFailure`."""
 
 
+@cache
 def fingerprint() -> str:
-    """Changes when documents would be parsed differently."""
+    """Changes when documents would be parsed differently: with another version of a library, which a process has one
+    of.
+    """
     return digest([PARSER_VERSION, *map(version, ("chardet", "pypdf", "pyyaml", "selectolax"))])
 
 

@@ -227,6 +227,11 @@ class Vectoriser:
         return self._embedder.dimensions
 
     @property
+    def quick(self) -> bool:
+        """Whether a vector costs no more than a look whether it is known would."""
+        return not self._embedder.cached
+
+    @property
     def bill(self) -> Bill:
         """Its bill so far."""
         return self._embedder.meter.bill if isinstance(self._embedder, PaidEmbedder) else Bill()

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 GROUP_ROWS = 16_000
 GROUP_BYTES = 24 << 20
 FIRST_GROUP_ROWS, LEAST_GROUP_ROWS, GROUP_SECONDS = 500, 50, 1.0
+#: The first group of an embedder that is known to be quick.
+QUICK_FIRST_ROWS = 4_000
 
 
 class IncompleteDocument(InstepError):
@@ -103,7 +105,8 @@ class Writer:
         yield from ()
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
-        size = GroupSize(GROUP_BYTES // (4 * self._vectors.dimensions))
+        first = QUICK_FIRST_ROWS if self._vectors.quick else FIRST_GROUP_ROWS
+        size = GroupSize(GROUP_BYTES // (4 * self._vectors.dimensions), first)
         for group in whole_documents(chunks, size):
             ends, effects, change = self._group(group)
             if change.rows.num_rows or change.stale.num_rows or change.retold:
@@ -263,9 +266,9 @@ class GroupSize:
     group by group.
     """
 
-    def __init__(self, most: int = GROUP_ROWS) -> None:
+    def __init__(self, most: int = GROUP_ROWS, first: int = FIRST_GROUP_ROWS) -> None:
         self._most = min(GROUP_ROWS, most)
-        self.rows = FIRST_GROUP_ROWS
+        self.rows = min(self._most, first)
         self._began = time.monotonic()
 
     def learn(self, rows: int) -> None:

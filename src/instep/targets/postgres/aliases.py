@@ -40,7 +40,10 @@ def promote(
     scope: str = "",
 ) -> None:
     """See `TableTarget.promote`. `taken`: see `OwnedIndexes`."""
-    prepare(session)
+    # Once for each connection: an index on a topic is served every second, and what is served was made.
+    if (prepared := ("prepared", session.place.schema)) not in session.memory:
+        prepare(session)
+        session.memory[prepared] = True
     with session.transaction():
         shown, kinds = _locked(session, alias)
         owner = taken(owner_of_alias(session, alias))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import Conflict, Transient
+from instep.targets.postgres import indexes
 from instep.targets.postgres.registry import known
 from instep.targets.postgres.target import PostgresTarget
 from instep.targets.table_target import TableChange
@@ -82,7 +83,9 @@ def test_staged_rows_removed_before_the_commit_are_a_conflict(target: PostgresTa
         target.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[])
 
 
-def test_upkeep_removes_old_staged_rows_only(target: PostgresTarget, index: str) -> None:
+def test_upkeep_removes_old_staged_rows_only_and_looks_for_them_now_and_then(
+    target: PostgresTarget, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage_and_die(target, index, target.fence(index, 1))
     target.create("Other__1", SPECS)
     staged(target, "Other__1", target.fence("Other__1", 1), Node(1, "x", 1))
@@ -94,6 +97,9 @@ def test_upkeep_removes_old_staged_rows_only(target: PostgresTarget, index: str)
             f"instep_staged_{known(session, index).id}_%",
             staged=session.name("instep_staged"),
         )
+    target.maintain(index)
+    assert len(staged_tables(target)) == 2, "the last look was a moment ago"
+    monkeypatch.setattr(indexes, "_FORGET_AGAIN", 0.0)
     target.maintain(index)
     assert len(staged_tables(target)) == 1
     replace(target, keep_seconds=0).maintain(index)

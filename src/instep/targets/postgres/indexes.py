@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from instep.domain.waves import Mark
 from instep.postgres.location import Location
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from instep.postgres.connection import Session
     from instep.targets.postgres.aliases import View
     from instep.targets.postgres.registry import Index, Record
+
+#: After this share of the time for which they are kept, records and staged rows are looked for again.
+_FORGET_AGAIN: Final = 1 / 60
 
 AnyIndex = TypeVar("AnyIndex", bound="Index")
 
@@ -142,8 +147,12 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
 
         self.demand(physical)
         with self._index(physical) as (session, index):
-            staging.sweep(session, self.keep_seconds)
-            Journal(session, index).forget(self.keep_seconds)
+            key, now = ("forgotten", self.schema, physical), time.monotonic()
+            # Not after each of the jobs on a topic: it looks at all that these have left.
+            if full or now - session.memory.get(key, -math.inf) >= self.keep_seconds * _FORGET_AGAIN:
+                staging.sweep(session, self.keep_seconds)
+                Journal(session, index).forget(self.keep_seconds)
+                session.memory[key] = now
             self._tend(session, index, full=full)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from instep.domain.identity import file_uri, project_uri
@@ -20,7 +20,8 @@ from instep.sources import local_files
 from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Vanished
 from instep.sources.globs import Globs
 from instep.sources.s3_inventory import Manifest, S3Inventory
-from instep.sources.url_files import UrlRoot, is_url
+from instep.sources.s3_listing import Portion
+from instep.sources.url_files import UrlRoot, in_s3, is_url
 
 _PROGRESS_EVERY = 1_000
 #: Requests to a store that are open at once.
@@ -31,6 +32,13 @@ _PROJECT = "project://"
 _NOT_SEEN: Final = (
     "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
 )
+
+
+class FilesPortion(NamedTuple):
+    """A portion of what is below a root; None: all of it."""
+
+    root: str
+    portion: Portion | None
 
 
 @dataclass(frozen=True)
@@ -55,21 +63,45 @@ class FilesSource:
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything found, sorted by URI; a file under two roots once."""
-        include, exclude = Globs(self.include, of_files=True), Globs(self.exclude)
         problems: list[str] = []
         nowhere: dict[str, str] = {}
         documents: list[SourceDocument] = []
-        for root in self.roots:
-            for found in self._under(root, include, exclude, problems.append, nowhere=nowhere.__setitem__):
-                documents.append(found)
-                if progress and len(documents) % _PROGRESS_EVERY == 0:
-                    progress(len(documents))
+        for found in self._found(problems.append, nowhere.__setitem__):
+            documents.append(found)
+            if progress and len(documents) % _PROGRESS_EVERY == 0:
+                progress(len(documents))
         documents.sort(key=itemgetter(0))
         documents = [each for place, each in enumerate(documents) if not place or each[0] != documents[place - 1][0]]
         listed = self._named_once(documents)
         if progress:
             progress(len(listed))
         return Listing(listed, problems, nowhere=nowhere)
+
+    def one_by_one(self) -> Iterator[SourceDocument]:
+        """Everything that can be listed, as it is found: one is held. A file under two roots comes twice."""
+        return self._found(lambda why: None, lambda uri, path: None)
+
+    def _found(self, problem: Callable[[str], None], nowhere: Callable[[str, str], None]) -> Iterator[SourceDocument]:
+        include, exclude = self._globs()
+        for root in self.roots:
+            yield from self._under(root, include, exclude, problem, nowhere=nowhere)
+
+    def _globs(self) -> tuple[Globs, Globs]:
+        return Globs(self.include, of_files=True), Globs(self.exclude)
+
+    @property
+    def portioned(self) -> bool:
+        """Whether all of it is in S3, and listed there: tasks can do that, each a portion."""
+        return self.inventory is None and all(map(in_s3, self.roots))
+
+    def portions(self, enough: int) -> Sequence[FilesPortion]:
+        """All of it, whose roots are in S3, in so many portions about. Raises `UserError` when a root is missing."""
+        return [FilesPortion(root.url, each) for root in self._urls() for each in root.portions(enough)]
+
+    def portion(self, portion: FilesPortion, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
+        """List a portion; `problem` is told what of it cannot be listed."""
+        root = next(each for each in self._urls() if each.url == portion.root)
+        return root.portion(portion.portion, *self._globs(), problem)
 
     def listed_before(self, manifest: Manifest, progress: Callable[[int], None] | None = None) -> Listing:
         """The listing that an inventory is. Raises `Damaged` if it cannot be read as a whole, or has nothing below a
@@ -81,8 +113,7 @@ class FilesSource:
         documents = listed(
             self.inventory.objects(manifest),
             self._urls(),
-            Globs(self.include, of_files=True),
-            Globs(self.exclude),
+            *self._globs(),
             progress or (lambda found: None),
         )
         return Listing(documents, [], as_of=manifest.created)
@@ -110,7 +141,7 @@ class FilesSource:
         """Look at these paths alone: of this machine, or `s3://bucket/key` as it is, without %-codes. None where only a
         listing tells what has changed: a folder, a link, or what is below several roots.
         """
-        include, exclude = Globs(self.include, of_files=True), Globs(self.exclude)
+        include, exclude = self._globs()
         documents: list[SourceDocument] = []
         missing: list[str] = []
         for path in paths:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import IO, Any, Final
@@ -19,6 +20,7 @@ from instep.errors import InstepError, Transient, UserError
 from instep.sources.document_source import NOT_THERE, Content, Looked, Unread, Unreadable, Vanished
 from instep.sources.globs import Globs
 from instep.sources.local_files import READS, check_size, reason
+from instep.sources.s3_listing import Page, Portion, is_s3, pages, parted, prefix_of
 
 #: Where a listing says which version of a file it saw, best first.
 _VERSION_KEYS = (
@@ -41,6 +43,11 @@ def is_url(root: str) -> bool:
     return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)", root)) and not root.lower().startswith("file://")
 
 
+def in_s3(root: str) -> bool:
+    """Whether a root is the URL of a bucket, or of something in one."""
+    return urlsplit(root).scheme in S3 and "::" not in root
+
+
 class UrlRoot:
     """A root behind an fsspec URL, chained ones (`zip://docs::s3://bucket/a.zip`) included."""
 
@@ -53,18 +60,65 @@ class UrlRoot:
     def list(self, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
         """List the documents. Raises `UserError` when there is nothing at the URL."""
         fs, root = self._open()
+        if (top := self._top(problem)) is None:
+            return
+        single = top.get("type") == "file"
+        files = [(root, top)] if single else files_below(fs, root, lambda path, why: problem(self._shown(path, why)))
+        yield from self._documents(files, include, exclude, problem)
+
+    def portions(self, enough: int) -> Sequence[Portion | None]:
+        """All that is below this root of S3, in so many portions if it has folders enough; None: unparted. Raises
+        `UserError` when there is nothing at the URL.
+        """
+        fs, root = self._open()
+        top = self._top(lambda why: None)
+        return [None] if top is None or top.get("type") == "file" else parted(fs, *prefix_of(fs, root), enough)
+
+    def portion(
+        self, portion: Portion | None, include: Globs, exclude: Globs, problem: Callable[[str], None]
+    ) -> Iterator[SourceDocument]:
+        """List the documents of a portion. It had some when all was parted: where none is seen, it is not listed."""
+        if portion is None:
+            return self.list(include, exclude, problem)
+        return self._documents(self._objects(portion, problem), include, exclude, problem)
+
+    def _objects(self, portion: Portion, problem: Callable[[str], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        fs, root = self._open()
+        bucket, _ = prefix_of(fs, root)
+        seen = False
+        try:
+            for page in pages(fs, bucket, *portion):
+                seen = seen or bool(page.objects)
+                yield from _no_marks(page)
+        except Exception as error:  # What was listed before counts all the same.
+            problem(self._shown(f"{bucket}/{portion.prefix}", _reason(error)))
+        else:
+            if not seen:
+                problem(self._shown(f"{bucket}/{portion.prefix}", f"{socket.gethostname()} sees nothing there"))
+
+    def _top(self, problem: Callable[[str], None]) -> Mapping[str, Any] | None:
+        """The store's answer about the root; None if it cannot be asked."""
+        fs, root = self._open()
         try:
             fs.invalidate_cache()
-            top = fs.info(root)
+            top: Mapping[str, Any] = fs.info(root)
         except FileNotFoundError:
             raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.") from None
         except Exception as error:
             problem(f"{self.base}: {_reason(error)}")
-            return
-        single = top.get("type") == "file"
-        files = [(root, top)] if single else files_below(fs, root, lambda path, why: problem(self._shown(path, why)))
+            return None
+        return top
+
+    def _documents(
+        self,
+        files: Iterable[tuple[str, Mapping[str, Any]]],
+        include: Globs,
+        exclude: Globs,
+        problem: Callable[[str], None],
+    ) -> Iterator[SourceDocument]:
+        fs, root = self._open()
         for path, info in files:
-            relative = path[len(root) :].lstrip("/") if not single else ""
+            relative = path[len(root) :].lstrip("/")
             if relative and ((include and not include.matches(relative)) or (exclude and exclude.matches(relative))):
                 continue
             if info.get("type", "file") == "file":
@@ -83,7 +137,7 @@ class UrlRoot:
         """The path from this root to an object of a store, which is named as it is: `s3://bucket/key`. Empty for the
         root itself, None for what is elsewhere.
         """
-        if urlsplit(self.url).scheme not in S3 or "::" in self.url:
+        if not in_s3(self.url):
             return None
         _, root = self._open()
         inner = path.partition("://")[2]
@@ -222,9 +276,17 @@ def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iter
     that could not be listed, and why.
 
     `fs.find` leaves these out without a word, as `fs.walk` does: so folders are listed one by one here. A store that
-    finds in a way of its own, all of a bucket in one listing, has no folders to leave out.
+    finds in a way of its own, all of a bucket in one listing, has no folders to leave out; of S3, no more than a page
+    of it is held.
     """
     folders = [root]
+    if is_s3(fs):
+        try:
+            for page in pages(fs, *prefix_of(fs, root)):
+                yield from _no_marks(page)
+        except Exception as error:  # What was listed before counts all the same.
+            problem(root, _reason(error))
+        return
     if _finds_at_once(fs):
         try:
             yield from fs.find(root, detail=True).items()
@@ -244,6 +306,11 @@ def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iter
                 yield info["name"], info
             elif path != folder.rstrip("/"):
                 folders.append(path)
+
+
+def _no_marks(page: Page) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Objects by their paths. Consoles and copies make one of a folder, whose key ends in a slash."""
+    return ((info["name"], info) for info in page.objects if not info["name"].endswith("/"))
 
 
 def _finds_at_once(fs: Any) -> bool:

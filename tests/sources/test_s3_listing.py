@@ -1,0 +1,194 @@
+"""S3 is listed in pages: what is found is what s3fs finds, and no more than a page of it is held."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from instep.sources import s3_listing
+from instep.sources.files import FilesSource
+from instep.sources.s3_listing import pages
+from instep.sources.url_files import file_version, files_below
+from tests.servers.proxy import Proxy
+from tests.servers.s3 import S3Server, running_s3
+
+pytestmark = pytest.mark.server
+
+_FOLDERS = itertools.count()
+#: Such as stand in keys, and mean something in URLs, in globs or in XML.
+NAMES = st.text(st.sampled_from([*"ab.-_~!$&'()*,;=:@+%# ?<>[]", "ä", "日", "\U0001f600"]), max_size=4)
+TREES = st.lists(st.lists(NAMES, max_size=2), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def store() -> S3Server:
+    return running_s3()
+
+
+def fill(store: S3Server, keys: Iterable[str]) -> str:
+    """A folder with such objects."""
+    folder = f"{store.bucket}/listed-{next(_FOLDERS)}"
+    store.files().pipe({f"{folder}/{key}": key.encode() for key in keys})
+    return folder
+
+
+def source(store: S3Server, folder: str, **options: Any) -> FilesSource:
+    return FilesSource((f"s3://{folder}",), storage_options={**store.options, "skip_instance_cache": True, **options})
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_listing, "PAGE", 3)
+
+
+@given(tree=TREES)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("small_pages")
+def test_pages_have_what_s3fs_finds(store: S3Server, tree: list[list[str]]) -> None:
+    keys = {"/".join([*(f"n{each}" for each in path), f"{at}.md"]) for at, path in enumerate(tree)}
+    folder = fill(store, keys)
+    fs = store.files()
+    found = dict(files_below(fs, folder, no_problem))
+    expected = fs.find(folder, detail=True)
+    assert found == expected
+    assert {each.removeprefix(f"{folder}/") for each in found} == keys
+    listed = FilesSource((f"s3://{folder}",), storage_options=store.options).list().documents if keys else ()
+    assert [each.version for each in listed] == [
+        file_version(fs, path, info) for path, info in sorted(expected.items(), key=lambda each: url_of(each[0]))
+    ]
+
+
+def url_of(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path, safe="/-._~!$&'()*+,;=:@")
+
+
+def no_problem(path: str, why: str) -> None:
+    raise AssertionError(f"{path}: {why}")
+
+
+class Endless:
+    """A store of very many objects, as the client of s3fs answers."""
+
+    version_aware = False
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        start = int(asked.get("ContinuationToken", 0))
+        stop = start + asked["MaxKeys"]
+        found = [{"Key": f"docs/{at}.md", "Size": at, "ETag": f'"{at:032}"'} for at in range(start, stop)]
+        return {"Contents": found, "IsTruncated": stop < self._number, "NextContinuationToken": str(stop)}
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+
+def test_no_more_than_a_page_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+
+    def peak(number: int) -> int:
+        tracemalloc.start()
+        assert sum(1 for _ in files_below(Endless(number), "bucket/docs", no_problem)) == number
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(50_000) < 2 * peak(2_000)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_listing_that_breaks_off_is_incomplete_and_keeps_what_it_had(
+    store: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fill(store, (f"{at}.md" for at in range(10)))
+    files = source(store, folder)
+    assert files.list().complete
+    (root,) = files._urls()
+    fs, _ = root._open()
+    asked, call = itertools.count(), fs.call_s3
+
+    def answer(method: str, **options: Any) -> Any:
+        if method == "list_objects_v2" and next(asked) == 2:
+            raise PermissionError(13, "denied")
+        return call(method, **options)
+
+    monkeypatch.setattr(fs, "call_s3", answer)
+    listing = files.list()
+    assert len(listing.documents) == 6
+    assert listing.problems == [f"s3://{folder}: denied"]
+
+
+def test_a_store_that_goes_away_while_it_is_listed_makes_it_incomplete(
+    store: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    folder = fill(store, ["a.md"])
+    proxy = Proxy(store.port)
+    files = source(store, folder, endpoint_url=f"http://127.0.0.1:{proxy.port}")
+    assert files.list().complete
+    proxy.away = True
+    assert not files.list().complete
+    proxy.close()
+
+
+class Versioned:
+    """A bucket with versions, as a client of it answers."""
+
+    version_aware = True
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        assert method == "list_object_versions"
+        self.asked.append(asked)
+        if "KeyMarker" not in asked:
+            one = {"Key": "a.md", "Size": 1, "IsLatest": False, "VersionId": "1"}
+            more = {"IsTruncated": True, "NextKeyMarker": "a.md", "NextVersionIdMarker": "1"}
+            return {"Versions": [one], "DeleteMarkers": [{"Key": "gone.md", "IsLatest": True}], **more}
+        return {"Versions": [{"Key": "a.md", "Size": 2, "IsLatest": True, "VersionId": "2"}]}
+
+
+def test_of_versions_the_latest_is_listed() -> None:
+    fs = Versioned()
+    found = [each for page in pages(fs, "bucket", "") for each in page.objects]
+    assert [(each["name"], each["size"]) for each in found] == [("bucket/a.md", 2)]
+    assert [each.get("VersionIdMarker") for each in fs.asked] == [None, "1"]
+
+
+class Marked:
+    """A store in which consoles made folders, as the client of s3fs answers."""
+
+    version_aware = False
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        return {"Contents": [{"Key": f"docs/{each}", "Size": 0, "ETag": '"x"'} for each in ("", "folder/", "a.md")]}
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+
+def test_marks_of_folders_are_no_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    assert [path for path, _ in files_below(Marked(), "bucket/docs", no_problem)] == ["bucket/docs/a.md"]
+
+
+def test_a_shallow_listing_tells_folders_apart(store: S3Server, small_pages: None) -> None:
+    folder = fill(store, ["a.md", "b/c.md", "b/d/e.md", "f/g.md", *(f"{at}.md" for at in range(5))])
+    fs = store.files()
+    bucket, prefix = s3_listing.prefix_of(fs, folder)
+    found = [*pages(fs, bucket, prefix, shallow=True)]
+    assert [each for page in found for each in page.prefixes] == [f"{prefix}b/", f"{prefix}f/"]
+    assert len([each for page in found for each in page.objects]) == 6
+    assert len(found) > 1

@@ -25,7 +25,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)
 
 class Proxy:
     """Forwards to a port of 127.0.0.1: from one of its own, or from a socket at `path`. `slow` and `resets` are shares
-    of requests that are answered with 503, or cut off; `breaks`: all for a path that ends so are; `away`: nobody is
+    of requests that are answered with 503, or cut off; `breaks`: all for a path with this in it are; `away`: nobody is
     there. `done` counts what was done.
     """
 
@@ -71,7 +71,7 @@ class Proxy:
         """Whether this request is not passed on."""
         drawn = self._random.random()
         path = request.split(b" ", 2)[1].decode()
-        if self.away or drawn < self.resets or (self.breaks and path.endswith(self.breaks)):
+        if self.away or drawn < self.resets or (self.breaks and self.breaks in path):
             self._abort(client)
             return True
         if drawn < self.resets + self.slow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from instep.ledger.tables import documents
 from instep.ledger.transaction import Transaction, uncollected
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _PAGE: Final = 50_000
 #: The column of where a page ends.
 _PLACE: Final = "place"
+
+
+def number_of(tx: Transaction, instance: str) -> int:
+    """The number of documents of an instance."""
+    here = select(func.count()).select_from(documents).where(documents.c.instance == instance)
+    return int(tx.connection.scalar(here) or 0)
 
 
 def rows_of(tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None) -> pa.Table:

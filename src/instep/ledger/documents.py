@@ -18,7 +18,7 @@ from instep.ledger import bucket_loads, failures, leases, removals
 from instep.ledger.base_form import BASE, current, known, packed, unpacked
 from instep.ledger.bases import BaseFiles
 from instep.ledger.document_entries import entries_of, versions_of
-from instep.ledger.document_pages import pages, rows_of
+from instep.ledger.document_pages import number_of, pages, rows_of
 from instep.ledger.entry_fields import fields_in, ids_of
 from instep.ledger.manifest_revisions import Manifest, manifest_of, next_revision
 from instep.ledger.recent_entries import RecentEntries, Written, replaced, without
@@ -219,9 +219,8 @@ class Documents(Store):
             if manifest_of(tx, manifest.instance) != manifest:
                 return None
             if anew:
-                here = select(func.count()).select_from(documents).where(documents.c.instance == manifest.instance)
                 found = pages(tx, manifest.instance, PIECE)
-                return bases.write_pieces(one_by_one(found, parts_for(int(tx.connection.scalar(here) or 0))))
+                return bases.write_pieces(one_by_one(found, parts_for(number_of(tx, manifest.instance))))
             with TemporaryDirectory() as later:
                 recorded = self._in_pieces(tx, manifest, Path(later))
                 parts = parts_for(recorded.documents)
@@ -353,6 +352,11 @@ class Documents(Store):
             if row is not None:
                 found[row.document_id] = ManifestEntry._make(row)
         return [found[each] for each in sorted(found)]
+
+    @reads
+    def number(self, tx: Transaction, instance: str) -> int:
+        """The number of documents of an instance."""
+        return number_of(tx, instance)
 
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""

@@ -13,6 +13,13 @@ _CODE = ("tests/documents/test_code_fingerprint.py",)
 
 MUTANTS = [
     Mutant(
+        "parts of a listing that broke off are compared as if it were whole",
+        "pipeline/documents/corpus.py",
+        "complete=part.problems is None,",
+        "complete=True,",
+        ("tests/documents/test_files_corpus.py",),
+    ),
+    Mutant(
         "a change of columns alone is embedded again",
         "pipeline/documents/writing.py",
         "same_texts(rows, stored, difference)",

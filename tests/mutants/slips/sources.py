@@ -12,7 +12,37 @@ _NODES = ("tests/e2e/lakes/test_nodes.py",)
 _LAKES = ("tests/e2e/lakes/test_following.py",)
 _TOPICS = ("tests/e2e/kafka/test_topics.py",)
 
+_S3 = ("tests/sources/test_s3_listing.py", "tests/documents/test_files_corpus.py")
+
 MUTANTS = [
+    Mutant(
+        "the first page of a listing is taken for all of it",
+        "sources/s3_listing.py",
+        '        if not found.get("IsTruncated"):\n            return\n',
+        "        return\n",
+        _S3,
+    ),
+    Mutant(
+        "a page that fails ends a listing, and no word of it",
+        "sources/url_files.py",
+        "            problem(root, _reason(error))\n        return\n    if _finds",
+        "            pass\n        return\n    if _finds",
+        _S3,
+    ),
+    Mutant(
+        "what a task does not see of a portion is gone",
+        "sources/url_files.py",
+        "            if not seen:\n",
+        "            if False:\n",
+        _S3,
+    ),
+    Mutant(
+        "objects beside folders are in no portion",
+        "sources/s3_listing.py",
+        "if found is None or found.objects",
+        "if found is None",
+        _S3,
+    ),
     Mutant(
         "a row is looked for in a portion from which it only went",
         "sources/tables/net_changes.py",

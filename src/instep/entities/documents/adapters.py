@@ -49,7 +49,8 @@ class DocumentAdapters(EntitySetup):
     chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
     `demand_package` raises `UserError` if the embedder's package is not installed.
-    `way_to_plan` looks at the source, as it is now. `scanned_rows` is the number of rows that a wave has to look
+    `way_to_plan` looks at the source, as it is now; one that does not tell how much it has, has so many documents at
+    least. `scanned_rows` is the number of rows that a wave has to look
     through, about. `planning_folder` has what waits to be planned, for as long as that takes.
     `declared_tariff`: what its embedder costs, and may cost. `cutting` says by which grammars code is cut, if it is.
     """
@@ -81,7 +82,7 @@ class DocumentAdapters(EntitySetup):
     samples: int = SAMPLES
     trial: Callable[[Callable[[str], None]], None] | None = None
     demand_package: Callable[[], None] = lambda: None
-    way_to_plan: Callable[[], WayToPlan] = WayToPlan
+    way_to_plan: Callable[[int], WayToPlan] = lambda known: WayToPlan()
     scanned_rows: Callable[[], int] = int
     declared_tariff: Tariff | None = None
     #: The queue that tells what changes in the source, if one is declared.

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, overload
 
 from instep.document_state.columns import ChangeColumns, ChangesElsewhere, listed_columns
@@ -20,6 +20,7 @@ from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.comparing import compared, in_columns, left_out, record_of
+from instep.entities.documents.corpora import TooMany, corpus_of, unless_too_many, way_to_plan
 from instep.entities.documents.listings import Known, known_of, list_source
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from instep.document_state.pieces import Recorded
+    from instep.pipeline.documents.corpus import Corpus
     from instep.pipeline.engine.corpus import SparkCorpus
 
 
@@ -54,56 +56,62 @@ class _Seen:
     ) -> None:
         self._setup, self._ledger, self._known = setup, ledger, known
         self._listing, self._listed = listing, listed
-        self.way = setup.way_to_plan()
+        self.way = way_to_plan(setup, ledger, known.instance)
         self.warnings: list[str] = []
 
-    @cached_property
-    def _here(self) -> Listing:
-        if self._listed is not None:
-            return self._listed
-        return list_source(self._setup, self._ledger, self._known, self._listing)
+    def _here(self) -> Listing | None:
+        """The source as listed in this process; None where tasks do that."""
+        if self._listed is None and self.way.tasks is None:
+            told = unless_too_many(self._setup, self._listing)
+            try:
+                self._listed = list_source(self._setup, self._ledger, self._known, told)
+            except TooMany as found:
+                self.way = found.way
+        return self._listed
 
     def compared(
         self, instance: str | None, failed: Mapping[str, str], *, buckets: int, retry_failures: bool = False
     ) -> tuple[Listing, Difference]:
         """See `compared`."""
-        if self.way.tasks is None:
-            return compared(self._ledger, instance, self._here, failed, buckets=buckets, retry_failures=retry_failures)
-        return self._in_tasks(self.way.tasks, instance, failed, buckets, retry_failures=retry_failures)
+        if (here := self._here()) is not None:
+            return compared(self._ledger, instance, here, failed, buckets=buckets, retry_failures=retry_failures)
+        return self._in_tasks(instance, failed, buckets, retry_failures=retry_failures)
 
     def left_out(self, instance: str, *, buckets: int) -> tuple[Listing, Difference]:
         """See `left_out`."""
-        if self.way.tasks is None:
-            return left_out(self._ledger, instance, self._here, buckets=buckets)
-        return self._in_tasks(self.way.tasks, instance, {}, buckets)  # No row is renamed.
+        if (here := self._here()) is not None:
+            return left_out(self._ledger, instance, here, buckets=buckets)
+        return self._in_tasks(instance, {}, buckets)  # No row is renamed, and nothing in a store.
 
     def tally(self, served: str | None, failures: Mapping[str, str]) -> Tally:
         """The numbers by which a build of all that is listed would be judged, if each document that has failed at this
         version fails again.
         """
-        if self.way.tasks is not None:
-            assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
-            return self.way.tasks.tally(self._setup.source, self._recording(served), failures)
+        if (here := self._here()) is None:
+            tasks, corpus = self._tasks()
+            return tasks.tally(corpus, self._recording(served), failures)
         from instep.document_state.losses import failing, tally
 
-        listed = in_columns(self._here) or listed_columns(self._here.documents)
+        listed = in_columns(here) or listed_columns(here.documents)
         return tally(record_of(self._ledger, served).columns, listed.table, failing(listed.table, failures))
 
     def _in_tasks(
         self,
-        tasks: SparkCorpus,
         instance: str | None,
         failed: Mapping[str, str],
         buckets: int,
         *,
         retry_failures: bool = False,
     ) -> tuple[Listing, Difference]:
-        assert isinstance(self._setup.source, RowDocuments), "what tasks can list"
+        tasks, corpus = self._tasks()
         recording = self._recording(instance)
-        documents, changes = tasks.compared(
-            self._setup.source, recording, failed, buckets=buckets, retry_failures=retry_failures
-        )
-        return Listing(documents, [], orphans=documents.orphans), changes
+        return tasks.compared(corpus, recording, failed, buckets=buckets, retry_failures=retry_failures)
+
+    def _tasks(self) -> tuple[SparkCorpus, Corpus]:
+        corpus = corpus_of(self._setup.source)
+        assert self.way.tasks is not None, "asked for"
+        assert corpus is not None, "what tasks can list"
+        return self.way.tasks, corpus
 
     def _recording(self, instance: str | None) -> Callable[[Path, bool], Recorded | None]:
         def recording(folder: Path, afresh: bool) -> Recorded | None:
@@ -400,7 +408,7 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed
 
 def _without(ids: Collection[str], changes: Sequence[DocumentChange]) -> Sequence[DocumentChange]:
     if isinstance(changes, ChangesElsewhere):
-        return changes  # What a task reads of a table it lists itself.
+        return changes  # So many are read again, in which some are still not seen: the next look has few.
     if isinstance(changes, ChangeColumns):
         return changes.without(ids)
     return [each for each in changes if each.document_id not in ids]

@@ -16,6 +16,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.documents import changes
 from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.corpora import way_to_plan
 from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal, Since
 from instep.entities.setup import Inspection, Size
@@ -138,7 +139,7 @@ class DocumentSetup(DocumentAdapters):
                 raise Transient(f"{hosts[change.document_id]} does not find {change.uri}, which is there")
 
     def compact(self, part: JobPart, ledger: Ledger) -> None:
-        ledger.documents.compact(part.instance, in_pieces=self.way_to_plan().tasks is not None)
+        ledger.documents.compact(part.instance, in_pieces=way_to_plan(self, ledger, part.instance).tasks is not None)
 
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
         from instep.entities.documents import promotion_checks
@@ -250,8 +251,9 @@ class DocumentSetup(DocumentAdapters):
     def reading(self) -> Callable[[], None] | None:
         if isinstance(self.source, RowDocuments | TopicSource):
             return None
-        listed = (each for each in self.source.list().documents if each.size <= self.limits.ceiling)
-        first = next(listed, None)
+        source = self.source
+        listed = source.one_by_one() if isinstance(source, FilesSource) else source.list().documents
+        first = next((each for each in listed if each.size <= self.limits.ceiling), None)
         if first is None:
             raise UserError(f"no document to be read is in {self.source_text}")
         return partial(_read, self.source, first, self.limits.ceiling)

@@ -17,19 +17,18 @@ from instep.domain.manifest import DocumentChange, SourceDocument
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.changes import counts_of
 from instep.entities.documents.comparing import compared
+from instep.entities.documents.corpora import Told, corpus_of, way_to_plan
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.corpus import HEADED, PartRows, by_id, listed_part
 from instep.sources.document_source import DocumentSource, Listing
+from instep.sources.files import FilesSource
 from instep.sources.tables.row_documents import FramedTable, RowDocuments
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-
-#: Told the number of documents found so far.
-Told = Callable[[int], None]
 
 
 class SourcePart(NamedTuple):
@@ -149,15 +148,19 @@ def source_parts(
     *,
     parts: int,
 ) -> SourceParts:
-    """The source of an entity in so many parts. What only Spark reads is listed by its tasks where plans are made there
-    as well.
+    """The source of an entity in so many parts. What only Spark reads, and files in S3, are listed by its tasks where
+    plans are made there as well.
     """
     source, failures = setup.source, by_part(failed, parts)
+    framed = isinstance(source, RowDocuments) and any(isinstance(each.table, FramedTable) for each in source.members)
+    corpus = corpus_of(source) if framed or isinstance(source, FilesSource) else None
+    tasks = way_to_plan(setup, ledger, checkpoint.instance).tasks if corpus is not None else None
+    if tasks is not None and corpus is not None:
+        kept = tasks.listed(corpus, parts)
+        told = Listing((), kept.problems)
+        return InParts(kept, partial(listed_part, corpus), checkpoint.buckets, failures, {}, told=told)
     if isinstance(source, RowDocuments):
-        framed = any(isinstance(each.table, FramedTable) for each in source.members)
-        tasks = setup.way_to_plan().tasks if framed else None
-        rows = _spooled(_rows(source, listing), HEADED, parts) if tasks is None else tasks.listed(source, parts)
-        told = Listing((), ())
+        rows, told = _spooled(_rows(source, listing), HEADED, parts), Listing((), ())
         return InParts(rows, partial(listed_part, source), checkpoint.buckets, failures, {}, told=told)
     found = source.list(listing)
     if len(found.documents) <= FEW or found.nowhere:

@@ -15,6 +15,7 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.adapters import WayToPlan
+from instep.entities.documents.corpora import corpus_of
 from instep.entities.documents.embedders import demand_package, embedder_of, embedding_time_of, tariff_of, trial_of
 from instep.entities.documents.rerankers import reranking_of
 from instep.entities.documents.setup import DocumentSetup
@@ -109,9 +110,9 @@ def document_setup(
             return source.lake.size()
         return source.table.count(source.columns) if isinstance(source.table, PortionedTable) else 0
 
-    def way_to_plan() -> WayToPlan:
-        rows = source.counted() if isinstance(source, RowDocuments) else None
-        if rows is None:
+    def way_to_plan(known: int) -> WayToPlan:
+        rows = source.counted() if isinstance(source, RowDocuments) else known
+        if rows is None or corpus_of(source) is None:
             return WayToPlan()
         engine, why = planning(rows)
         if engine == "inline":

@@ -7,11 +7,11 @@ others, and the changes of all parts, one part after the other, are in the order
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,37 +26,67 @@ from instep.document_state.losses import failing, tally
 from instep.document_state.pieces import Recorded, read_whole, write_whole
 from instep.domain.manifest import Action
 from instep.domain.promotion_rules import Tally
+from instep.domain.texts import amount
 from instep.pipeline.documents.stored_changes import PartFile, Workspace, write_part
-from instep.sources.tables.row_documents import RowDocuments, named_schema
+from instep.sources.tables.row_documents import named_schema
 
 #: Rows of a part that were listed together, as a batch of `HEADED`; none, so that a task comes to that part.
-LISTED: Final = pa.schema(dict[str, pa.DataType](part=pa.int32(), rows=pa.binary()))
+#: `problems`: not all could be listed; one part is told why.
+LISTED: Final = pa.schema(dict[str, pa.DataType](part=pa.int32(), rows=pa.binary(), problems=pa.list_(pa.string())))
 #: `head`: the beginning of the document's id, in whose order the rows are.
 HEADED: Final = named_schema().append(pa.field("head", pa.uint64()))
 #: Rows that are told apart by part at once.
 _TOGETHER: Final = 200_000
 #: The numbers of a `Difference`.
 SUMS: Final = ("unchanged", "known_failures", "recorded", "gone", "lost")
+#: Problems of a listing: whether a part was told of some (1), and what they are if it was told this.
+_PROBLEMS: Final = dict[str, pa.DataType](incomplete=pa.int64(), problems=pa.list_(pa.string()))
 #: What was found in a part, and the file that has its changes.
 FOUND: Final = pa.schema(
     dict.fromkeys(("part", "listed", "orphans", *SUMS, *map(str, Action)), pa.int64())
     | dict.fromkeys(("file", "buckets"), pa.string())
+    | _PROBLEMS
 )
-#: A part, and the file that has its rows (`HEADED`).
-KEPT: Final = pa.schema(dict[str, pa.DataType](part=pa.int64(), file=pa.string()))
+#: A part, and the file that has its rows (`HEADED`), if it has some.
+KEPT: Final = pa.schema(dict[str, pa.DataType](part=pa.int64(), file=pa.string()) | _PROBLEMS)
 ROWS: Final = ".rows"
 #: The numbers of a part by which a build is judged.
 TALLIED: Final = pa.schema(dict.fromkeys(Tally._fields, pa.int64()))
+#: Problems of a task that are told one by one.
+_TOLD: Final = 20
+
+
+class Corpus(Protocol):
+    """A source whose rows tasks list. Picklable."""
+
+    def named(self, batch: pa.RecordBatch, member: int = 0) -> pa.RecordBatch:
+        """Rows as its member lists them, with the URIs of their documents (`named_schema`)."""
+
+    def documents(self, ordered: pa.Table) -> ListedColumns:
+        """The documents of rows (`named_schema`). All rows with one URI are in it, and lie together."""
+
+
+class _Part(NamedTuple):
+    """A part: its rows (`HEADED`), and problems of the listing (None: all was listed)."""
+
+    number: int
+    rows: pa.Table
+    problems: Sequence[str] | None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """For the columns `_PROBLEMS`."""
+        return {"incomplete": int(self.problems is not None), "problems": self.problems or ()}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Compares the rows of a table with what is recorded of its documents. Picklable: its methods run in tasks.
+    """Compares the rows of a source with what is recorded of its documents. Picklable: its methods run in tasks.
 
     `failed` has the failures of each part, as `difference` takes them.
     """
 
-    source: RowDocuments
+    source: Corpus
     recorded: Recorded | None
     failed: Mapping[int, Mapping[str, str]]
     parts: int
@@ -76,56 +106,72 @@ class Comparison:
             (whole,) = ordered.cast(HEADED).combine_chunks().to_batches()
             parts = parts_of(heads, self.parts)
             edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-            packed = [whole.slice(start, stop - start).serialize().to_pybytes() for start, stop in pairwise(edges)]
+            shares = [whole.slice(start, stop - start).serialize().to_pybytes() for start, stop in pairwise(edges)]
             numbers: Any = pa.array(parts[edges[:-1]])
-            yield pa.RecordBatch.from_arrays([numbers, pa.array(packed, pa.binary())], schema=LISTED)
+            columns = [numbers, pa.array(shares, pa.binary()), pa.nulls(len(shares), LISTED.field("problems").type)]
+            yield pa.RecordBatch.from_arrays(columns, schema=LISTED)
+
+    def unlisted(self, problems: Sequence[str]) -> pa.RecordBatch:
+        """Tell all parts of problems: of none of them all is listed then, as it is not known what is missing."""
+        more = len(problems) - _TOLD
+        said = [*problems[:_TOLD], *([f"and {amount(more, 'more problem')} of this kind"] if more > 0 else [])]
+        columns: dict[str, Any] = {
+            "part": pa.array(range(self.parts), pa.int32()),
+            "rows": pa.nulls(self.parts, pa.binary()),
+            "problems": pa.array([said, *([()] * (self.parts - 1))], pa.list_(pa.string())),
+        }
+        return pa.RecordBatch.from_pydict(columns, LISTED)
 
     def compared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare whole parts: batches of `LISTED` become one row of `FOUND` for each."""
-        for part, rows in self._parts(batches):
-            yield self._part(part, rows)
+        return map(self._part, self._parts(batches))
 
     def tallied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count whole parts: batches of `LISTED` become one row of `TALLIED` for each."""
-        for part, rows in self._parts(batches):
-            listed = listed_part(self.source, rows).table
-            known = failing(listed, self.failed.get(part, {}))
-            counted = tally(self._record(part).columns, listed, known)._asdict()
+        for part in self._parts(batches):
+            listed = listed_part(self.source, part.rows).table
+            known = failing(listed, self.failed.get(part.number, {}))
+            counted = tally(self._record(part.number).columns, listed, known)._asdict()
             yield pa.RecordBatch.from_pylist([counted], TALLIED)
 
     def kept(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Keep whole parts: batches of `LISTED` become files, and one row of `KEPT` for each."""
-        for part, rows in self._parts(batches):
-            if rows.num_rows:
-                name = write_whole(self.folder, ROWS, *rows.combine_chunks().to_batches())
-                yield pa.RecordBatch.from_pylist([{"part": part, "file": name}], KEPT)
+        for part in self._parts(batches):
+            batches_of = part.rows.combine_chunks().to_batches() if part.rows.num_rows else ()
+            name = write_whole(self.folder, ROWS, *batches_of) if batches_of else None
+            if name or part.problems is not None:
+                yield pa.RecordBatch.from_pylist([{"part": part.number, "file": name, **part.told}], KEPT)
 
-    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
         found: dict[int, list[pa.RecordBatch]] = {}
+        told: dict[int, list[str]] = {}
         for batch in batches:
-            for part, packed in zip(batch.column(0).to_numpy().tolist(), batch.column(1), strict=True):
+            for part, packed, problems in zip(batch.column(0).to_numpy().tolist(), *batch.columns[1:], strict=True):
                 here = found.setdefault(part, [])
                 if packed.is_valid:
                     here.append(pa.ipc.read_record_batch(packed.as_buffer(), HEADED))
+                if problems.is_valid:
+                    told.setdefault(part, []).extend(problems.as_py())
         for part in sorted(found):
-            yield part, pa.Table.from_batches(found.pop(part), HEADED)
+            yield _Part(part, pa.Table.from_batches(found.pop(part), HEADED), told.get(part))
 
-    def _part(self, part: int, rows: pa.Table) -> pa.RecordBatch:
-        listed = listed_part(self.source, rows)
+    def _part(self, part: _Part) -> pa.RecordBatch:
+        listed = listed_part(self.source, part.rows)
         found = difference(
             listed,
-            self._record(part),
-            self.failed.get(part, {}),
-            complete=True,
+            self._record(part.number),
+            self.failed.get(part.number, {}),
+            complete=part.problems is None,
             buckets=self.buckets,
             retry_failures=self.retry_failures,
         )
         assert isinstance(found.changes, ChangeColumns), "compared in columns"
         file = write_part(self.folder, found.changes.table) or PartFile("", [])
         actions = found.changes.counts("action")
-        values: list[Any] = [part, len(listed), listed.orphans, *(getattr(found, name) for name in SUMS)]
-        values += [*(actions[str(each)] for each in Action), file.name, " ".join(map(str, file.buckets))]
-        return pa.RecordBatch.from_pylist([dict(zip(FOUND.names, values, strict=True))], FOUND)
+        row: dict[str, Any] = {"part": part.number, "listed": len(listed), "orphans": listed.orphans, **part.told}
+        row |= {name: getattr(found, name) for name in SUMS} | {str(each): actions[str(each)] for each in Action}
+        row |= {"file": file.name, "buckets": " ".join(map(str, file.buckets))}
+        return pa.RecordBatch.from_pylist([row], FOUND)
 
     def _record(self, part: int) -> Record:
         if self.recorded is None:
@@ -139,9 +185,10 @@ class Comparison:
 
 
 class PartRows:
-    """Rows of a table in files of their parts."""
+    """Rows of a source in files of their parts; `problems` say what of it could not be listed."""
 
-    def __init__(self, work: Workspace, files: Mapping[int, str]) -> None:
+    def __init__(self, work: Workspace, files: Mapping[int, str], problems: Sequence[str]) -> None:
+        self.problems = problems
         self._work, self._files = work, files
 
     def part(self, number: int) -> pa.Table:
@@ -153,7 +200,7 @@ class PartRows:
         self._files = {}
 
 
-def listed_part(source: RowDocuments, rows: pa.Table) -> ListedColumns:
+def listed_part(source: Corpus, rows: pa.Table) -> ListedColumns:
     """The documents of a part, of which these are all rows (`HEADED`), in the order of their ids."""
     return source.documents(by_id(rows).select(named_schema().names).combine_chunks())
 
@@ -180,6 +227,15 @@ def by_id(rows: pa.Table) -> pa.Table:
 
 def _indices(order: npt.NDArray[np.int64]) -> Any:
     return pa.array(order)
+
+
+def problems_of(found: pa.Table) -> list[str]:
+    """The problems that parts were told of."""
+    told: Any = found["problems"]
+    said = dict.fromkeys(each for problems in told.to_pylist() for each in problems)
+    if not said and any(found["incomplete"].to_pylist()):
+        return ["some of it could not be listed by one of the tasks that tried"]
+    return [*said]
 
 
 def counts_of(found: pa.Table) -> Counter[str]:

@@ -161,4 +161,5 @@ def choose_planning(
         return "inline", "the project says `engine: inline`"
     if configured == "auto" and not warm and not installed:
         return "inline", "PySpark is not installed"
-    return ("spark" if rows >= least else "inline"), f"about {rows:,} rows; from {least:,} on it is done on Spark"
+    why = f"about {rows:,} rows or files; from {least:,} on it is done on Spark"
+    return ("spark" if rows >= least else "inline"), why

@@ -25,12 +25,25 @@ from instep.domain.manifest import Action, Difference
 from instep.domain.promotion_rules import Tally
 from instep.error_transport import explained, packed
 from instep.errors import InstepError, UserError
-from instep.pipeline.documents.corpus import FOUND, KEPT, LISTED, SUMS, TALLIED, Comparison, PartRows, counts_of
+from instep.pipeline.documents.corpus import (
+    FOUND,
+    KEPT,
+    LISTED,
+    SUMS,
+    TALLIED,
+    Comparison,
+    Corpus,
+    PartRows,
+    counts_of,
+    problems_of,
+)
 from instep.pipeline.documents.stored_changes import CUT, Cutting, PartFile, StoredChanges, Workspace
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.path_checks import require_able_executors
 from instep.pipeline.engine.spark_job import run_spark_job
 from instep.pipeline.engine.tasks import ddl, frozen_afterwards
+from instep.sources.document_source import Listing
+from instep.sources.files_corpus import FilesCorpus
 from instep.sources.tables.row_documents import FramedTable, Member, PortionedTable, RowDocuments
 from instep.sources.tables.spark_rows import rows_of
 from instep.sources.tables.table_source import Sessions
@@ -42,6 +55,10 @@ if TYPE_CHECKING:
 
 #: Rows that a task lists, about.
 _ROWS: Final = 200_000
+#: Tasks that list files, at most.
+_TASKS: Final = 1_024
+#: Files of which nothing is recorded may be many more than those that were listed when it was decided to use tasks.
+_UNKNOWN: Final = 12_800_000
 
 #: Makes the files of a record in a folder, all of them `afresh` if asked; None: nothing is recorded.
 Recording: TypeAlias = "Callable[[Path, bool], Recorded | None]"
@@ -49,7 +66,7 @@ Recording: TypeAlias = "Callable[[Path, bool], Recorded | None]"
 
 @dataclass(frozen=True)
 class SparkCorpus:
-    """Compares tables of so many `rows`, about, in tasks of a Spark session, which share `folder` with this process."""
+    """Compares sources of so many `rows`, about, in tasks of a Spark session, which share `folder` with this one."""
 
     spark: Sessions
     folder: Path
@@ -57,35 +74,37 @@ class SparkCorpus:
 
     def compared(
         self,
-        source: RowDocuments,
+        source: Corpus,
         recording: Recording,
         failed: Mapping[str, str],
         *,
         buckets: int,
         retry_failures: bool,
-    ) -> tuple[ListedElsewhere, Difference]:
-        """The changes of a table since its documents were recorded."""
+    ) -> tuple[Listing, Difference]:
+        """The listing of a source, and its changes since its documents were recorded."""
         work = Workspace(self.folder)
         comparison = self._comparison(source, recording, failed, work, buckets, retry_failures=retry_failures)
         found = self._of_parts(comparison, recording, FOUND, Comparison.compared)
         sums = counts_of(found)
         files = [
             PartFile(row["file"], [int(each) for each in row["buckets"].split()])
-            for row in found.sort_by("part").select(["file", "buckets"]).to_pylist()
+            for row in found.select(["part", "file", "buckets"]).sort_by("part").to_pylist()
             if row["file"]
         ]
         stored = StoredChanges(self._cut, work, files, Counter({str(each): sums[str(each)] for each in Action}))
         listed = ListedElsewhere(sums["listed"], sums["orphans"])
-        return listed, Difference(stored.few(), **{each: sums[each] for each in SUMS})
+        changes = Difference(stored.few(), **{each: sums[each] for each in SUMS})
+        return Listing(listed, problems_of(found), orphans=listed.orphans), changes
 
-    def listed(self, source: RowDocuments, parts: int) -> PartRows:
-        """All rows of a table, in so many parts."""
+    def listed(self, source: Corpus, parts: int) -> PartRows:
+        """All rows of a source, in so many parts."""
         work = Workspace(self.folder)
         comparison = Comparison(source, None, {}, parts, 1, retry_failures=False, folder=work.folder)
         found = self._of_parts(comparison, lambda folder, afresh: None, KEPT, Comparison.kept)
-        return PartRows(work, {row["part"]: row["file"] for row in found.to_pylist()})
+        files = {row["part"]: row["file"] for row in found.select(["part", "file"]).to_pylist() if row["file"]}
+        return PartRows(work, files, problems_of(found))
 
-    def tally(self, source: RowDocuments, recording: Recording, failures: Mapping[str, str]) -> Tally:
+    def tally(self, source: Corpus, recording: Recording, failures: Mapping[str, str]) -> Tally:
         """The numbers by which a build of all rows would be judged, if those fail again that failed at this version."""
         work = Workspace(self.folder)
         comparison = self._comparison(source, recording, failures, work, 1, retry_failures=False)
@@ -94,7 +113,7 @@ class SparkCorpus:
 
     def _comparison(
         self,
-        source: RowDocuments,
+        source: Corpus,
         recording: Recording,
         failed: Mapping[str, str],
         work: Workspace,
@@ -105,7 +124,8 @@ class SparkCorpus:
         recorded = recording(work.folder, False)
         if recorded is not None and not self._sees(recorded.base.folder):
             recorded = recording(work.folder, True)  # Into the folder of plans, which tasks do see.
-        parts = parts_for(max(self.rows, recorded.documents if recorded else 0))
+        unknown = recorded is None and isinstance(source, FilesCorpus)
+        parts = parts_for(max(self.rows, recorded.documents if recorded else 0, _UNKNOWN if unknown else 0))
         return Comparison(source, recorded, by_part(failed, parts), parts, buckets, retry_failures, work.folder)
 
     def _of_parts(
@@ -118,7 +138,7 @@ class SparkCorpus:
         """A row, or some, of each part."""
         recorded = comparison.recorded
         with ExitStack() as told:
-            for each in comparison.source.members:
+            for each in comparison.source.members if isinstance(comparison.source, RowDocuments) else ():
                 if isinstance(each.table, FramedTable):
                     told.enter_context(each.table.told())
             try:
@@ -158,16 +178,38 @@ class SparkCorpus:
 
         rows = self._listed(comparison)
         # Each part once, so that a task comes to it of which nothing is listed.
-        every = session.range(0, parts, 1, 1).selectExpr("CAST(id AS INT) AS part", "CAST(NULL AS BINARY) AS rows")
+        nothing = "CAST(NULL AS BINARY) AS rows", "CAST(NULL AS ARRAY<STRING>) AS problems"
+        every = session.range(0, parts, 1, 1).selectExpr("CAST(id AS INT) AS part", *nothing)
         together = rows.union(every).repartitionById(parts, "part")
         return sparkapi.map_in_arrow(together, task, ddl(schema))
 
     def _listed(self, comparison: Comparison) -> DataFrame:
-        """The rows of all tables."""
-        comparison.source.check()
-        members = enumerate(comparison.source.members)
+        """The rows of all that the source is."""
+        source = comparison.source
+        if isinstance(source, FilesCorpus):
+            return self._listed_files(comparison, source)
+        assert isinstance(source, RowDocuments), "tables"
+        source.check()
+        members = enumerate(source.members)
         frames = [self._listed_of(comparison, number, each) for number, each in members]
         return reduce(lambda every, one: every.union(one), frames)
+
+    def _listed_files(self, comparison: Comparison, source: FilesCorpus) -> DataFrame:
+        """The rows of files: each task lists portions that do not lie together, as neighbours may be large alike."""
+        portions = source.portions()
+        tasks = max(1, min(len(portions), _TASKS))
+
+        def of_portions(numbers: Batches) -> Batches:
+            def rows() -> Batches:
+                chosen = (portions[at::tasks] for batch in numbers for at in batch.column(0).to_numpy().tolist())
+                problems: list[str] = []
+                yield from comparison.listed(source.listed(chain.from_iterable(chosen), problems.append))
+                if problems:
+                    yield comparison.unlisted(problems)
+
+            return frozen_afterwards(packed(rows()))
+
+        return sparkapi.map_in_arrow(self.spark().range(0, tasks, 1, tasks), of_portions, ddl(LISTED))
 
     def _listed_of(self, comparison: Comparison, number: int, member: Member) -> DataFrame:
         """The rows of a table: of its portions, or as Spark reads them."""

@@ -71,7 +71,8 @@ class Tasks:
     def __init__(
         self, files: FilesSource, folder: Path, known: pa.Table, failed: Mapping[str, str], parts: int
     ) -> None:
-        recorded = Recorded(write_pieces(folder, known.to_batches()), PieceFiles(folder, ()))
+        nothing = PieceFiles(folder, ())
+        recorded = Recorded(write_pieces(folder, known.to_batches()), nothing, nothing)
         self.corpus, self.folder = FilesCorpus(files), folder
         self.comparison = Comparison(self.corpus, recorded, by_part(failed, parts), parts, 3, False, folder)
 

@@ -40,20 +40,21 @@ class Shelf:
     def __post_init__(self) -> None:
         self.name = f"{self.server.bucket}/shelf-{next(_FOLDERS)}"
         self.port = self.port or self.server.port
+        self.files = self.server.files()
 
     def put(self, **texts: str) -> None:
         """Documents by their keys, with `__` for a slash."""
         for key, text in ((key.replace("__", "/"), text) for key, text in texts.items()):
-            self.server.files().pipe(f"{self.name}/{key}.md", text.encode())
+            self.files.pipe(f"{self.name}/{key}.md", text.encode())
             self.documents[key] = text
 
     def remove(self, *keys: str) -> None:
         for key in keys:
-            self.server.files().rm_file(f"{self.name}/{key}.md")
+            self.files.rm_file(f"{self.name}/{key}.md")
             del self.documents[key]
 
     def open(self, *, spark: bool = True) -> instep.Instep:
-        options = {**self.server.options, "endpoint_url": f"http://127.0.0.1:{self.port}", "skip_instance_cache": True}
+        options = {**self.server.options, "endpoint_url": f"http://127.0.0.1:{self.port}"}
         source = {"type": "files", "path": f"s3://{self.name}", "include": ["*.md"], "storage_options": options}
         document = {"source": source, "target": "index", "embed": {"type": "hashing", "dimensions": 32}}
         targets = {"index": {"type": "lance", "uri": str(self.root / "index")}}
@@ -76,6 +77,7 @@ def _on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.pipeline.engine.choice.SPARK_PLANS", 1)
     monkeypatch.setattr("instep.pipeline.documents.stored_changes.FEW", 0)
     monkeypatch.setattr("instep.pipeline.engine.corpus._UNKNOWN", 60)
+    monkeypatch.setattr("instep.pipeline.engine.corpus._TASKS", 4)
     monkeypatch.setattr("instep.document_state.corpus_parts._DOCUMENTS", 16)
     monkeypatch.setattr("instep.ledger.documents._BASE_ROWS", 1)
     monkeypatch.setattr("instep.ledger.plans._FILE_ROWS", 1)

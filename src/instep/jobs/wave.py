@@ -288,6 +288,8 @@ class WaveRunner:
         wave = self._wave(claims)
         with context_fields(wave=wave.id, **facts(claims)):
             progress.begin()
+            if self._engine.name == "inline":  # On Spark this process holds no corpus.
+                self._ledger.documents.remember(self._part.instance)
             with self._step("run"):
                 tasks = self._tasks(wave, progress)
                 self.task_cpu += sum(task.cpu for task in tasks)
@@ -301,10 +303,8 @@ class WaveRunner:
             self._guard_deletes(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
-            if self._engine.name == "inline":  # On Spark this process holds no corpus.
-                self._ledger.documents.remember(self._part.instance)
-                if self._last:
-                    self._early_upkeep.begin(self._setup.target, self._part.physical, outcomes)
+            if self._last and self._engine.name == "inline":
+                self._early_upkeep.begin(self._setup.target, self._part.physical, outcomes)
             with self._step("complete"):
                 self._claims.complete(outcomes)
             if unseen := {each.document_id for outcome in outcomes for each in outcome.unseen}:

@@ -41,20 +41,15 @@ _BASE_SHARE: Final = 0.1
 class Documents(Store):
     """The documents of an instance, by its manifest."""
 
-    def __init__(self, database: Database, bases: BaseFiles | None = None) -> None:
+    def __init__(self, database: Database, bases: BaseFiles | None, recent: RecentEntries) -> None:
         super().__init__(database)
         self._bases = bases
-        self._recent = RecentEntries()
+        self._recent = recent
 
     def remember(self, instance: str) -> None:
         """Keep in memory what this process writes of an instance from here on, until that is compacted."""
         if self._bases is not None:
             self._recent.keep(instance)
-
-    def note(self, written: Iterable[Written]) -> None:
-        """A transaction of this process has written this, and is committed."""
-        for each in written:
-            self._recent.note(each)
 
     @reads
     def entries(self, tx: Transaction, instance: str) -> dict[str, ManifestEntry]:

@@ -26,6 +26,7 @@ from instep.ledger.paces import Paces
 from instep.ledger.partitions import Partitions
 from instep.ledger.parts import Parts
 from instep.ledger.plans import Plans
+from instep.ledger.recent_entries import RecentEntries
 from instep.ledger.retention import Retention
 from instep.ledger.seen import SeenRows
 from instep.ledger.slices import Slices
@@ -69,7 +70,8 @@ class Ledger:
         self.parts = Parts(database, self.plans)
         self.open_parts = OpenParts(database)
         self.slices = Slices(database, self.plans)
-        self.documents = Documents(database, BaseFiles(files) if files else None)
+        self._recent = RecentEntries()
+        self.documents = Documents(database, BaseFiles(files) if files else None, self._recent)
         self.failures = Failures(database)
         self.losses = Losses(database)
         self.checkpoints = Checkpoints(database)
@@ -89,7 +91,8 @@ class Ledger:
         self.database.close()
 
     def _committed(self, database: Database, tx: Transaction) -> None:
-        self.documents.note(tx.written)
+        for each in tx.written:
+            self._recent.note(each)
         snapshots.follow(database, tx)
 
     def now(self) -> int:

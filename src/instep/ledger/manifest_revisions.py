@@ -1,4 +1,4 @@
-"""How often the manifest of an instance was written, and which base file has its rows (see `tables.manifests`)."""
+"""Revisions of the manifest of an instance, and the base file that has its rows up to one (see `tables.manifests`)."""
 
 from __future__ import annotations
 

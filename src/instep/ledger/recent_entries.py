@@ -25,7 +25,7 @@ class Written(NamedTuple):
 
 
 class RecentEntries:
-    """What transactions of this process have written, of one instance at a time. Whatever it does not know for certain
+    """Entries that transactions of this process have written, of one instance at a time. Whatever it does not know for certain
     (another process has written, a reply was lost), it does not tell. May be shared by threads.
     """
 

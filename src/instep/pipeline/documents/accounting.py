@@ -172,7 +172,7 @@ class _Group:
         return lost
 
     def counts(self) -> dict[str, Array]:
-        """What is counted of each document."""
+        """Numbers of each document, by what they count."""
         ends, effects, good = self.ends, self.effects, ~self._failed
         hashed = ends.column("document_hash").is_valid().to_numpy(zero_copy_only=False)
         changed = ((effects.written > 0) | (effects.removed > 0)) & ~ends.deleted
@@ -189,7 +189,7 @@ class _Group:
         }
 
     def told(self) -> Iterator[tuple[Callable[[SliceTally, Array], None], Array]]:
-        """What is told of few documents one by one, and a mask of these."""
+        """Methods that tell of documents one by one, each with a mask of these, which are few."""
         yield self._fail, self._failed
         yield self._miss, self.ends.vanished & ~self._failed
         yield self._remove, self.ends.deleted & ~self._failed

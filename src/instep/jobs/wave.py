@@ -288,7 +288,8 @@ class WaveRunner:
         wave = self._wave(claims)
         with context_fields(wave=wave.id, **facts(claims)):
             progress.begin()
-            if self._engine.name == "inline":  # On Spark this process holds no corpus.
+            # Between a commit and its record nothing else may fail. On Spark this process holds no corpus.
+            if self._engine.name == "inline":
                 self._ledger.documents.remember(self._part.instance)
             with self._step("run"):
                 tasks = self._tasks(wave, progress)

@@ -25,8 +25,8 @@ class Written(NamedTuple):
 
 
 class RecentEntries:
-    """Entries that transactions of this process have written, of one instance at a time. Whatever it does not know for certain
-    (another process has written, a reply was lost), it does not tell. May be shared by threads.
+    """Entries that transactions of this process have written, of one instance at a time. Whatever it does not know for
+    certain (another process has written, a reply was lost), it does not tell. May be shared by threads.
     """
 
     def __init__(self) -> None:

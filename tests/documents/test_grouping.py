@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.pipeline.documents.writing import GroupSize, whole_documents
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
+from instep.pipeline.documents.vectors import Vectoriser
+from instep.pipeline.documents.writing import GroupSize, Stamp, Writer, whole_documents
 from instep.pipeline.engine import task_progress
 
 _FIELDS: list[pa.Field[Any]] = [pa.field("document_id", pa.string()), pa.field("end_of_document", pa.bool_())]
@@ -70,3 +72,23 @@ def test_a_group_is_bounded_by_the_bytes_of_its_vectors() -> None:
     size = GroupSize(most=1_000)
     size.learn(1_000_000)
     assert size.rows == 1_000
+
+
+@pytest.mark.parametrize(("cached", "first"), [(False, 800), (True, 500)])
+def test_the_first_group_is_large_where_vectors_cost_little(
+    cached: bool, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small wave is one group."""
+    groups: list[int] = []
+
+    def only_one(writer: Writer, group: pa.Table) -> None:
+        groups.append(group.num_rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HashingEmbedder, "cached", cached)
+    monkeypatch.setattr(Writer, "_group", only_one)
+    nothing: Any = None
+    writer = Writer(nothing, Vectoriser(HashingEmbedder(8)), Stamp("D", "i", 1))
+    with pytest.raises(KeyboardInterrupt):
+        list(writer._changes(iter([batch(range(400))])))
+    assert groups == [first]

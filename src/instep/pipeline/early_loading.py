@@ -16,10 +16,12 @@ _MODULES: Final = (
 
 
 def load_early() -> None:
-    """Import them, in a thread. It takes a second or two, which whatever comes first would wait for."""
-    with suppress(ImportError):  # Whoever needs it says what is missing.
+    """Import them, in a thread. It takes a second or two, which whatever comes first would wait for. If one is missing,
+    its user says so.
+    """
+    with suppress(ImportError):
         for each in _MODULES:
             importlib.import_module(each)
         import pyarrow as pa
 
-        pa.array([""])  # With the first array made of a list, PyArrow looks for pandas, which takes the longest.
+        pa.array([""])  # With the first array made of a list, PyArrow looks for pandas, which takes long.

@@ -9,6 +9,7 @@ import pytest
 
 from instep.domain.columns import INT64, STRING, Column
 from instep.errors import UserError
+from instep.postgres.connection import Session, close_all
 from instep.targets.postgres.target import PostgresTarget
 from instep.targets.table_target import OWN, TableSpec
 from instep.testing.table_rows import EDGES, NODES, SPECS, Edge, Node, put
@@ -87,3 +88,24 @@ def test_a_dependent_view_of_a_user_is_named_and_nothing_moves(target: PostgresT
     target.promote("Node", "Node__3", 2)  # of the same columns: theirs follows
     target.drop("Node__1")
     assert selected(target, "m") == []
+
+
+def test_own_tables_are_made_once_for_each_connection_that_promotes(
+    target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index on a topic is promoted every second."""
+    target.create("Node__1", SPECS)
+    run, made = Session.run, list[str]()
+
+    def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if statement.startswith("CREATE TABLE IF NOT EXISTS"):
+            made.append(statement)
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    close_all()
+    monkeypatch.setattr(Session, "run", watched)
+    target.promote("Node", "Node__1", 1)
+    assert made
+    made.clear()
+    target.promote("Node", "Node__1", 2)
+    assert not made

@@ -473,6 +473,10 @@ class _Documents(_Kept, Documents):
         with self._lock:
             return documents.versions(self._tables, instance)
 
+    def number(self, instance: str) -> int:
+        with self._lock:
+            return len(documents.versions(self._tables, instance))
+
     def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
         with self._lock:
             return documents.columns(self._tables, instance, names)

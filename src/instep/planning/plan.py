@@ -91,11 +91,9 @@ def plan_entity(
     indexes: Callable[[str], set[str]] | None = None,
     contacts: Contacts = _UNASKED,
     loaded: Loaded | None = None,
-    begin: Callable[[], None] = lambda: None,
 ) -> EntityPlan:
     """Compare the source with the ledger. Never writes but for notes of `contacts`; may be thrown away. `indexes` is
     the ledger's method, or a cache of it. `loaded`: what this process has loaded. Raises `Outdated` if that is too old.
-    `begin` is called as soon as there is work.
     """
     made_of = setup.fingerprint  # First: what cannot be built is not read, for which Spark might have to start.
     checkpoint = ledger.checkpoints.get(setup.ref, generation)
@@ -129,8 +127,6 @@ def plan_entity(
         )
     )
     if found.kind is not Kind.NOTHING:
-        if found.slices and not found.blocked:
-            begin()
         # Of a target that was away a moment ago, an answer would be waited for twice.
         outage = outage or demand_ownership(setup, ledger, generation)
         if outage is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from instep.domain.fingerprint import TARGET
 from instep.domain.refs import PartitionRef
@@ -80,8 +79,6 @@ class Planner:
             indexes=indexes,
             contacts=context.contacts,
             loaded=context.loaded,
-            # It starts while the target is asked and the job is stored.
-            begin=partial(context.prepare, setup),
         )
         self._tell_listing(plan)
         known = plan.checkpoint

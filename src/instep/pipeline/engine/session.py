@@ -102,9 +102,11 @@ class LazySpark:
             if self._error is not None:
                 error, self._error, self._thread = self._error, None, None
                 raise error
-            if self._session is None:
+            if self._session is None and self._closed:
                 raise UserError("this Spark session is closed already")
             session = self._session
+        if session is None:
+            return self.get()  # Another thread was told that it is over, or did not start: this one tries again.
         if not sparkapi.is_on_this_machine(session):
             send_instep(session)
         for each in self._code():

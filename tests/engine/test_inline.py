@@ -84,7 +84,7 @@ class Shared(RowFiles):
     def shared(self, wave: Wave) -> SharedRead | None:
         return SharedSlices(self, wave)
 
-    def staying(self) -> WaveProgram:
+    def uncompressed(self) -> WaveProgram:
         return self
 
 

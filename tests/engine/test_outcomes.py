@@ -57,7 +57,7 @@ def test_entries_in_columns_come_back_whatever_their_number(number: int) -> None
 @pytest.mark.parametrize("number", [1, 20, 21, 500])
 def test_what_stays_in_this_process_is_compressed_where_it_is_stored(number: int) -> None:
     whole = outcome(in_columns(entries(number)))
-    found = decode_outcome(encode_outcome(whole, stays=True), fence=7)
+    found = decode_outcome(encode_outcome(whole, compressed=False), fence=7)
     assert replace(found, entries=list(found.entries)) == outcome(entries(number))
     assert encode_outcome(found) == encode_outcome(whole)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.promotion_rules import LOSS_WINDOW
@@ -78,6 +78,14 @@ def fields_of(entries: Sequence[ManifestEntry]) -> Mapping[str, Sequence[Any]]:
         return entries.fields()
     columns = zip(*entries, strict=True) if entries else ((),) * len(ManifestEntry._fields)
     return dict(zip(ManifestEntry._fields, columns, strict=True))
+
+
+@runtime_checkable
+class SizedChanges(Protocol):
+    """Changes that tell their sizes without an object for each."""
+
+    def sizes(self) -> Sequence[int]:
+        """For each the bytes of its document and one more; of one that is deleted, one."""
 
 
 class Action(StrEnum):

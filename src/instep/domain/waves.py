@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
-from instep.domain.manifest import Action, DocumentChange, ManifestEntry, StorableEntries
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SizedChanges, StorableEntries
 from instep.domain.money import NO_BILL, Bill
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
@@ -99,10 +99,9 @@ def _pieces(whole: WaveSlice, begin: float, length: float) -> Iterator[tuple[int
 
 
 def _sizes(changes: Sequence[DocumentChange]) -> Sequence[int]:
-    """The work of each change, by its size; nothing is made of those in columns for it."""
-    in_columns: Callable[[], Sequence[int]] | None = getattr(changes, "sizes", None)
-    if in_columns is not None:
-        return in_columns()
+    """The work of each change, by its size."""
+    if isinstance(changes, SizedChanges):
+        return changes.sizes()
     return [1 if each.action is Action.DELETE else 1 + each.size for each in changes]
 
 

@@ -19,7 +19,7 @@ from instep.jobs.retry import MEND, T, with_retries
 from instep.planning.context import Context
 from instep.telemetry.context import Fact
 
-#: As many slices for a wave that is larger than its time goal asks.
+#: Times the usual number of slices may be claimed for a wave that is larger than its time goal asks.
 _LARGER: Final = 2
 
 

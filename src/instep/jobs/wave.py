@@ -74,6 +74,7 @@ class WaveRunner:
         self._part = part
         self._job_id = job_id
         self._engine = engine
+        self._inline = engine.name == "inline"
         self._context = context
         self._ledger = context.ledger
         self._clock = context.clock
@@ -88,7 +89,7 @@ class WaveRunner:
             context=context,
             heartbeat=heartbeat,
             pauses=self._pauses,
-            inline=engine.name == "inline",
+            inline=self._inline,
         )
         self._budget = Budget(
             setup,
@@ -96,7 +97,7 @@ class WaveRunner:
             self._ledger,
             job_id=job_id,
             worker_id=worker_id,
-            exact=engine.name == "inline",
+            exact=self._inline,
             counters=context.counters,
             insist=self._claims.insist,
         )
@@ -289,7 +290,7 @@ class WaveRunner:
         with context_fields(wave=wave.id, **facts(claims)):
             progress.begin()
             # Between a commit and its record nothing else may fail. On Spark this process holds no corpus.
-            if self._engine.name == "inline":
+            if self._inline:
                 self._ledger.documents.remember(self._part.instance)
             with self._step("run"):
                 tasks = self._tasks(wave, progress)
@@ -304,7 +305,7 @@ class WaveRunner:
             self._guard_deletes(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
-            if self._last and self._engine.name == "inline":
+            if self._last and self._inline:
                 self._early_upkeep.begin(self._setup.target, self._part.physical, outcomes)
             with self._step("complete"):
                 self._claims.complete(outcomes)

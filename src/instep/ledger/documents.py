@@ -366,8 +366,8 @@ class Documents(Store):
             return sizes.num_rows, chunks, size
 
         if (found := self._sums(tx, instance, of)) is not None:
-            documents_, rows, size = found
-            return documents_, rows, size
+            count, rows, size = found
+            return count, rows, size
         sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
         count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
         return int(count), int(rows or 0), int(size or 0)

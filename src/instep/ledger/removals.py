@@ -22,7 +22,7 @@ ID: Final = "document_id"
 
 
 def note(tx: Transaction, instance: str, ids: Sequence[str]) -> None:
-    """These documents were removed."""
+    """Record that these documents were removed."""
     for some in batches(sorted(set(ids))):
         here = (removals.c.instance == instance, removals.c.document_id.in_(some))
         tx.connection.execute(delete(removals).where(*here))
@@ -30,6 +30,7 @@ def note(tx: Transaction, instance: str, ids: Sequence[str]) -> None:
 
 
 def count(tx: Transaction, instance: str) -> int:
+    """Count the removed documents of an instance."""
     here = select(func.count()).select_from(removals).where(removals.c.instance == instance)
     return int(tx.connection.scalar(here) or 0)
 

@@ -33,14 +33,16 @@ _FEW: Final = 20
 #: Begins an outcome whose entries are in columns: they follow, as a stream of Arrow. (Others are zlib over JSON, which
 #: never begins so.)
 _IN_COLUMNS: Final = b"\0"
-#: The same, with a stream that is not compressed: it stays in this process.
-_STAYING: Final = b"\1"
+#: The same, with a stream that is not compressed.
+_UNCOMPRESSED: Final = b"\1"
 #: The length, in bytes, of what follows.
 _LENGTH: Final = struct.Struct(">Q")
 
 
-def encode_outcome(outcome: SliceOutcome, *, stays: bool = False) -> bytes:
-    """An outcome without its fence, as it is stored in a target's commit; or as it `stays` in this process."""
+def encode_outcome(outcome: SliceOutcome, *, compressed: bool = True) -> bytes:
+    """Encode an outcome without its fence, as it is stored in a target's commit. Not `compressed` it is quicker made,
+    for a reader in this process.
+    """
     columns = outcome.entries if isinstance(outcome.entries, EntryColumns) and len(outcome.entries) > _FEW else None
     value = {
         "slice": outcome.slice_id,
@@ -54,17 +56,17 @@ def encode_outcome(outcome: SliceOutcome, *, stays: bool = False) -> bytes:
     packed = pack(value)
     if columns is None:
         return packed
-    if stays:
-        return _STAYING + _framed([packed, stream_of_table(columns.table, compression=None)])
+    if not compressed:
+        return _UNCOMPRESSED + _framed([packed, stream_of_table(columns.table, compression=None)])
     return _IN_COLUMNS + _framed([packed, columns.stream()])
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
     entries: Sequence[ManifestEntry] | None = None
-    if data.startswith((_IN_COLUMNS, _STAYING)):
-        stays = data.startswith(_STAYING)
+    if data.startswith((_IN_COLUMNS, _UNCOMPRESSED)):
+        compressed = data.startswith(_IN_COLUMNS)
         data, stream = _frames(data[1:])
-        entries = EntryColumns(table_of_stream(stream), None if stays else stream)
+        entries = EntryColumns(table_of_stream(stream), stream if compressed else None)
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],

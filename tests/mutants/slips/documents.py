@@ -385,17 +385,17 @@ MUTANTS = [
     ),
     Mutant(
         "a document that has two rows is read from one of them",
-        "pipeline/documents/shared_look.py",
+        "pipeline/documents/shared_scan.py",
         "once = counts == 1",
         "once = counts >= 1",
-        ("tests/documents/test_shared_look.py",),
+        ("tests/documents/test_shared_scan.py",),
     ),
     Mutant(
         "a row that came to another place stands under the id of the one before",
-        "pipeline/documents/shared_look.py",
+        "pipeline/documents/shared_scan.py",
         'if not row_uris(self._source.entity, rows.columns[:named]).equals(changes["uri"]):',
         "if False:",
-        ("tests/documents/test_shared_look.py",),
+        ("tests/documents/test_shared_scan.py",),
     ),
     Mutant(
         "headings above a chunk are not searched",

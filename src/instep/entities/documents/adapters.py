@@ -50,9 +50,9 @@ class DocumentAdapters(EntitySetup):
     `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
     `demand_package` raises `UserError` if the embedder's package is not installed.
     `way_to_plan` looks at the source, as it is now; one that does not tell how much it has, has so many documents at
-    least. `scanned_rows` is the number of rows that a wave has to look
-    through, about. `planning_folder` has what waits to be planned, for as long as that takes.
-    `declared_tariff`: what its embedder costs, and may cost. `cutting` says by which grammars code is cut, if it is.
+    least. `scanned_rows` is the number of rows that a wave has to look through, about. `planning_folder` has what waits
+    to be planned, for as long as that takes. `declared_tariff`: what its embedder costs, and may cost. `cutting` says
+    by which grammars code is cut, if it is.
     """
 
     target: DocumentTarget

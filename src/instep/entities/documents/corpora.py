@@ -32,8 +32,9 @@ def corpus_of(source: DocumentSource) -> Corpus | None:
 
 def way_to_plan(setup: DocumentAdapters, ledger: Ledger, instance: str | None) -> WayToPlan:
     """The way to plan a source as large as it was when it was recorded, if it does not tell how large it is."""
-    known = instance is not None and isinstance(setup.source, FilesSource) and setup.source.portioned
-    return setup.way_to_plan(ledger.documents.number(instance) if known and instance else 0)
+    if instance is None or not isinstance(setup.source, FilesSource) or not setup.source.portioned:
+        return setup.way_to_plan(0)
+    return setup.way_to_plan(ledger.documents.number(instance))
 
 
 class TooMany(Exception):

@@ -29,7 +29,7 @@ class DocumentProgram:
     `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
     DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
     (`transformed`). No `cache` folder: nothing is cached. `readers`: the
-    column that says who may find a document. `stays`: outcomes of tasks are for this process.
+    column that says who may find a document. `compressed`: outcomes of tasks are.
     """
 
     source: DocumentSource
@@ -49,7 +49,7 @@ class DocumentProgram:
     parser: Parser = FILE_PARSER
     transform: Callable[[Any], Any] | None = None
     transformed: bool = False
-    stays: bool = False
+    compressed: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transformed", self.transformed or self.transform is not None)
@@ -111,7 +111,7 @@ class DocumentProgram:
             columns=self.columns,
             readers=self.readers,
             searched=self.searched,
-            stays=self.stays,
+            compressed=self.compressed,
         )
         yield writer.outcome(chunks)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from instep.pipeline.documents.row_reading import RowReader
-    from instep.pipeline.documents.shared_look import SharedLook
+    from instep.pipeline.documents.shared_scan import SharedScan
     from instep.sources.tables.table_source import Sessions, TableSource
 
 
@@ -44,15 +44,15 @@ class LookingProgram(DocumentProgram):
         """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`."""
         return self.row_reader.rows(changes)
 
-    def shared(self, wave: Wave) -> SharedLook | None:
+    def shared(self, wave: Wave) -> SharedScan | None:
         """See `pipeline.engine.engine.SharingProgram`."""
-        from instep.pipeline.documents.shared_look import look_over
+        from instep.pipeline.documents.shared_scan import scan_of
 
-        return look_over(self._rows, wave, self.row_reader)
+        return scan_of(self._rows, wave, self.row_reader)
 
-    def staying(self) -> LookingProgram:
+    def uncompressed(self) -> LookingProgram:
         """See `pipeline.engine.engine.SharingProgram`."""
-        return replace(self, stays=True)
+        return replace(self, compressed=False)
 
     @property
     def row_reader(self) -> RowReader:

@@ -65,8 +65,8 @@ class Stamp(NamedTuple):
 class Writer:
     """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
 
-    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again. `stays`: its
-    outcomes are for this process.
+    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again.
+    `compressed`: its outcomes are.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Writer:
         columns: Sequence[DeclaredColumn] = (),
         readers: DeclaredColumn | None = None,
         searched: Searched = SEARCHED_BY_DEFAULT,
-        stays: bool = False,
+        compressed: bool = True,
     ) -> None:
         self._writer = writer
-        self._stays = stays
+        self._compressed = compressed
         self._readers = readers
         self._searched = searched
         self._declared = columns
@@ -101,7 +101,8 @@ class Writer:
 
     def _outcomes(self, found: list[bytes]) -> Iterator[ChunkChanges]:
         """No changes: when all are made, the outcomes, while a writer may still be busy with the last ones."""
-        found.extend(encode_outcome(done.outcome(name), stays=self._stays) for name, done in self._slices.items())
+        for name, done in self._slices.items():
+            found.append(encode_outcome(done.outcome(name), compressed=self._compressed))
         yield from ()
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:

@@ -123,8 +123,8 @@ class SharingProgram(WaveProgram, Protocol):
     def shared(self, wave: Wave) -> SharedRead | None:
         """None if each task is to `read` what it was given."""
 
-    def staying(self) -> WaveProgram:
-        """The same for tasks whose outcomes stay in this process."""
+    def uncompressed(self) -> WaveProgram:
+        """The same, with outcomes that are not compressed: for tasks in the process that reads them."""
 
 
 class Engine(Protocol):

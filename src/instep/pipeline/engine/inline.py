@@ -104,7 +104,7 @@ def _read_together(program: WaveProgram, wave: Wave) -> Iterator[WaveProgram | N
         yield None
         return
     try:
-        yield _Sharing(program.staying(), shared)
+        yield _Sharing(program.uncompressed(), shared)
     finally:
         shared.close()
 

@@ -96,7 +96,7 @@ class ParquetRows:
             found += [ParquetPortion(rows, each.folder.fs, each.listed, groups) for groups in _together(counts, most)]
         return found
 
-    def stretches(self, columns: DocumentColumns) -> list[_Group]:
+    def row_ranges(self, columns: DocumentColumns) -> list[_Group]:
         """All row groups: see `ScannedTable`."""
         files = self._files()
         rows = self._rows(files, columns)
@@ -143,7 +143,7 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class _Group:
-    """A row group that is read from its beginning to its end: implements `scanned_table.Stretch`."""
+    """A row group that is read from its beginning to its end: implements `scanned_table.RowRange`."""
 
     _rows: ArrowRows
     _file: _File

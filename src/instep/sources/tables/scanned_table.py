@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Stretch(Protocol):
+class RowRange(Protocol):
     """Rows that are read together. Rows that are marked as deleted are not there."""
 
     def key_columns(self) -> Iterator[pa.RecordBatch]:
@@ -28,5 +28,5 @@ class Stretch(Protocol):
 class ScannedTable(CountedTable, Protocol):
     """A table that this process reads from one end to the other."""
 
-    def stretches(self, columns: DocumentColumns) -> Sequence[Stretch]:
-        """All rows as they are now. What changes while they are read is told by their keys, at the latest."""
+    def row_ranges(self, columns: DocumentColumns) -> Sequence[RowRange]:
+        """All rows as they are now, in ranges. What changes meanwhile is told by their keys, at the latest."""

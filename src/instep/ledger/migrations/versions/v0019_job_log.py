@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
 
-from instep.ledger.dialects.collations import nopad
+from instep.ledger.dialects.collations import table_options
 
 revision = "0019"
 down_revision = "0018"
@@ -16,13 +14,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # It refers to a table that has this collation since an earlier migration.
-    collation = nopad(op.get_bind())
-    options: dict[str, Any] = {
-        f"{kind}_{name}": value
-        for kind in ("mysql", "mariadb")
-        for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", collation))
-    }
     op.create_table(
         "job_log",
         sa.Column("job_id", sa.String(length=80), nullable=False),
@@ -34,5 +25,5 @@ def upgrade() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("job_log_job_id_fk"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "number", name=op.f("job_log_pk")),
-        **options,
+        **table_options(op.get_bind()),
     )

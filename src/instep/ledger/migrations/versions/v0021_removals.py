@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
 
-from instep.ledger.dialects.collations import nopad
+from instep.ledger.dialects.collations import table_options
 
 revision = "0021"
 down_revision = "0020"
@@ -16,17 +14,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    collation = nopad(op.get_bind())  # As that of the other tables' texts.
-    options: dict[str, Any] = {
-        f"{kind}_{name}": value
-        for kind in ("mysql", "mariadb")
-        for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", collation))
-    }
     op.create_table(
         "removals",
         sa.Column("instance", sa.String(length=36), nullable=False),
         sa.Column("document_id", sa.String(length=80), nullable=False),
         sa.PrimaryKeyConstraint("instance", "document_id", name=op.f("removals_pk")),
         sqlite_with_rowid=False,
-        **options,
+        **table_options(op.get_bind()),
     )

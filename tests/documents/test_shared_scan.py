@@ -20,12 +20,12 @@ from instep.domain.refs import PartitionRef
 from instep.domain.rows import DocumentColumns, row_uri
 from instep.domain.waves import Wave, WaveSlice
 from instep.errors import Transient
-from instep.pipeline.documents import shared_look
+from instep.pipeline.documents import shared_scan
 from instep.pipeline.documents.chunk import Chunker, Limits
 from instep.pipeline.documents.reading import Reader
 from instep.pipeline.documents.row_reading import RowReader
 from instep.pipeline.documents.rows import change_batch
-from instep.pipeline.documents.shared_look import SharedLook, look_over
+from instep.pipeline.documents.shared_scan import SharedScan, scan_of
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.row_documents import RowDocuments
@@ -35,9 +35,9 @@ COLUMNS = DocumentColumns(("id", "part"), "body", "title", deleted="gone")
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_look, "LEAST", 1)
-    monkeypatch.setattr(shared_look, "_AT_ONCE", 3)
-    monkeypatch.setattr(shared_look, "_TOGETHER", 5)
+    monkeypatch.setattr(shared_scan, "LEAST", 1)
+    monkeypatch.setattr(shared_scan, "_AT_ONCE", 3)
+    monkeypatch.setattr(shared_scan, "_TOGETHER", 5)
 
 
 def write(file: Path, rows: Sequence[tuple[int, bool]], group: int = 4) -> None:
@@ -73,7 +73,7 @@ def rows_of(batches: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["document_id"], row["end_of_document"], row["chunk_index"] or 0))
 
 
-def in_turns(look: SharedLook) -> list[pa.RecordBatch]:
+def in_turns(look: SharedScan) -> list[pa.RecordBatch]:
     """Two tasks take a batch in turn."""
     tasks, found = [look.batches(), look.batches()], []
     while tasks:
@@ -107,9 +107,9 @@ def test_what_tasks_read_together_is_what_they_would_read_by_themselves(
         reader = reader_of(Path(folder))
         wave = wave_of(changes[:cut], changes[cut:])
         alone = rows_of(reader.rows(map(change_batch, wave.slices)))
-        look = look_over(reader.source, replace(wave), reader)
+        look = scan_of(reader.source, replace(wave), reader)
         if look is None:
-            assert len(changes) * shared_look.PART < sum(map(len, files))
+            assert len(changes) * shared_scan.PART < sum(map(len, files))
         else:
             assert rows_of(in_turns(look)) == alone
 
@@ -117,7 +117,7 @@ def test_what_tasks_read_together_is_what_they_would_read_by_themselves(
 def test_threads_share_a_look_and_each_document_is_read_once(tmp_path: Path) -> None:
     write(tmp_path / "rows.parquet", [(number, False) for number in range(500)], 100)
     reader = reader_of(tmp_path)
-    look = look_over(reader.source, wave_of([change(number) for number in range(0, 500, 2)]), reader)
+    look = scan_of(reader.source, wave_of([change(number) for number in range(0, 500, 2)]), reader)
     assert look is not None
     found: list[pa.RecordBatch] = []
     threads = [threading.Thread(target=lambda: found.extend(look.batches())) for _ in range(4)]
@@ -135,11 +135,11 @@ def test_of_a_small_part_of_a_table_each_task_looks_for_its_own(
 ) -> None:
     write(tmp_path / "rows.parquet", [(number, False) for number in range(50)])
     reader = reader_of(tmp_path)
-    assert look_over(reader.source, wave_of([change(number) for number in range(6)]), reader) is None
+    assert scan_of(reader.source, wave_of([change(number) for number in range(6)]), reader) is None
     some = wave_of([change(number) for number in range(7)])
-    assert look_over(reader.source, some, reader) is not None
-    monkeypatch.setattr(shared_look, "LEAST", 8)
-    assert look_over(reader.source, some, reader) is None
+    assert scan_of(reader.source, some, reader) is not None
+    monkeypatch.setattr(shared_scan, "LEAST", 8)
+    assert scan_of(reader.source, some, reader) is None
 
 
 @pytest.mark.parametrize("other", ["order", "fewer", "more"])
@@ -148,7 +148,7 @@ def test_a_table_that_changes_between_keys_and_rows_is_told(other: str, tmp_path
     there = [(number, False) for number in range(8)]
     write(tmp_path / "rows.parquet", there)
     reader = reader_of(tmp_path)
-    look = look_over(reader.source, wave_of([change(number) for number in range(8)]), reader)
+    look = scan_of(reader.source, wave_of([change(number) for number in range(8)]), reader)
     assert look is not None
     footer = pq.read_metadata(tmp_path / "rows.parquet")
     found = {"order": there[::-1], "fewer": there[:7], "more": [*there, (8, False)]}[other]
@@ -156,16 +156,16 @@ def test_a_table_that_changes_between_keys_and_rows_is_told(other: str, tmp_path
     assert footer.num_row_groups == len(groups)
 
     class Other:
-        """The same stretch of the table as it is now."""
+        """The same range of the table as it is now."""
 
         def __init__(self, number: int, rows: Sequence[tuple[int, bool]]) -> None:
             folder = tmp_path / f"other{number}"
             folder.mkdir()
             write(folder / "rows.parquet", rows, 8)
-            (self._stretch,) = ParquetRows((str(folder),)).stretches(COLUMNS)
+            (self._range,) = ParquetRows((str(folder),)).row_ranges(COLUMNS)
 
         def rows(self, most: int) -> Any:
-            return list(self._stretch.rows(most))
+            return list(self._range.rows(most))
 
     look._rows = look._read([Other(*each) for each in enumerate(groups)])  # type: ignore[misc]  # it has no keys
     with pytest.raises(Transient, match="has changed while it was read"):

@@ -1,4 +1,4 @@
-"""One look at a table for all tasks of a wave in this process.
+"""One scan of a table that all tasks of a wave in this process share.
 
 Where a wave has much of a table, its rows are taken as they come, each beside its change, by whichever task is free: no
 task looks for its own rows among all others, and none waits in a file.
@@ -21,7 +21,7 @@ from instep.pipeline.documents.reading import tombstones
 from instep.pipeline.documents.rows import CHANGE_SCHEMA, change_batch
 from instep.sources.tables.row_documents import RowDocuments, sound
 from instep.sources.tables.rows import row_uris
-from instep.sources.tables.scanned_table import ScannedTable, Stretch
+from instep.sources.tables.scanned_table import RowRange, ScannedTable
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.row_reading import RowReader
@@ -37,8 +37,8 @@ _AT_ONCE: Final = 7_500
 _TOGETHER: Final = 2_000_000
 
 
-def look_over(source: RowDocuments, wave: Wave, reader: RowReader) -> SharedLook | None:
-    """The look at the source's table for a wave; None if each task is to look for its own rows."""
+def scan_of(source: RowDocuments, wave: Wave, reader: RowReader) -> SharedScan | None:
+    """The scan of the source's table for a wave; None if each task is to look for its own rows."""
     documents = sum(len(each.changes) for each in wave.slices)
     if documents < LEAST or type(source) is not RowDocuments:
         return None
@@ -48,23 +48,23 @@ def look_over(source: RowDocuments, wave: Wave, reader: RowReader) -> SharedLook
     (changes,) = (
         pa.Table.from_batches(list(map(change_batch, wave.slices)), CHANGE_SCHEMA).combine_chunks().to_batches()
     )
-    return SharedLook(source, reader, table.stretches(source.columns), changes)
+    return SharedScan(source, reader, table.row_ranges(source.columns), changes)
 
 
-class SharedLook:
-    """Implements `pipeline.engine.engine.SharedRead`. Which documents have a row, and but one, is known before any of
-    them is read.
+class SharedScan:
+    """One scan of a table, of which each task takes the next rows (`pipeline.engine.engine.SharedRead`). It is known
+    which documents have a row, and no more than one, before any of them is read.
     """
 
     def __init__(
-        self, source: RowDocuments, reader: RowReader, stretches: Sequence[Stretch], changes: pa.RecordBatch
+        self, source: RowDocuments, reader: RowReader, row_ranges: Sequence[RowRange], changes: pa.RecordBatch
     ) -> None:
         self._source = source
         self._reader = reader
         gone: Any = pc.equal(changes["action"], pa.scalar(Action.DELETE.value))
         readable: Any = pc.and_(pc.invert(gone), sound(changes["locator"]))
         self._changes = changes.filter(readable)
-        places, counts = _places(source, stretches, self._changes["uri"])
+        places, counts = _places(source, row_ranges, self._changes["uri"])
         once = counts == 1
         #: The change of each row: its place among those of documents that have one row; -1 where there is none.
         chosen = np.append(once, False)  # Of -1, too.
@@ -79,7 +79,7 @@ class SharedLook:
             (self._changes.filter(pa.array(~once)), np.where(counts == 0, -1, -counts)[~once]),
         ]
         self._lock = threading.Lock()
-        self._rows = self._read(stretches)
+        self._rows = self._read(row_ranges)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA` for one task, as long as there are any: those of no other task."""
@@ -100,13 +100,13 @@ class SharedLook:
         with self._lock:
             return next(self._rows, None)
 
-    def _read(self, stretches: Sequence[Stretch]) -> Generator[tuple[Array, pa.RecordBatch], None, None]:
+    def _read(self, row_ranges: Sequence[RowRange]) -> Generator[tuple[Array, pa.RecordBatch], None, None]:
         """Rows of the table, with their changes' places."""
-        for stretch, places in zip(stretches, self._places, strict=True):
+        for each, places in zip(row_ranges, self._places, strict=True):
             if not (places >= 0).any():
                 continue
             done = 0
-            for rows in stretch.rows(self._most):
+            for rows in each.rows(self._most):
                 yield places[done : done + rows.num_rows], rows
                 done += rows.num_rows
             if done != len(places):
@@ -140,8 +140,8 @@ class SharedLook:
         return Transient(f"{self._source.text} has changed while it was read")
 
 
-def _places(source: RowDocuments, stretches: Sequence[Stretch], wanted: Any) -> tuple[list[Array], Array]:
-    """For the rows of each stretch, the places of their URIs among those that are wanted, -1 where one is not; and how
+def _places(source: RowDocuments, row_ranges: Sequence[RowRange], wanted: Any) -> tuple[list[Array], Array]:
+    """For the rows of each range, the places of their URIs among those that are wanted, -1 where one is not; and how
     many rows each of these has.
     """
     counts = np.zeros(len(wanted), np.int64)
@@ -157,8 +157,8 @@ def _places(source: RowDocuments, stretches: Sequence[Stretch], wanted: Any) -> 
         found.extend(np.split(places, ends[:-1]) if waiting else [])
         waiting.clear()
 
-    for stretch in stretches:
-        uris = [row_uris(source.entity, batch.columns) for batch in stretch.key_columns()]
+    for each in row_ranges:
+        uris = [row_uris(source.entity, batch.columns) for batch in each.key_columns()]
         waiting.append(pa.chunked_array(uris, pa.string()))
         if sum(map(len, waiting)) >= _TOGETHER:
             look()

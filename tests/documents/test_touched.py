@@ -72,6 +72,13 @@ def counts(found: Any) -> tuple[int, ...]:
     return found.unchanged, found.known_failures, found.recorded, found.gone, found.lost
 
 
+def test_of_a_document_that_is_listed_twice_the_first_one_counts() -> None:
+    listed = [SourceDocument("file:///a.md", 1, "1"), SourceDocument("file:///a.md", 1, "2")]
+    recorded = Recorded({"file:///a.md": entry("file:///a.md", 1, "1")})
+    _, found = compared(ledger_of(recorded), "one", Listing(listed, []), {}, buckets=4)
+    assert (list(found.changes), found.unchanged, recorded.read) == ([], 1, set())
+
+
 def test_entries_are_read_of_what_has_changed_alone() -> None:
     listed = [SourceDocument(f"file:///{number}.md", 1, "1") for number in range(20)]
     recorded = Recorded({each.uri: entry(*each[:3]) for each in listed})

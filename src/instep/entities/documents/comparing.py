@@ -6,13 +6,13 @@ listing of files is compared without it: a run that finds nothing to do takes ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.document_state.columns import FEW, ListedColumns, listed_columns
 from instep.domain.identity import as_named_now
-from instep.domain.manifest import Difference, difference, same, unchanged
+from instep.domain.manifest import Difference, SourceDocument, difference, same, unchanged
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
 
@@ -50,10 +50,9 @@ def compared(
         return found, unchanged(len(found.documents))
     found = found.seen_from(indexed)
     told = {*failed, *found.deleted}
-    touched = [
-        each for each in found.documents if indexed.get(each.uri) != (each.size, each.version) or each.uri in told
-    ]
-    untouched = {each.uri for each in found.documents}.difference(each.uri for each in touched)
+    listed_once = _first_of_each(found.documents)
+    touched = [each for each in listed_once if indexed.get(each.uri) != (each.size, each.version) or each.uri in told]
+    untouched = {each.uri for each in listed_once}.difference(each.uri for each in touched)
     # Whole entries are read of what may have changed alone: of all they take as long as the listing.
     asked = indexed.keys() - untouched
     changed = difference(
@@ -66,6 +65,14 @@ def compared(
         retry_failures=retry_failures,
     )
     return found, replace(changed, unchanged=changed.unchanged + len(untouched), recorded=len(indexed))
+
+
+def _first_of_each(documents: Sequence[SourceDocument]) -> Sequence[SourceDocument]:
+    """The documents without those whose URI was listed before: `difference` counts the first one, and has to see it."""
+    by_uri: dict[str, SourceDocument] = {}
+    for each in documents:
+        by_uri.setdefault(each.uri, each)
+    return documents if len(by_uri) == len(documents) else [*by_uri.values()]
 
 
 def left_out(ledger: Ledger, instance: str, found: Listing, *, buckets: int) -> tuple[Listing, Difference]:

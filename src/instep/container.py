@@ -141,12 +141,14 @@ class Container:
 
     def contacts(self, ledger: Ledger, *, kept: bool = True) -> ContactFiles:
         """Notes of when targets were asked."""
-        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._target_path, kept)
+        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._index_path, kept)
 
-    def _target_path(self, ref: PartitionRef) -> Path | None:
-        """The file or folder of its target; None if that is reached by a URL."""
-        uri = self.project.resolved_target(self.project.target_of(ref.entity)).uri
-        return None if is_url(uri) else Path(uri)
+    def _index_path(self, ref: PartitionRef, physical: str) -> Path | None:
+        """The folder of an index in Lance, else the file or folder of its target; None if that is reached by a URL."""
+        target = self.project.resolved_target(self.project.target_of(ref.entity))
+        if is_url(target.uri):
+            return None
+        return Path(target.uri, f"{physical}.lance") if target.type == "lance" else Path(target.uri)
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NamedTuple, get_args
@@ -27,7 +28,7 @@ from instep.entities.documents.inspection import has_modified
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of, moved_text
 from instep.entities.ownership import vanished
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.ledger.ledger import Ledger
 from instep.targets import document_target
 from instep.targets.document_target import ScoreKind, SearchMode
@@ -147,7 +148,8 @@ def search(
         ask = partial(chosen_by, asked, [] if chosen is None else [chosen])
         reranking = setup.reranking()
         many = limit + offset if reranking is None else max(limit + offset, reranking.top)
-        found = of_documents(ask, many) if group else ask(many)
+        with _there(setup, served.physical):
+            found = of_documents(ask, many) if group else ask(many)
         answers.append(found if reranking is None else reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
     weak = weak_hits({setup.alias: setup.context for setup in setups if setup.tells_weak}, query, hits)
@@ -190,7 +192,9 @@ def facets(
                 if not text.words:
                     continue
             most = limit if len(setups) == 1 else _VALUES_OF_EACH
-            for name, counts in setup.target.facets(served.physical, Counted(own, text, chosen, most)).items():
+            with _there(setup, served.physical):
+                counted = setup.target.facets(served.physical, Counted(own, text, chosen, most))
+            for name, counts in counted.items():
                 found[name].update({(type(value), value): count for value, count in counts})
     return {
         name: [
@@ -266,6 +270,17 @@ def _served(
         yield setup, served, every(chosen) if chosen else None
     if not built:
         raise _nothing_built(setups, looks.ledger, generation)
+
+
+@contextmanager
+def _there(setup: DocumentSetup, physical: str) -> Iterator[None]:
+    """If the index is gone, say what builds it again: its target knows only that something is missing."""
+    try:
+        yield
+    except UserError as error:
+        if isinstance(error, Away) or setup.target.exists(physical):
+            raise
+        raise vanished(setup, physical) from error
 
 
 def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:

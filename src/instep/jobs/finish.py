@@ -115,7 +115,7 @@ def _end(
             problem = str(error)
     if problem is None:
         _serve_all(setup, part, ledger)
-        context.contacts.note(part.ref, part.generation, part.epoch)
+        context.contacts.note(part.ref, part.generation, part.physical, part.epoch)
         rows = status.counts.read
         context.status_reporter.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         tell(Phase.SERVED)

@@ -4,17 +4,19 @@ and generation.
 A ledger that was replaced by an older one, together with its source, finds nothing to do, and its target alone knows
 better. To ask it takes longer than to find that nothing has changed, so it is asked at once where something says that a
 file was brought back (the ledger knows fewer epochs than the note, or the note was written at another time than it
-says, or the folder of the target is gone), and else once an hour. A note that is lost or cannot be written costs a
-question.
+says, or the index is gone from its folder), and else once an hour. A note that is lost or cannot be written costs a
+question. Targets on servers are quick to ask, and nothing here tells whether an index was dropped there: each process
+asks them, and one that goes on asks again after a minute.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,43 +24,51 @@ from typing import Final, Protocol
 from instep.domain.refs import PartitionRef
 
 _GOOD_FOR: Final = 3_600.0
+#: The same of what this process knows of a server.
+_LATELY: Final = 60.0
 #: Seconds between the two writes of a note, at most; and between the clock and that of the file system.
 _WRITTEN_IN, _APART = 0.5, 60.0
 
 
 class Contacts(Protocol):
-    def known(self, ref: PartitionRef, generation: str) -> int | None:
-        """The newest epoch that the target had seen; None if it is to be asked again."""
+    def known(self, ref: PartitionRef, generation: str, physical: str) -> int | None:
+        """The newest epoch that the target of this index had seen; None if it is to be asked again."""
 
-    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
-        """The target has seen no newer epoch."""
+    def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
+        """The index is there, and its target has seen no newer epoch."""
 
 
 class Unasked:
     """No target is asked."""
 
-    def known(self, ref: PartitionRef, generation: str) -> int | None:
+    def known(self, ref: PartitionRef, generation: str, physical: str) -> int | None:
         return 0
 
-    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
+    def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
         return None
 
 
 @dataclass(frozen=True)
 class ContactFiles:
     """Implements `Contacts`. `ledger` is its id: a folder may be that of several, one after the other. `kept`: notes
-    are written. `place` is the file or folder of a partition's target, None if that is elsewhere.
+    are written. `place` is the file or folder of a partition's index, None if that is on a server.
     """
 
     folder: Path
     ledger: str
-    place: Callable[[PartitionRef], Path | None]
+    place: Callable[[PartitionRef, str], Path | None]
     kept: bool = True
+    #: Of indexes on servers: when each was asked for, by the monotonic clock, and the epoch.
+    _asked: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def known(self, ref: PartitionRef, generation: str) -> int | None:
-        path, place = self._path(ref, generation), self.place(ref)
-        if place is not None and not place.exists():
+    def known(self, ref: PartitionRef, generation: str, physical: str) -> int | None:
+        place = self.place(ref, physical)
+        if place is None:
+            asked, epoch = self._asked.get(physical, (-math.inf, 0))
+            return epoch if time.monotonic() - asked < _LATELY else None
+        if not place.exists():
             return None
+        path = self._path(ref, generation)
         try:
             there = path.stat()
             noted = json.loads(path.read_bytes())
@@ -69,7 +79,10 @@ class ContactFiles:
         same = file == there.st_ino and 0 <= there.st_ctime - at < _WRITTEN_IN
         return known if same and -_APART < time.time() - at < _GOOD_FOR else None
 
-    def note(self, ref: PartitionRef, generation: str, epoch: int) -> None:
+    def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
+        if self.place(ref, physical) is None:
+            self._asked[physical] = time.monotonic(), epoch
+            return
         if not self.kept:
             return
         path = self._path(ref, generation)

@@ -161,14 +161,14 @@ def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, c
     ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`.
     """
     ref, generation = setup.ref, checkpoint.generation
-    known = contacts.known(ref, generation)
+    known = contacts.known(ref, generation, checkpoint.physical)
     outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
     if not outdated or demand_ownership(setup, ledger, generation) is not None:
         return
     with suppress(Away, Transient, Unknown):
         if not setup.target.exists(checkpoint.physical):
             raise vanished(setup, checkpoint.physical)
-        contacts.note(ref, generation, ledger.leases.last_epoch(ref))
+        contacts.note(ref, generation, checkpoint.physical, ledger.leases.last_epoch(ref))
 
 
 def unplanned(

@@ -82,3 +82,31 @@ def test_a_wrong_password_is_told_by_plan_and_check_with_the_address(
     assert "postgresql://127.0.0.1" in told
     assert "PostgreSQL refused the user or the password" in told
     assert "s3same" not in told
+
+
+def test_the_next_run_tells_that_the_index_was_dropped_and_searches_tell_what_builds_it_again(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    corpus.write(tmp_path / "docs", range(2))
+    project = declare(tmp_path / "project", tmp_path / "docs", server.url(DATABASE))
+    project.run()
+    (nothing,) = project.run()
+    assert nothing.notes == []
+    with psycopg.connect(server.url(DATABASE)) as client:
+        ((table,),) = client.execute(
+            "SELECT quote_ident(table_name) FROM information_schema.columns "
+            "WHERE table_schema = 'runs' AND column_name = '_row'"
+        ).fetchall()
+        client.execute(f"DROP TABLE runs.{table} CASCADE".encode())
+    for look in (
+        project.run,
+        project.plan,
+        lambda: project.search("tide"),
+        lambda: project.search("tide", mode="text"),
+    ):
+        with pytest.raises(UserError, match=r"index of Document@global \(\w+\) is gone from target") as told:
+            look()
+        assert "--full-refresh" in str(told.value)
+    project.run(full_refresh=True)
+    assert "of 1" in project.search(corpus.text(1)[:800])[0].text
+    server.execute("DROP SCHEMA runs CASCADE", database=DATABASE)

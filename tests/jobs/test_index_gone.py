@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.domain.refs import PartitionRef
 from instep.errors import UserError
+from instep.planning.contacts import ContactFiles
 
 _TOLD = r"index of Note@global \(Note__\w+\) is gone from target 'index'"
 
@@ -65,3 +67,26 @@ def test_searches_and_status_tell_how_an_index_that_is_gone_is_built_again(tmp_p
     assert status.rows is None
     assert "instep run --full-refresh" in " ".join(status.notes)
     assert "Build it with: instep run" not in " ".join(status.notes).replace("\n", " ")
+
+
+def test_a_server_is_asked_again_by_another_process_and_by_the_same_one_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref, now = PartitionRef("Note"), [1_000.0]
+    monkeypatch.setattr("instep.planning.contacts.time.monotonic", lambda: now[0])
+
+    def process() -> ContactFiles:
+        return ContactFiles(tmp_path, "ledger", lambda ref, physical: None)
+
+    one = process()
+    assert one.known(ref, "", "Note__1") is None
+    one.note(ref, "", "Note__1", 4)
+    assert (one.known(ref, "", "Note__1"), one.known(ref, "", "Note__2")) == (4, None)
+    assert process().known(ref, "", "Note__1") is None
+    now[0] += 59
+    assert one.known(ref, "", "Note__1") == 4
+    now[0] += 1
+    assert one.known(ref, "", "Note__1") is None
+    one.put_off("Note__1")  # It is away.
+    assert one.known(ref, "", "Note__1") == 0
+    assert [*tmp_path.iterdir()] == []

@@ -37,6 +37,9 @@ class Contacts(Protocol):
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
         """The index is there, and its target has seen no newer epoch."""
 
+    def put_off(self, physical: str) -> None:
+        """The target of this index is away: to wait for it again and again would hold up what polls."""
+
 
 class Unasked:
     """No target is asked."""
@@ -45,6 +48,9 @@ class Unasked:
         return 0
 
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
+        return None
+
+    def put_off(self, physical: str) -> None:
         return None
 
 
@@ -91,6 +97,9 @@ class ContactFiles:
             path.write_bytes(b"{}")
             there = path.stat()  # By the clock of the file system, which may be another host's.
             path.write_text(json.dumps({"epoch": epoch, "at": there.st_ctime, "file": there.st_ino}))
+
+    def put_off(self, physical: str) -> None:
+        self._asked[physical] = time.monotonic(), 0
 
     def _path(self, ref: PartitionRef, generation: str) -> Path:
         return self.folder / sha256("\0".join((self.ledger, str(ref), generation)).encode()).hexdigest()[:32]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -163,12 +162,19 @@ def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, c
     ref, generation = setup.ref, checkpoint.generation
     known = contacts.known(ref, generation, checkpoint.physical)
     outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
-    if not outdated or demand_ownership(setup, ledger, generation) is not None:
+    if not outdated:
         return
-    with suppress(Away, Transient, Unknown):
-        if not setup.target.exists(checkpoint.physical):
-            raise vanished(setup, checkpoint.physical)
-        contacts.note(ref, generation, checkpoint.physical, ledger.leases.last_epoch(ref))
+    outage = demand_ownership(setup, ledger, generation)
+    try:
+        is_gone = outage is None and not setup.target.exists(checkpoint.physical)
+    except (Away, Transient, Unknown) as error:
+        outage, is_gone = error, False
+    if outage is not None:
+        contacts.put_off(checkpoint.physical)
+        return
+    if is_gone:
+        raise vanished(setup, checkpoint.physical)
+    contacts.note(ref, generation, checkpoint.physical, ledger.leases.last_epoch(ref))
 
 
 def unplanned(

@@ -547,3 +547,14 @@ def test_importing_the_target_imports_nothing_heavy() -> None:
         "assert not {'chdb', 'clickhouse_connect', 'pyarrow', 'lance', 'fsspec', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_index_of_which_a_table_was_dropped_is_gone_and_can_be_made_again(tmp_path: Path) -> None:
+    target = ClickHouseTarget(str(tmp_path / "index"))
+    target.create("Node__1", SPECS)
+    assert target.exists("Node__1")
+    with target.session(alone=True) as session:
+        session.command("DROP TABLE instep.Node__1 SYNC")
+    assert not target.exists("Node__1")
+    target.create("Node__1", SPECS)
+    assert (target.exists("Node__1"), target.rows("Node__1")) == (True, 0)

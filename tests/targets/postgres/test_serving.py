@@ -109,3 +109,16 @@ def test_own_tables_are_made_once_for_each_connection_that_promotes(
     made.clear()
     target.promote("Node", "Node__1", 2)
     assert not made
+
+
+def test_an_index_of_which_a_table_was_dropped_is_gone_and_can_be_made_again(target: PostgresTarget) -> None:
+    target.create("Node__1", SPECS)
+    put(target, "Node__1", Node(1, "one", 5), Edge(1, 9, 5), epoch=1, attempt="1")
+    assert target.exists("Node__1")
+    with target.place.session() as session:
+        session.run("DROP TABLE {table}", table=session.name(EDGES.table("Node__1")))
+    assert not target.exists("Node__1")
+    target.create("Node__1", SPECS)
+    assert (target.exists("Node__1"), target.rows("Node__1")) == (True, 0)
+    put(target, "Node__1", Node(2, "two", 5), epoch=1, attempt="2")
+    assert target.rows("Node__1") == 1

@@ -162,6 +162,12 @@ def stored_specs(session: Session, database: str, physical: str) -> tuple[TableS
     return decode_specs(found[0]["outcome"]) if found else None
 
 
+def exists(session: Session, database: str, physical: str) -> bool:
+    """Whether all tables are there, which another process may have dropped."""
+    specs = stored_specs(session, database, physical)
+    return specs is not None and {spec.table(physical) for spec in specs} <= set(tables(session, database, physical))
+
+
 def known_specs(session: Session, database: str, physical: str, where: str) -> tuple[TableSpec, ...]:
     specs = stored_specs(session, database, physical)
     if specs is None:

@@ -147,7 +147,7 @@ class ClickHouseTarget(TableIndexes):
     def exists(self, physical: str) -> bool:
         checked_name(physical)
         with self.session() as session:
-            return layout.stored_specs(session, self.database, physical) is not None
+            return layout.exists(session, self.database, physical)
 
     def specs(self, physical: str) -> Sequence[TableSpec]:
         with self.session() as session:

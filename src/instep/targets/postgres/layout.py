@@ -85,8 +85,11 @@ def stored_columns(spec: TableSpec) -> dict[str, str]:
 def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: str) -> None:
     with session.transaction():
         registry.lock(session)
-        if registry.find(session, physical) is not None:
-            return
+        if (record := registry.find(session, physical)) is not None:
+            before = index_of(session, physical, record)
+            if _stands(session, before):
+                return
+            registry.drop(session, before.id, before.tables)
         for spec in specs:
             session.run(
                 "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key}))",
@@ -95,6 +98,16 @@ def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: s
                 key=names(spec.key),
             )
         registry.write_down(session, physical, encode_specs(specs), owner)
+
+
+def exists(session: Session, physical: str) -> bool:
+    """Whether all tables are there, which another process may have dropped."""
+    record = registry.find(session, physical)
+    return record is not None and _stands(session, index_of(session, physical, record))
+
+
+def _stands(session: Session, index: TableIndex) -> bool:
+    return all(columns_of(session, each) for each in index.tables)
 
 
 def declared(spec: TableSpec) -> sql.Composed:

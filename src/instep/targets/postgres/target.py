@@ -41,7 +41,7 @@ class PostgresTarget(TableIndexes, PostgresIndexes[TableIndex]):
     def exists(self, physical: str) -> bool:
         fitting(physical)
         with self.place.session() as session:
-            return registry.find(session, physical) is not None
+            return layout.exists(session, physical)
 
     def specs(self, physical: str) -> Sequence[TableSpec]:
         with self._index(physical) as (_, index):

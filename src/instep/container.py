@@ -144,11 +144,12 @@ class Container:
         return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._index_path, kept)
 
     def _index_path(self, ref: PartitionRef, physical: str) -> Path | None:
-        """The folder of an index in Lance, else the file or folder of its target; None if that is reached by a URL."""
+        """The folder of an index, where its target has one for each, or the target's own file or folder; None if that
+        is reached by a URL.
+        """
         target = self.project.resolved_target(self.project.target_of(ref.entity))
-        if is_url(target.uri):
-            return None
-        return Path(target.uri, f"{physical}.lance") if target.type == "lance" else Path(target.uri)
+        own = {"lance": f"{physical}.lance", "qdrant": physical}
+        return None if is_url(target.uri) else Path(target.uri, own.get(target.type, ""))
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""

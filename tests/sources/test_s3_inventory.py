@@ -118,6 +118,16 @@ def test_marks_of_folders_are_no_documents(inventories: Inventories) -> None:
 
 
 @server
+@pytest.mark.parametrize(
+    ("root", "keys"), [("s3://manuals/docs", ["docs//a.md"]), ("s3://manuals", ["docs//a.md", "/b.md"])]
+)
+def test_slashes_that_follow_each_other_are_of_the_key(inventories: Inventories, root: str, keys: list[str]) -> None:
+    inventories.deliver([*inventories.lines("docs/"), *(Line(key, 1, "x", DAY) for key in keys)], DAY)
+    found = {each.uri for each in listed_before(source(inventories, root)).documents}
+    assert {f"s3://manuals/{each}" for each in [*keys, "docs/a.md"]} <= found
+
+
+@server
 @pytest.mark.parametrize("form", [CSV, ORC, PARQUET])
 def test_older_versions_and_marks_of_deletion_are_no_objects(inventories: Inventories, form: str) -> None:
     lines = inventories.lines("docs/")

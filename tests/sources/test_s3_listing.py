@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.sources import s3_listing
-from instep.sources.files import FilesSource
+from instep.sources.files import FilesPortion, FilesSource
 from instep.sources.s3_listing import pages
 from instep.sources.url_files import file_version, files_below
 from tests.servers.proxy import Proxy
@@ -182,6 +182,96 @@ class Marked:
 def test_marks_of_folders_are_no_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
     assert [path for path, _ in files_below(Marked(), "bucket/docs", no_problem)] == ["bucket/docs/a.md"]
+
+
+class Slashes:
+    """A store that takes each key for what it is, as the client of s3fs answers."""
+
+    version_aware = False
+
+    def __init__(self, **objects: str) -> None:
+        self.objects = {f"docs{key}": text for key, text in objects.items()}
+
+    def invalidate_cache(self) -> None:
+        """Do nothing: it has none."""
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        return {"Contents": [self._object(key) for key in sorted(self.objects) if key.startswith(asked["Prefix"])]}
+
+    def info(self, path: str) -> dict[str, Any]:
+        key = path.removeprefix("bucket/")
+        if key in self.objects:
+            return {**self._object(key), "name": path, "type": "file", "size": len(self.objects[key])}
+        return {"name": path, "type": "directory", "size": 0}
+
+    def cat_file(self, path: str) -> bytes:
+        return self.objects[path.removeprefix("bucket/")].encode()
+
+    def _object(self, key: str) -> dict[str, Any]:
+        return {"Key": key, "Size": len(self.objects[key]), "ETag": f'"{self.objects[key]}"'}
+
+
+def test_slashes_that_follow_each_other_are_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    texts = {"/a.md": "one", "//a.md": "two", "//b.md": "three", "//c//d.md": "four", "//e.txt": "left out"}
+    files = FilesSource(("s3://bucket/docs",), include=("*.md",))
+    (root,) = files._urls()
+    root._opened = Slashes(**texts), "bucket/docs"
+    listed = files.list().documents
+    assert [each.uri.removeprefix("s3://bucket/docs") for each in listed] == ["//a.md", "//b.md", "//c//d.md", "/a.md"]
+    assert [files.read(each.uri, max_bytes=10).data.decode() for each in listed] == [each.version for each in listed]
+    looked = files.look([each.uri for each in listed])
+    assert looked is not None
+    assert [*looked.documents] == [*listed]
+
+
+class Removed:
+    """A bucket with versions: all objects of one folder were removed, and of another none ever was there."""
+
+    version_aware = True
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        if asked["Prefix"] != "docs/old/":
+            return {}
+        older = {"Key": "docs/old/a.md", "Size": 1, "IsLatest": False, "VersionId": "1"}
+        return {"Versions": [older], "DeleteMarkers": [{"Key": "docs/old/a.md", "IsLatest": True}]}
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+
+@pytest.mark.parametrize(("folder", "problems"), [("old", 0), ("elsewhere", 1)])
+def test_a_portion_of_removed_objects_alone_is_listed(folder: str, problems: int) -> None:
+    files = FilesSource(("s3://bucket/docs",))
+    (root,) = files._urls()
+    root._opened = Removed(), "bucket/docs"
+    told: list[str] = []
+    portion = FilesPortion("s3://bucket/docs", s3_listing.Portion(f"docs/{folder}/"))
+    assert [*files.portion(portion, told.append)] == []
+    assert len(told) == problems
+
+
+class Folders:
+    """A bucket with versions, one folder on each page, as a client of it answers."""
+
+    version_aware = True
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        if asked.get("VersionIdMarker") == "":
+            raise ValueError("A version-id marker cannot be empty.")
+        if "KeyMarker" in asked:
+            return {"CommonPrefixes": [{"Prefix": "docs/b/"}]}
+        return {"CommonPrefixes": [{"Prefix": "docs/a/"}], "IsTruncated": True, "NextKeyMarker": "docs/a/"}
+
+
+def test_a_page_of_versions_may_end_with_a_folder() -> None:
+    found = [each for page in pages(Folders(), "bucket", "docs/", shallow=True) for each in page.prefixes]
+    assert found == ["docs/a/", "docs/b/"]
 
 
 def test_a_shallow_listing_tells_folders_apart(store: S3Server, small_pages: None) -> None:

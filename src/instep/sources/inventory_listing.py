@@ -61,13 +61,14 @@ class _Finder:
         # Consoles and copies make an object of a folder: a listing leaves it out.
         below = below.filter(pc.invert(pc.ends_with(below["key"], "/")))
         for batch in below.to_batches():
-            paths: Any = pc.utf8_ltrim(pc.utf8_slice_codeunits(batch["key"], len(self._key)), "/")
+            inner: Any = pc.utf8_slice_codeunits(batch["key"], len(self._key) + 1 if self._key else 0)
+            paths: Any = pc.utf8_ltrim(inner, "/")
             taken: Any = pa.repeat(True, len(paths))
             if self._include:
                 taken = self._include.match_all(paths)
             if self._exclude:
                 taken = pc.and_not(taken, self._exclude.match_all(paths))
-            names, base = encoded(paths.filter(taken)), f"{self.root.base.rstrip('/')}/"
+            names, base = encoded(inner.filter(taken)), f"{self.root.base.rstrip('/')}/"
             uris = pc.binary_join_element_wise(pa.repeat(base, len(names)), names, "")
             yield _documents(pa.Table.from_batches([batch.filter(taken)]), uris)
 

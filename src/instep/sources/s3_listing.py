@@ -17,11 +17,12 @@ _LOOKED_THROUGH: Final = 50_000
 
 class Page(NamedTuple):
     """An answer of a store: objects, as s3fs describes them; and prefixes below which there are more, of a listing that
-    tells these apart.
+    tells these apart. `removed`: there were others, of which older versions are left.
     """
 
     objects: Sequence[Mapping[str, Any]]
     prefixes: Sequence[str]
+    removed: bool = False
 
 
 def is_s3(fs: Any) -> bool:
@@ -45,14 +46,15 @@ def pages(fs: Any, bucket: str, prefix: str, shallow: bool = False) -> Iterator[
     while True:
         found = fs.call_s3(call, **asked)
         objects = [_described(bucket, each) for each in found.get(listed, ()) if not versioned or each.get("IsLatest")]
-        yield Page(objects, [each["Prefix"] for each in found.get("CommonPrefixes", ())])
+        prefixes = [each["Prefix"] for each in found.get("CommonPrefixes", ())]
+        yield Page(objects, prefixes, removed=bool(found.get("DeleteMarkers")))
         if not found.get("IsTruncated"):
             return
         if versioned:
-            asked |= {
-                "KeyMarker": found.get("NextKeyMarker", ""),
-                "VersionIdMarker": found.get("NextVersionIdMarker", ""),
-            }
+            asked["KeyMarker"] = found["NextKeyMarker"]
+            asked.pop("VersionIdMarker", None)
+            if version := found.get("NextVersionIdMarker"):  # None behind a prefix, and an empty one is refused.
+                asked["VersionIdMarker"] = version
         else:
             asked["ContinuationToken"] = found["NextContinuationToken"]
 

@@ -88,7 +88,7 @@ class UrlRoot:
         seen = False
         try:
             for page in pages(fs, bucket, *portion):
-                seen = seen or bool(page.objects)
+                seen = seen or bool(page.objects) or page.removed
                 yield from _no_marks(page)
         except Exception as error:  # What was listed before counts all the same.
             problem(self._shown(f"{bucket}/{portion.prefix}", _reason(error)))
@@ -118,8 +118,8 @@ class UrlRoot:
     ) -> Iterator[SourceDocument]:
         fs, root = self._open()
         for path, info in files:
-            relative = path[len(root) :].lstrip("/")
-            if relative and ((include and not include.matches(relative)) or (exclude and exclude.matches(relative))):
+            relative = _inner(path, root)
+            if relative and _left_out(relative, include, exclude):
                 continue
             if info.get("type", "file") == "file":
                 try:
@@ -161,7 +161,7 @@ class UrlRoot:
         relative = self.below(path)
         if not relative or relative.endswith("/"):
             return None if relative == "" else NOT_THERE
-        if (include and not include.matches(relative)) or (exclude and exclude.matches(relative)):
+        if _left_out(relative, include, exclude):
             return NOT_THERE
         fs, root = self._open()
         bucket, _, key = f"{root.rstrip('/')}/{relative}".partition("/")
@@ -238,7 +238,7 @@ class UrlRoot:
 
     def _path(self, uri: str) -> tuple[Any, str]:
         fs, root = self._open()
-        relative = unquote(uri[len(self.base) :].lstrip("/"), errors="surrogateescape")
+        relative = unquote(_inner(uri, self.base), errors="surrogateescape")
         return fs, f"{root.rstrip('/')}/{relative}" if relative else root
 
     def _open(self) -> tuple[Any, str]:
@@ -269,6 +269,17 @@ class UrlRoot:
         if not relative:
             return self.base
         return f"{self.base.rstrip('/')}/{quote(relative, safe=_SAFE, errors='surrogateescape')}"
+
+
+def _inner(path: str, root: str) -> str:
+    """The path from a root on. In a store, `a//b` is another object than `a/b`."""
+    return path[len(root.rstrip("/")) :].removeprefix("/")
+
+
+def _left_out(relative: str, include: Globs, exclude: Globs) -> bool:
+    """Whether globs leave out a file, by its path from a root. They know no folder without a name before it."""
+    path = relative.lstrip("/")
+    return bool((include and not include.matches(path)) or (exclude and exclude.matches(path)))
 
 
 def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import instep
+from instep.entities.documents import changes
 from instep.entities.plan_request import Kind
+from instep.errors import UserError
 from instep.jobs.entity_result import EntityResult
 from instep.project import Project
 from instep.sources.document_source import Listing
@@ -144,5 +146,29 @@ def test_a_folder_that_tasks_cannot_list_deletes_nothing(tmp_path: Path, monkeyp
     assert [each.partition(": ")[0] for each in result.plan.found.problems] == [f"s3://{shelf.name}/d1"]
     proxy.breaks = None
     assert shelf.run().counts.deleted == 2
+    assert shelf.wrong() == ""
+    proxy.close()
+
+
+def test_a_build_of_a_listing_that_was_not_whole_is_refused_though_the_next_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build lists, and then what it would leave out is told by another listing."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    proxy = Proxy(running_s3().port)
+    shelf = filled(Shelf(tmp_path, port=proxy.port))
+    shelf.run()
+    left_out = changes._Seen.left_out
+
+    def whole(*asked: Any, **options: Any) -> Any:
+        proxy.breaks = None
+        found = left_out(*asked, **options)
+        proxy.breaks = "%2Fd1%2F"
+        return found
+
+    monkeypatch.setattr(changes._Seen, "left_out", whole)
+    proxy.breaks = "%2Fd1%2F"
+    with pytest.raises(UserError, match="a build would leave out what could not be listed"):
+        shelf.run(full_refresh=True)
     assert shelf.wrong() == ""
     proxy.close()

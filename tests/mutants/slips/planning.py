@@ -79,8 +79,8 @@ MUTANTS = [
     Mutant(
         "a rebuild leaves out what could not be listed",
         "entities/documents/changes.py",
-        "    if not found.complete and not options.allow_deletes:\n",
-        "    if not found.complete and options.allow_deletes:\n",
+        "    if problems and not options.allow_deletes:\n",
+        "    if problems and options.allow_deletes:\n",
         (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_retried_until_it_changes_or_is_requested"),
     ),
     Mutant(

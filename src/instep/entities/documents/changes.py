@@ -227,7 +227,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     if kind is Kind.REFRESH:
         blocked, lost = _blocked(setup, changes, found, request), changes.lost
     elif kind is Kind.REBUILD and checkpoint:
-        blocked, lost = _left_out(setup, checkpoint, seen, request)
+        blocked, lost = _left_out(setup, checkpoint, seen, found, request)
     slices: Sequence[SlicePlan] = []
     if kind is not Kind.NOTHING:
         sizing = replace(setup.sizing, asked=request.settings().slice_rows)
@@ -364,15 +364,16 @@ def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, g
 
 
 def _left_out(
-    setup: DocumentAdapters, checkpoint: Checkpoint, seen: _Seen, request: PlanRequest
+    setup: DocumentAdapters, checkpoint: Checkpoint, seen: _Seen, built: Listing, request: PlanRequest
 ) -> tuple[Refusal | None, int]:
     """The delete guard of a rebuild: documents that are not listed would be left out and no longer be served. Returns
-    the refusal, and the number of such documents.
+    the refusal, and the number of such documents. Tasks list for each look: what is `built` may have other problems.
     """
     options = request.options
     found, changes = seen.left_out(checkpoint.instance, buckets=setup.buckets)
-    if not found.complete and not options.allow_deletes:
-        return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
+    problems = [*built.problems, *found.problems]
+    if problems and not options.allow_deletes:
+        return Refusal(f"a build would leave out what could not be listed: {problems[0]}"), 0
     if changes.gone and not found.exhaustive and not options.allow_deletes:
         refusal = Refusal(
             f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "

@@ -256,6 +256,33 @@ def test_a_portion_of_removed_objects_alone_is_listed(folder: str, problems: int
     assert len(told) == problems
 
 
+class Stuck:
+    """A store that has more, and does not say where."""
+
+    version_aware = False
+
+    def __init__(self, **place: str) -> None:
+        self._place = place
+
+    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+        return {"Contents": [{"Key": "docs/a.md", "Size": 1, "ETag": '"x"'}], "IsTruncated": True, **self._place}
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+
+@pytest.mark.parametrize("place", [{}, {"NextContinuationToken": "the same"}])
+def test_a_store_that_gives_one_page_again_and_again_is_not_listed(
+    place: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    told: list[str] = []
+    found = files_below(Stuck(**place), "bucket/docs", lambda path, why: told.append(why))
+    assert {path for path, _ in itertools.islice(found, 10)} == {"bucket/docs/a.md"}
+    assert told == ["it does not tell where its next page begins"]
+
+
 class Folders:
     """A bucket with versions, one folder on each page, as a client of it answers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -43,20 +44,23 @@ def pages(fs: Any, bucket: str, prefix: str, shallow: bool = False) -> Iterator[
     versioned = fs.version_aware
     call, listed = ("list_object_versions", "Versions") if versioned else ("list_objects_v2", "Contents")
     asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/" if shallow else "", "MaxKeys": PAGE}
+    place: dict[str, str] = {}
     while True:
-        found = fs.call_s3(call, **asked)
+        found = fs.call_s3(call, **asked, **place)
         objects = [_described(bucket, each) for each in found.get(listed, ()) if not versioned or each.get("IsLatest")]
         prefixes = [each["Prefix"] for each in found.get("CommonPrefixes", ())]
         yield Page(objects, prefixes, removed=bool(found.get("DeleteMarkers")))
         if not found.get("IsTruncated"):
             return
-        if versioned:
-            asked["KeyMarker"] = found["NextKeyMarker"]
-            asked.pop("VersionIdMarker", None)
-            if version := found.get("NextVersionIdMarker"):  # None behind a prefix, and an empty one is refused.
-                asked["VersionIdMarker"] = version
-        else:
-            asked["ContinuationToken"] = found["NextContinuationToken"]
+        before, place = place, _next_place(found)
+        if not place or place == before:
+            raise OSError(errno.EPROTO, "it does not tell where its next page begins")
+
+
+def _next_place(found: Mapping[str, Any]) -> dict[str, str]:
+    """The place where the next page begins. Behind a prefix there is no version, and stores refuse an empty one."""
+    places = ("ContinuationToken", "KeyMarker", "VersionIdMarker")
+    return {each: found[f"Next{each}"] for each in places if found.get(f"Next{each}")}
 
 
 class Portion(NamedTuple):

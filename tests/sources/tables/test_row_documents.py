@@ -230,6 +230,18 @@ def test_keys_of_every_type_are_named_alike_and_found_again(make: Make) -> None:
     assert all(isinstance(each, Content) for each in read(source, listed))
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("ns")])
+def test_moments_without_a_zone_are_keys_in_utc(tmp_path: Path, kind: pa.DataType) -> None:
+    """As pandas writes them. Their statistics have no zone either."""
+    moments = [NOON.replace(tzinfo=None, microsecond=0) + timedelta(hours=each) for each in range(6)]
+    table = pa.table({"id": pa.array(moments, kind), "body": [str(each) for each in range(6)]})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
+    source = documents(ParquetRows((str(tmp_path),)), DocumentColumns(("id",), "body"))
+    listed = [*source.list().documents]
+    assert listed[0].uri == "table://Ticket/2026-01-02T12:00:00.000000Z"
+    assert [each.data for each in read(source, listed[1:5])] == [b"1", b"2", b"3", b"4"]
+
+
 def test_few_rows_and_many_are_found(make: Make) -> None:
     many = MAX_KEYS + 500
     source = documents(make(tickets(*((each, f"text {each}", None, NOON, False) for each in range(many)))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -228,7 +228,7 @@ def _outside(values: Sequence[KeyValue], statistics: pq.Statistics) -> bool:
     in the statistics as they do here.
     """
     try:
-        least, most = statistics.min, statistics.max
+        least, most = _in_utc(statistics.min), _in_utc(statistics.max)
     except UnicodeDecodeError:
         return False  # A text of other bytes is among them: nothing can be told of the rest.
     plain = type(least) is type(values[0]) and isinstance(least, int | str | date)
@@ -237,3 +237,8 @@ def _outside(values: Sequence[KeyValue], statistics: pq.Statistics) -> bool:
     ordered: Any = values
     at = bisect_left(ordered, least)
     return at == len(ordered) or ordered[at] > most
+
+
+def _in_utc(value: Any) -> Any:
+    """A moment of a column without a time zone, as keys have it; another value as it is."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value

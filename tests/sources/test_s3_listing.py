@@ -229,6 +229,33 @@ def test_slashes_that_follow_each_other_are_of_the_key(monkeypatch: pytest.Monke
     assert [*looked.documents] == [*listed]
 
 
+@pytest.mark.parametrize("refused", [None, PermissionError(13, "denied"), OSError(5, "broken")])
+def test_an_object_does_not_hide_the_folder_with_its_name(
+    refused: OSError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    store = Slashes(**{"": "an object", "/a.md": "one", "/x.txt": "left out"})
+    files = FilesSource(("s3://bucket/docs",), include=("*.md",))
+    (root,) = files._urls()
+    root._opened = store, "bucket/docs"
+    whole = files.list()
+    assert [each.uri for each in whole.documents] == ["s3://bucket/docs", "s3://bucket/docs/a.md"]
+    (portion,) = files.portions(100)
+    told: list[str] = []
+    assert [*files.portion(portion, told.append)] == [*whole.documents]
+    assert [*whole.problems, *told] == []
+    if refused is None:
+        return
+
+    def answer(method: str, **asked: Any) -> Any:
+        raise refused
+
+    monkeypatch.setattr(store, "call_s3", answer)
+    alone = files.list()
+    assert [each.uri for each in alone.documents] == ["s3://bucket/docs"]
+    assert alone.problems == ([] if isinstance(refused, PermissionError) else ["s3://bucket/docs: broken"])
+
+
 class Removed:
     """A bucket with versions: all objects of one folder were removed, and of another none ever was there."""
 

@@ -62,8 +62,11 @@ class UrlRoot:
         fs, root = self._open()
         if (top := self._top(problem)) is None:
             return
-        single = top.get("type") == "file"
-        files = [(root, top)] if single else files_below(fs, root, lambda path, why: problem(self._shown(path, why)))
+
+        def told(path: str, why: str) -> None:
+            problem(self._shown(path, why))
+
+        files = _with_its_folder(fs, root, top, told) if top.get("type") == "file" else files_below(fs, root, told)
         yield from self._documents(files, include, exclude, problem)
 
     def portions(self, enough: int) -> Sequence[Portion | None]:
@@ -317,6 +320,22 @@ def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iter
                 yield info["name"], info
             elif path != folder.rstrip("/"):
                 folders.append(path)
+
+
+def _with_its_folder(
+    fs: Any, path: str, info: Mapping[str, Any], problem: Callable[[str, str], None]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A file, and all that is in a folder with the same name, which S3 may have as well."""
+    yield path, info
+    if not is_s3(fs):
+        return
+    try:
+        for page in pages(fs, *prefix_of(fs, path)):
+            yield from _no_marks(page)
+    except PermissionError:  # Some may read a file, and list nothing.
+        return
+    except Exception as error:
+        problem(path, _reason(error))
 
 
 def _no_marks(page: Page) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -84,6 +84,13 @@ MUTANTS = [
         (_REBUILDS, f"{_BAD_INPUT}::test_a_known_failure_is_not_retried_until_it_changes_or_is_requested"),
     ),
     Mutant(
+        "a rebuild is judged by the second listing of tasks alone",
+        "entities/documents/changes.py",
+        "    problems = [*built.problems, *found.problems]\n",
+        "    problems = [*found.problems]\n",
+        ("tests/e2e/test_files_on_spark.py",),
+    ),
+    Mutant(
         "what is not listed is deleted though the listing is not complete",
         "entities/documents/comparing.py",
         "return found.complete and found.exhaustive",

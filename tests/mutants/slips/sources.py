@@ -44,6 +44,20 @@ MUTANTS = [
         _S3,
     ),
     Mutant(
+        "several slashes in a key of S3 are taken for one",
+        "sources/url_files.py",
+        'root.rstrip("/")) :].removeprefix("/")',
+        'root.rstrip("/")) :].lstrip("/")',
+        _S3,
+    ),
+    Mutant(
+        "an object of S3 hides the folder that has its name",
+        "sources/url_files.py",
+        "    yield path, info\n    if not is_s3(fs):\n",
+        "    yield path, info\n    if is_s3(fs):\n",
+        _S3,
+    ),
+    Mutant(
         "a row is looked for in a portion from which it only went",
         "sources/tables/net_changes.py",
         "_first(of_row, places, sums > 0, len(found))[come],",

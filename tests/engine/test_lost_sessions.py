@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from instep.errors import UserError
+from instep.error_transport import SparkLost
+from instep.errors import Away, Transient, UserError
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.session import LazySpark
 
@@ -37,3 +38,32 @@ def test_one_that_is_closed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "begin", lambda: None)
     with pytest.raises(UserError, match="closed already"):
         spark.get()
+
+
+def test_all_who_use_one_of_ours_that_is_lost_may_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two entities of a worker share it: the second one is told when the first one has left it already."""
+    session = _over(monkeypatch)
+    spark = LazySpark()
+    spark._session, spark._ours = session, True
+    for _ in range(2):
+        told = spark.explained(session, SparkLost("the connection is reset"))
+        assert isinstance(told, Transient)
+        assert not isinstance(told, Away)
+
+
+def test_one_that_was_given_and_is_lost_is_not_there_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _over(monkeypatch)
+    spark = LazySpark(given=session)
+    for _ in range(2):
+        assert isinstance(spark.explained(session, SparkLost("the connection is reset")), Away)
+
+
+def _over(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sparkapi, "is_over", lambda _: True)
+    monkeypatch.setattr(sparkapi, "is_connect", lambda _: True)
+    monkeypatch.setattr(sparkapi, "stop", lambda _: None)
+
+    class Session:
+        """As much of one as can be kept in a set of weak references."""
+
+    return Session()

@@ -124,14 +124,16 @@ class LazySpark:
         if isinstance(found, UserError | Fenced | Conflict | Unknown):
             return found
         with self._lock:
-            mine = self._session is session and self._ours
-            if mine:
+            # What another thread has left before was ours: what is given stays.
+            left = self._session is not session
+            given = not left and not self._ours
+            if not left and not given:
                 self._session, self._thread = None, None
                 self._release(session, lost=isinstance(found, SparkLost))
         if code == _OUT_OF_MEMORY:
             return out_of_memory()
         why = str(found) if isinstance(found, Transient) else f"Spark has ended: {found}"
-        if not mine and sparkapi.is_over(session):
+        if given and sparkapi.is_over(session):
             return Away(f"the Spark session that was given has ended: {why}", hint="Make another one, then run again.")
         return Transient(why)
 

@@ -11,6 +11,7 @@ import instep
 from instep.cli import main
 from tests.e2e import corpus
 from tests.e2e.conftest import Location
+from tests.jobs.progress_log import ProgressLog
 
 
 @pytest.fixture
@@ -45,3 +46,11 @@ def test_damage_is_reported_until_it_is_repaired(place: Location, capsys: pytest
     instep.load(place.root).repair()
     assert main(command) == 0
     assert place.wrong() == ""
+
+
+def test_a_worker_that_follows_the_source_says_it_too(place: Location) -> None:
+    lose_rows(place)
+    corpus.write(place.docs, range(8, 9))
+    told = ProgressLog()
+    instep.load(place.root).worker(watch=1.0, until_idle=True, progress=told)
+    assert len([message for _, message in told.lines if "were recorded" in message]) == 1

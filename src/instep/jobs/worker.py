@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
-from instep.domain.jobs import JobState, OpenPart
+from instep.domain.jobs import JobState, OpenPart, ended_badly
 from instep.domain.refs import PartitionRef
 from instep.domain.texts import clause, cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UpstreamMissing, UserError
@@ -308,9 +308,10 @@ class Worker:
         done = ledger.jobs.get(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
         self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
-        if done:  # A run shows them in the end; why a part failed is told with what follows from it.
+        if done:  # A run shows them in the end; what holds a part back is told with what follows from it.
+            held_back_by = ended_badly(done, done.part(ref))
             for note in notes:
-                if cleaned(note) != done.part(ref).error:
+                if cleaned(note) != held_back_by:
                     self.membership.tell(ref, note)
         self.membership.forget(each.key)
         if self._context.retention:

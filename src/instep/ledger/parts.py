@@ -206,7 +206,8 @@ class Parts(Store):
         else the job's `created_at`; of the same instance never less than the one before): fresh and promoted, it is
         Live and served; promoted otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by
         `error` (else by the part's state), whatever `state` says; with `retry`, wants go on waiting for the next one.
-        That is not appended when the instance is not in work by this job any more.
+        That is not appended when the instance is not in work by this job any more. What a refresh has seen whose slices
+        are all done is known even so: its writes stay, and the next job begins behind them.
 
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
         `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance
@@ -260,7 +261,8 @@ class Parts(Store):
         _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
         after = _end_job(tx, job_id, before)
         if not promote:
-            seen_rows.forget(tx, job_id, part)
+            stays = not part.fresh and state is not JobState.FAILED and not _has_undone_slices(tx, job_id, part.ref)
+            (seen_rows.serve if stays else seen_rows.forget)(tx, job_id, part)
             instance_rows.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
         return after
 
@@ -428,6 +430,12 @@ def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
 def _has_open_slices(tx: Transaction, job_id: str, ref: PartitionRef) -> bool:
     here = (slices.c.job_id == job_id, slices.c.ref == str(ref))
     return bool(tx.connection.scalar(select(or_(exists().where(*here, PENDING), exists().where(*here, PROCESSING)))))
+
+
+def _has_undone_slices(tx: Transaction, job_id: str, ref: PartitionRef) -> bool:
+    undone = slices.c.state.in_([SliceState.FAILED.value, SliceState.CANCELLED.value])
+    here = (slices.c.job_id == job_id, slices.c.ref == str(ref))
+    return bool(tx.connection.scalar(select(exists().where(*here, undone))))
 
 
 def lock_open(tx: Transaction, job_id: str, ref: PartitionRef) -> Row[Any] | None:

@@ -51,8 +51,8 @@ def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> Non
 
 
 def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The part has ended, and is served: what was planned with it is known. If nothing was, what is known of the same
-    instance still holds.
+    """The part has ended, and what it wrote is served: what was planned with it is known. If nothing was, what is known
+    of the same instance still holds.
     """
     here = (seen.c.ref == str(part.ref), seen.c.generation == part.generation)
     planned = tx.connection.scalar(select(seen.c.job_id).where(*here, seen.c.job_id == job_id))
@@ -62,7 +62,7 @@ def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
 
 
 def forget(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The part has ended, and is not served."""
+    """The part has ended, and not all that was planned is served."""
     tx.connection.execute(delete(seen).where(seen.c.ref == str(part.ref), seen.c.job_id == job_id))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from instep.domain.jobs import JobState, tries_of
 from instep.domain.seen import Late, Seen
 from instep.domain.table_files import Files, TableFile
 from instep.ledger.ledger import Ledger
 from instep.ledger.parts import NewPart
 from tests.contracts.ledger.building import (
     REF,
+    claim_all,
     complete_all,
     end,
     fail,
     lease_of,
     new_part,
+    outcome,
     plans,
     running,
 )
@@ -84,6 +87,31 @@ class SeenTables(Fixtures):
         assert _known(ledger) == FIRST
         _job(ledger, "third", SECOND)
         assert _known(ledger) == SECOND
+
+    def test_what_a_refresh_has_written_it_has_seen_though_the_target_holds_other_rows(self, ledger: Ledger) -> None:
+        """Else the next job begins with the same, again and again, as long as nobody mends the target."""
+        _job(ledger, "first", FIRST, fresh=True)
+        for job_id, fresh in (("damaged", False), ("wrong", True)):
+            part = new_part(ledger, lease_of(ledger, "ann", job_id=job_id), fresh=fresh)
+            ledger.parts.plan(job_id, [NewPart(part, plans(1), seen=SECOND)])
+            ledger.jobs.start(job_id)
+            complete_all(ledger, part, job_id=job_id)
+            ledger.parts.finish(job_id, part, JobState.COMPLETED, worker_id="ann", error="it holds other rows")
+            assert _known(ledger) == SECOND, "what a build has seen goes with it"
+
+    def test_a_refresh_of_which_slices_failed_has_not_seen_all(self, ledger: Ledger) -> None:
+        _job(ledger, "first", FIRST, fresh=True)
+        part = new_part(ledger, lease_of(ledger, "ann", job_id="half"), fresh=False)
+        ledger.parts.plan("half", [NewPart(part, plans(2, units=1), seen=SECOND)])
+        ledger.jobs.start("half")
+        first, second = claim_all(ledger, job_id="half")
+        ledger.slices.complete(part, "ann", [outcome(first)], job_id="half")
+        ledger.slices.give_back([second], "ann", error="out of memory", spent=True)
+        for _ in range(tries_of(1)):
+            ledger.slices.give_back(claim_all(ledger, job_id="half"), "ann", error="out of memory", spent=True)
+        assert claim_all(ledger, job_id="half") == []
+        ledger.parts.finish("half", part, JobState.COMPLETED_WITH_ERRORS, worker_id="ann", error="not all is done")
+        assert _known(ledger) == FIRST
 
     def test_a_job_that_looks_at_nothing_leaves_what_is_known_of_its_instance(self, ledger: Ledger) -> None:
         _job(ledger, "first", FIRST, fresh=True)

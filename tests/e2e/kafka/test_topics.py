@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 
 import instep
@@ -113,6 +114,23 @@ def test_the_newest_message_of_a_key_is_indexed_and_a_tombstone_deletes(place: F
     assert place.texts() == ["changed again", "four", "one more"]
     assert done.counts.read == 3
     assert place.idle()
+
+
+def test_messages_are_read_once_though_somebody_has_taken_rows_out_of_the_index(place: Followed) -> None:
+    """A process that watches would make a job of them several times a second, and never come to later messages."""
+    place.put(a="one", b="two")
+    place.run()
+    (index,) = (place.root / ".instep" / "index").glob("Ticket__*.lance")
+    lance.dataset(str(index)).delete("text = 'two'")
+    place.put(a="one more")
+    (result,) = place.run()
+    assert any("1 rows where 2 were recorded" in each for each in result.notes)
+    assert place.texts() == ["one more"]
+    assert place.idle()
+    place.put(c="three")
+    place.open().repair()
+    place.run()
+    assert place.texts() == ["one more", "three", "two"]
 
 
 def test_a_message_whose_id_ends_like_a_file_is_read_without_a_warning(place: Followed) -> None:

@@ -25,6 +25,8 @@ from instep.ledger.parts import NewPart
 from tests.simulator.model import documents, instances, leases, moves, slices, workers
 from tests.simulator.model.tables import JobRow, PartRow, Tables
 
+_UNDONE = (SliceState.FAILED, SliceState.CANCELLED)
+
 
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
     part = new.part
@@ -122,6 +124,8 @@ def finish(
         if whole:
             documents.forget_unmet(tables, row.key, job_id)
     else:
+        if not part.fresh and state is not JobState.FAILED and not any(row.slices[each] for each in _UNDONE):
+            _keep_seen(tables, row)
         instances.failed(tables, job, row.part, error or f"its part of job {job_id} is {state}", retry=retry)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
@@ -235,8 +239,12 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
         updated_at=tables.now(),
         generation=part.generation,
     )
+    _keep_seen(tables, row)
+
+
+def _keep_seen(tables: Tables, row: PartRow) -> None:
     if row.seen is not None:
-        tables.seen[row.key] = (part.instance, row.seen)
+        tables.seen[row.key] = (row.part.instance, row.seen)
 
 
 def status(tables: Tables, job: JobRow, row: PartRow) -> PartStatus:

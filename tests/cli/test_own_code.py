@@ -169,6 +169,36 @@ entities:
     assert "report" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [("import nowhere_at_all\n", "This has to work: python -c 'import mine'"), (None, "in the project's folder")],
+)
+def test_check_finds_a_function_that_cannot_be_imported_and_says_what_to_do(
+    tmp_path: Path, code: str | None, hint: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    if code is not None:
+        (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+targets: {main: {type: lance, uri: .instep/index}}
+entities:
+  Document:
+    source: {type: files, path: docs}
+    parse: {type: python, function: "mine:f"}
+    embed: {type: hashing, dimensions: 16}
+"""
+    )
+    command = [sys.executable, "-m", "instep", "check"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = [each for each in done.stdout.splitlines() if "cannot be imported" in each]
+    assert line.startswith("✗ code of Document: parse.function mine:f")
+    assert hint in done.stdout
+
+
 def test_functions_are_found_in_the_folder_of_the_project(tmp_path: Path) -> None:
     """From wherever the command is called."""
     (tmp_path / "docs").mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
@@ -63,8 +63,9 @@ def check(
             yield from _foreign(setup)
         if setup.alias not in asked:  # Its other partitions are alike.
             asked.add(setup.alias)
-            for name, question in setup.checks().items():
-                yield _ask(f"{name} of {setup.alias}", question)
+            found = [_ask(f"{name} of {setup.alias}", question) for name, question in setup.checks().items()]
+            yield from found
+            yield from _code(setup, {each.detail for each in found})
     for name, question in others.items():
         yield _ask(name, question)
 
@@ -98,6 +99,13 @@ def _foreign(setup: EntitySetup) -> Iterator[Finding]:
             found = error  # The owner of an index that cannot be read is unknown.
     if found is not None:
         yield Finding(subject=f"index {setup.alias}", health=Health.PROBLEM, detail=found.what, hint=found.hint)
+
+
+def _code(setup: EntitySetup, told: Collection[str]) -> Iterator[Finding]:
+    """A finding about functions of the project that a run could not use, if there is one that was not told."""
+    found = _ask(f"code of {setup.alias}", lambda: str(setup.fingerprint))
+    if found.health is not Health.OK and found.detail not in told:
+        yield found
 
 
 def _target(setup: EntitySetup) -> str:

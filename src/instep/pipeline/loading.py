@@ -73,12 +73,14 @@ def _load(name: str, setting: str, kind: str) -> Any:
     module_name, _, attribute = name.partition(":")
     note_imports()
     note_code(module_name)
+    works = f"This has to work: python -c 'import {module_name}'"
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
+        itself = f"{module_name}.".startswith(f"{error.name}.")
         raise UserError(
             f"{setting} {name} cannot be imported: {error}",
-            hint="Its module must be in the project's folder, installed, or on PYTHONPATH.",
+            hint="Its module must be in the project's folder, installed, or on PYTHONPATH." if itself else works,
         ) from error
     except KeyboardInterrupt:
         raise
@@ -86,7 +88,7 @@ def _load(name: str, setting: str, kind: str) -> Any:
         # A script that is not meant to be imported may end the process, and no run would have been heard of.
         raise UserError(
             f"{setting} {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
-            hint=f"This has to work: python -c 'import {module_name}'",
+            hint=works,
         ) from error
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) if kind == "class" else callable(found)):

@@ -163,7 +163,8 @@ def _show_reasons(out: Output, each: Plan) -> None:
 
 def known_failures_text(number: int) -> str:
     """`12 that failed before: …`, for plans and runs."""
-    return f"{number:,} that failed before: tried again when changed, or by --retry-failures"
+    again = "tried again when changed, or by --retry-failures (of a topic by --full-refresh)"
+    return f"{number:,} that failed before: {again}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,18 @@ def test_a_plan_says_how_many_messages_wait_and_takes_none(place: Followed) -> N
         assert f"2 messages wait in topic {place.topic}" in plan.why
 
 
+def test_each_run_says_how_many_messages_failed_before(place: Followed) -> None:
+    place.put(a="one")
+    place.run()
+    place.send({"value": b"{"}, {"key": "b", "value": b'{"id": "b"}'})
+    assert [each.known_failures for each in place.run()] == [0]
+    assert [each.known_failures for each in place.run()] == [2]
+    place.put(b="two")
+    assert [each.known_failures for each in place.run()] == [1]
+    (plan,) = place.open().plan()
+    assert plan.counts["known_failures"] == 1
+
+
 def test_messages_of_no_document_are_failures_that_name_their_offsets_and_stop_nothing(place: Followed) -> None:
     place.put(a="one")
     place.run()

@@ -50,16 +50,24 @@ def look_at(
     if followed := follow(setup, request, base, failed, retry=retry):
         moved = followed.why if followed.moved else None
         if base and followed.listing:
-            some = followed.listing, compared_since(ledger, base, followed, failed, buckets=buckets)
+            changes = compared_since(ledger, base, followed, failed, buckets=buckets)
+            some = followed.listing, _with_known_failures(changes, failed)
         else:
             some = whole()
         return Look(*some, moved, Seen(version=followed.now), followed.warnings)
     if topic and base and not topic.listing.exhaustive:
         listing = topic.without_messages(failed)
         changes = compared_with_touched(ledger, base, listing, failed, buckets=buckets, retry_failures=retry)
-        return Look(listing, changes, topic.why if topic.moved else None, topic.seen)
+        return Look(listing, _with_known_failures(changes, failed), topic.why if topic.moved else None, topic.seen)
     found = whole()
     return Look(*found, topic.why if topic and topic.moved else None, topic.seen if topic else None)
+
+
+def _with_known_failures(changes: Difference, failed: Mapping[str, str]) -> Difference:
+    """Of what was looked at: documents that failed before are as they were if none of the changes is of them."""
+    if not failed:
+        return changes
+    return replace(changes, known_failures=len(failed.keys() - {each.uri for each in changes.changes}))
 
 
 def _at_paths(

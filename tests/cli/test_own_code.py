@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -197,6 +198,29 @@ entities:
     (line,) = [each for each in done.stdout.splitlines() if "cannot be imported" in each]
     assert line.startswith("✗ code of Document: parse.function mine:f")
     assert hint in done.stdout
+
+
+def test_what_functions_print_is_not_in_the_json(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    (tmp_path / "mine.py").write_text("print('loaded')\ndef cut(text, kind):\n    print('cut')\n    return [text]\n")
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+targets: {main: {type: lance, uri: .instep/index}}
+entities:
+  Document:
+    source: {type: files, path: docs}
+    chunk: {type: python, function: "mine:cut"}
+    embed: {type: hashing, dimensions: 16}
+"""
+    )
+    for command in (["run"], ["plan"], ["check"], ["status"], ["search", "moon"]):
+        called = [sys.executable, "-m", "instep", *command, "--json"]
+        done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert json.loads(done.stdout), done.stderr
+        if command == ["run"]:
+            assert {"loaded", "cut"} <= set(done.stderr.splitlines())
 
 
 def test_functions_are_found_in_the_folder_of_the_project(tmp_path: Path) -> None:

@@ -68,15 +68,16 @@ def evaluate(
     """
     from instep.app import load
 
-    found = load(project).evaluate(
-        queries,
-        judgements,
-        mode=cast("SearchMode | None", mode),
-        entities=entity,
-        generation=generation,
-        target=target,
-    )
     out = Output(as_json=as_json)
+    with out.answering():
+        found = load(project).evaluate(
+            queries,
+            judgements,
+            mode=cast("SearchMode | None", mode),
+            entities=entity,
+            generation=generation,
+            target=target,
+        )
     out.result(found, lambda: _show(out, found, worst or 0))
 
 

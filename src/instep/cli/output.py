@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,12 +89,19 @@ class Output:
         return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
 
     @contextmanager
+    def answering(self) -> Iterator[None]:
+        """What functions of the project print meanwhile goes to standard error with --json."""
+        with redirect_stdout(sys.stderr) if self.as_json else nullcontext():
+            yield
+
+    @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Bars on a terminal, now and then a line elsewhere, nothing with --json or --quiet."""
+        """Bars on a terminal, now and then a line elsewhere, nothing with --json or --quiet. See `answering`, too."""
         from instep.telemetry.progress import Silent
 
         if self.as_json or self.quiet:
-            yield Silent()
+            with self.answering():
+                yield Silent()
         elif sys.stderr.isatty():
             from instep.telemetry.bar_progress import Bars
 

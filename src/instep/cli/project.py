@@ -158,8 +158,8 @@ def check(
         return
     if spark or opened.starts_spark:
         out.note("Starting Spark to see that it works (up to a minute the first time, seconds later) …")
-    findings = opened.check(spark=spark)
-
+    with out.answering():
+        findings = opened.check(spark=spark)
     out.result(findings, lambda: _show(findings, out))
     _exit(findings)
 

@@ -88,12 +88,14 @@ def _show_now(
     """Global entities by the ledger, entities with namespaces by their status keys."""
     apart = set(project.namespaced) & set(names or project.namespaced)
     if not apart and not namespaces:
-        every = project.status(names, generation=generation)
+        with out.answering():
+            every = project.status(names, generation=generation)
         out.result(every, lambda: _show(out, every))
         return
-    matrix = project.matrix(namespaces, names)
     whole = [] if namespaces else [name for name in names or project.project.entities if name not in apart]
-    found = project.status(whole, generation=generation) if whole else []
+    with out.answering():
+        matrix = project.matrix(namespaces, names)
+        found = project.status(whole, generation=generation) if whole else []
 
     def show() -> None:
         if found:

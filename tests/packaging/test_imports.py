@@ -63,28 +63,43 @@ entities:
 
 
 def test_a_run_that_finds_nothing_to_do_imports_no_target(tmp_path: Path) -> None:
-    """Nor does it ask one: at these addresses there is none."""
-    targets = [
-        "{type: lance, uri: index}",
-        "{type: postgres, uri: 'postgresql://nobody:nothing@127.0.0.1:1/none'}",
-        "{type: qdrant, uri: index}",
-        "{type: milvus, uri: 'http://127.0.0.1:1'}",
-    ]
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "one.md").write_text("# One\n")
-    for number, target in enumerate(targets):
-        (tmp_path / f"{number}.yaml").write_text(_PROJECT % target)
-    # From here on the ledger says that the document is in, and below that it is where the project says.
-    assert "lance" in _run(tmp_path, ["run", "-p", "0.yaml"])
-    for number in range(len(targets)):
-        project = instep.load(tmp_path / f"{number}.yaml").project
-        (name,) = project.targets
-        with closing(sqlite3.connect(tmp_path / ".instep" / "ledger.db")) as ledger, ledger:
-            moved = "UPDATE checkpoints SET fingerprint = json_set(fingerprint, '$.target', ?)"
-            ledger.execute(moved, [project.target_location(name)])
-        modules = _run(tmp_path, ["run", "-p", f"{number}.yaml"])
-        assert "instep.jobs.run" in modules
-        assert modules & IDLE == set()
+    physical = _indexed(tmp_path)
+    assert _idle_run(tmp_path, "{type: lance, uri: index}") & IDLE == set()
+    (tmp_path / "index" / physical).mkdir()
+    assert _idle_run(tmp_path, "{type: qdrant, uri: index}") & IDLE == set()
+
+
+def test_a_run_that_finds_nothing_to_do_asks_a_server_and_ends_well_without_an_answer(tmp_path: Path) -> None:
+    """At these addresses there is none."""
+    _indexed(tmp_path)
+    for target, library in (
+        ("{type: postgres, uri: 'postgresql://nobody:nothing@127.0.0.1:1/none'}", "psycopg"),
+        ("{type: opensearch, uri: 'http://127.0.0.1:1'}", "instep.targets.opensearch"),
+    ):
+        assert _idle_run(tmp_path, target) & {"pyarrow", "instep.jobs.worker", library} == {library}
+
+
+def _indexed(folder: Path) -> str:
+    """Index a document in Lance; returns the name of the index."""
+    (folder / "docs").mkdir()
+    (folder / "docs" / "one.md").write_text("# One\n")
+    (folder / "lance.yaml").write_text(_PROJECT % "{type: lance, uri: index}")
+    assert "lance" in _run(folder, ["run", "-p", "lance.yaml"])
+    (index,) = (folder / "index").glob("*.lance")
+    return index.stem
+
+
+def _idle_run(folder: Path, target: str) -> set[str]:
+    """Modules of a run whose ledger says that the document is in this target."""
+    (folder / "other.yaml").write_text(_PROJECT % target)
+    project = instep.load(folder / "other.yaml").project
+    (name,) = project.targets
+    with closing(sqlite3.connect(folder / ".instep" / "ledger.db")) as ledger, ledger:
+        moved = "UPDATE checkpoints SET fingerprint = json_set(fingerprint, '$.target', ?)"
+        ledger.execute(moved, [project.target_location(name)])
+    modules = _run(folder, ["run", "-p", "other.yaml"])
+    assert "instep.jobs.run" in modules
+    return modules
 
 
 def test_a_run_in_this_process_imports_nothing_of_spark(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Output:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """What functions of the project print meanwhile goes to standard error with --json."""
+        """With --json, send to standard error what functions of the project print meanwhile."""
         with redirect_stdout(sys.stderr) if self.as_json else nullcontext():
             yield
 

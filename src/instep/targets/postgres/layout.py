@@ -28,6 +28,8 @@ _TYPES: Final[Mapping[TypeName, str]] = {
     TypeName.DATE: "date",
     TypeName.TIMESTAMP: "timestamp with time zone",
 }
+#: The beginning of what is recorded of an index of tables; that of one of documents is an object.
+_SPECS: Final = "["
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: s
         registry.lock(session)
         if (record := registry.find(session, physical)) is not None:
             before = index_of(session, physical, record)
-            if _stands(session, before):
+            if _stand(session, before.tables):
                 return
             registry.drop(session, before.id, before.tables)
         for spec in specs:
@@ -101,13 +103,18 @@ def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: s
 
 
 def exists(session: Session, physical: str) -> bool:
-    """Whether all tables are there, which another process may have dropped."""
+    """Whether all tables are there, which another process may have dropped; also of an index of documents, which an
+    entity may have had before.
+    """
     record = registry.find(session, physical)
-    return record is not None and _stands(session, index_of(session, physical, record))
+    if record is None:
+        return False
+    is_ours = record.declared.startswith(_SPECS)
+    return _stand(session, index_of(session, physical, record).tables if is_ours else [physical])
 
 
-def _stands(session: Session, index: TableIndex) -> bool:
-    return all(columns_of(session, each) for each in index.tables)
+def _stand(session: Session, tables: Sequence[str]) -> bool:
+    return all(columns_of(session, each) for each in tables)
 
 
 def declared(spec: TableSpec) -> sql.Composed:
@@ -122,7 +129,7 @@ def declared(spec: TableSpec) -> sql.Composed:
 
 
 def index_of(session: Session, physical: str, record: Record) -> TableIndex:
-    if not record.declared.startswith("["):
+    if not record.declared.startswith(_SPECS):
         raise UserError(f"{physical!r} is an index of documents, not of tables", where=session.place.shown)
     return TableIndex(record.id, physical, decode_specs(record.declared))
 

@@ -177,21 +177,9 @@ entities:
 def test_check_finds_a_function_that_cannot_be_imported_and_says_what_to_do(
     tmp_path: Path, code: str | None, hint: str
 ) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    _declare(tmp_path, 'parse: {type: python, function: "mine:f"}')
     if code is not None:
         (tmp_path / "mine.py").write_text(code)
-    (tmp_path / "instep.yaml").write_text(
-        """
-name: p
-targets: {main: {type: lance, uri: .instep/index}}
-entities:
-  Document:
-    source: {type: files, path: docs}
-    parse: {type: python, function: "mine:f"}
-    embed: {type: hashing, dimensions: 16}
-"""
-    )
     command = [sys.executable, "-m", "instep", "check"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -201,20 +189,8 @@ entities:
 
 
 def test_what_functions_print_is_not_in_the_json(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    _declare(tmp_path, 'chunk: {type: python, function: "mine:cut"}')
     (tmp_path / "mine.py").write_text("print('loaded')\ndef cut(text, kind):\n    print('cut')\n    return [text]\n")
-    (tmp_path / "instep.yaml").write_text(
-        """
-name: p
-targets: {main: {type: lance, uri: .instep/index}}
-entities:
-  Document:
-    source: {type: files, path: docs}
-    chunk: {type: python, function: "mine:cut"}
-    embed: {type: hashing, dimensions: 16}
-"""
-    )
     for command in (["run"], ["plan"], ["check"], ["status"], ["search", "moon"]):
         called = [sys.executable, "-m", "instep", *command, "--json"]
         done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -241,3 +217,20 @@ entities:
         whole = [sys.executable, "-m", "instep", *command, "--project", str(tmp_path)]
         done = subprocess.run(whole, cwd="/", capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def _declare(folder: Path, own: str) -> None:
+    """A project of one document, with a function of its own."""
+    (folder / "docs").mkdir()
+    (folder / "docs" / "a.txt").write_text("The moon pulls the sea.")
+    (folder / "instep.yaml").write_text(
+        f"""
+name: p
+targets: {{main: {{type: lance, uri: .instep/index}}}}
+entities:
+  Document:
+    source: {{type: files, path: docs}}
+    {own}
+    embed: {{type: hashing, dimensions: 16}}
+"""
+    )

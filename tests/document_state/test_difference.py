@@ -176,6 +176,26 @@ def test_slices_that_follow_each_other_are_taken_together() -> None:
     assert len({each.changes.table["uri"].chunk(0).buffers()[2].address for each in slices}) == 1 < len(slices)
 
 
+def test_a_first_build_keeps_less_than_a_hundred_bytes_of_a_document() -> None:
+    number = 20_000
+    listed = listed_columns(SourceDocument(f"row://Document/{n}/", 200, "1") for n in range(number))
+    changes = difference(listed, Record.nothing(), {}, complete=True, buckets=64).changes
+    assert isinstance(changes, ChangeColumns)
+    assert changes.order is not None
+    assert changes.table.nbytes + changes.order.nbytes < 100 * number
+    slices: Any = cut_columns(changes, SliceSizing(800, SLICE_ROWS_MIN))
+    ids: Any = pa.concat_tables([each.changes.table for each in slices])["document_id"].to_pylist()
+    assert sorted(ids) == sorted(each.document_id for each in changes)
+
+
+@pytest.mark.parametrize("name", ["{}", "doc_{:064d}"], ids=["of other ids", "whose ids begin alike"])
+def test_slices_of_documents_are_in_the_order_of_their_ids(name: str) -> None:
+    entries = {uri: entry(uri, 1, "1")._replace(document_id=name.format(n)) for n, uri in enumerate(reversed(URIS))}
+    found = difference(listed_columns([]), record(entries), {}, complete=True, buckets=1)
+    (one,) = cut_columns(found.changes, SliceSizing(800, SLICE_ROWS_MIN))  # type: ignore[arg-type]  # they are columns
+    assert [each.document_id for each in one.changes] == [name.format(n) for n in range(len(URIS))]
+
+
 def test_slices_of_columns_grow_rather_than_pass_the_limit() -> None:
     listed = [SourceDocument(f"x://h/{n}", 800 * SLICE_ROWS_MIN, "1") for n in range(MAX_SLICES_PER_ENTITY + 50)]
     found = difference(listed_columns(listed), Record.nothing(), {}, complete=True, buckets=3)

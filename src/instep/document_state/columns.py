@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, overload
 
+from instep.domain.identity import canonical_uri, document_id
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from instep.domain.jobs import SlicePlan
@@ -109,10 +112,27 @@ class ChangesElsewhere(Sequence[DocumentChange]):
 
 
 class ChangeColumns(Rows[DocumentChange]):
-    """Changes in columns (those of `DocumentChange`)."""
+    """Changes in columns (those of `DocumentChange`). An id that is null is the one that the URI gives: the ids of a
+    first build would take more than all else that is known of its documents. `order`: the places of the rows by bucket
+    and id, if it is known.
+    """
+
+    def __init__(self, table: pa.Table, order: npt.NDArray[np.uint32] | None = None) -> None:
+        super().__init__(table)
+        self.order = order
 
     def _row(self, values: Sequence[Any]) -> DocumentChange:
-        return DocumentChange(Action(values[0]), *values[1:])
+        action, identity, uri, *rest = values
+        return DocumentChange(Action(action), identity or document_id(canonical_uri(uri)), uri, *rest)
+
+    def named(self) -> pa.Table:
+        """The columns, with each id in them."""
+        from instep.document_state.identities import named
+
+        at = self.table.schema.get_field_index("document_id")
+        ids = self.table["document_id"]
+        found = named(ids, self.table["uri"])
+        return self.table if found is ids else self.table.set_column(at, self.table.schema.field(at), found)
 
     def counts(self, name: str) -> Counter[str]:
         """The number of times that each value of a column is there."""
@@ -124,9 +144,20 @@ class ChangeColumns(Rows[DocumentChange]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table: Any = self.table
+        table: Any = self.named()
         these = pc.is_in(table["document_id"], value_set=pa.array(sorted(ids), table.schema.field("document_id").type))
         return ChangeColumns(table.filter(pc.invert(these)))
+
+    def deletes(self) -> Any:
+        """Flags of the documents that are deleted."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        def of(actions: Any) -> Any:
+            at = actions.dictionary.index(str(Action.DELETE)).as_py()
+            return pc.equal(actions.indices, pa.scalar(at, actions.indices.type))
+
+        return pa.chunked_array(list(map(of, self.table["action"].chunks)), pa.bool_())
 
     def sizes(self) -> list[int]:
         """For each the bytes of its document and one more; of one that is deleted, one."""
@@ -134,19 +165,17 @@ class ChangeColumns(Rows[DocumentChange]):
         import pyarrow.compute as pc
 
         table: Any = self.table
-        gone: Any = pc.equal(table["action"].cast("string"), pa.scalar(str(Action.DELETE)))
-        found: Any = pc.if_else(gone, pa.scalar(1, pa.int64()), pc.add(table["size"], pa.scalar(1, pa.int64())))
+        found: Any = pc.if_else(
+            self.deletes(), pa.scalar(1, pa.int64()), pc.add(table["size"], pa.scalar(1, pa.int64()))
+        )
         sizes: list[int] = found.to_pylist()
         return sizes
 
     def ending(self, suffix: str) -> int:
         """The number of documents that are not deleted and whose URI ends so, in letters of either case."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        table: Any = self.table
-        actions: Any = table["action"].cast("string")
-        uris: Any = table["uri"].filter(pc.not_equal(actions, pa.scalar(str(Action.DELETE))))
+        uris: Any = self.table["uri"].filter(pc.invert(self.deletes()))
         ends: Any = pc.match_substring_regex(uris, f"{re.escape(suffix)}$", ignore_case=True)
         return int(pc.sum(ends).as_py() or 0)
 
@@ -166,7 +195,7 @@ def stream_of(changes: Sequence[DocumentChange]) -> bytes:
     time may be larger.
     """
     assert isinstance(changes, ChangeColumns), "a plan in columns"
-    return stream_of_table(changes.table, compression="lz4")
+    return stream_of_table(changes.named(), compression="lz4")
 
 
 def of_stream(data: bytes) -> ChangeColumns:

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns
-from instep.document_state.identities import BEGINNING, beginnings_of
 from instep.domain.jobs import SlicePlan
-from instep.domain.manifest import Action
 from instep.domain.planning import SliceSizing, grown, slices_allowed
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Places: TypeAlias = npt.NDArray[np.uint32]
 
 #: Rows that are taken at once.
 _AT_ONCE: Final = 100_000
@@ -27,24 +26,28 @@ _AT_ONCE: Final = 100_000
 def cut_columns(changes: ChangeColumns, sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
     """See `domain.planning.cut_documents`; the two give the same slices."""
     table = changes.table
-    order = _order(table)
-    buckets = _numbers(table["bucket"])[order]
+    order = _order(changes)
     # Rows up to each change, so that a run ends where a search says.
-    ends = np.concatenate([[0], np.cumsum(_rows(table, sizing)[order])])
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(buckets)) + 1, [len(order)]]).tolist() if len(order) else [0]
+    sizes, deletes = _numbers(table["size"]), changes.deletes().to_numpy()
+    ends = _ends(len(order), (_rows(sizes[order[at]], deletes[order[at]], sizing) for at in _portions(order)))
+    buckets, counts = np.unique(table["bucket"].to_numpy(), return_counts=True)
+    edges = [0, *np.cumsum(counts).tolist()]
     groups = list(pairwise(edges))
-    ids: Any = table["document_id"]
     in_order = _InOrder(table, order)
+
+    def identity(at: int) -> str:
+        return changes[int(order[at])].document_id
+
     slices: list[SlicePlan] = []
-    for start, runs in zip(edges, _cut(groups, ends, sizing), strict=False):
+    for bucket, start, runs in zip(buckets.tolist(), edges, _cut(groups, ends, sizing), strict=False):
         first = start
         for position, stop in enumerate(runs):
             slices.append(
                 SlicePlan(
                     index=len(slices),
-                    bucket=int(buckets[first]),
-                    lower="" if position == 0 else ids[int(order[first])].as_py(),
-                    upper="" if position == len(runs) - 1 else ids[int(order[stop])].as_py(),
+                    bucket=bucket,
+                    lower="" if position == 0 else identity(first),
+                    upper="" if position == len(runs) - 1 else identity(stop),
                     units=stop - first,
                     work=max(1, round(int(ends[stop] - ends[first]) * sizing.work_factor)),
                     priority=priority,
@@ -62,16 +65,19 @@ def runs(portions: Iterable[pa.Table], sizing: SliceSizing, most: int) -> Iterat
     left: pa.Table | None = None
     for portion in portions:
         left = portion if left is None else pa.concat_tables([left, portion])
-        start, rows = 0, _rows(left, sizing)
-        ends = np.concatenate([[0], np.cumsum(rows)])
+        start, ends = 0, _ends_of(left, sizing)
         *whole, _ = _runs(0, left.num_rows, ends, most) if left.num_rows else [0]
         for stop in whole:
             yield _run(left, start, stop, ends, sizing)
             start = stop
         left = left.slice(start)
     if left is not None and left.num_rows:
-        ends = np.concatenate([[0], np.cumsum(_rows(left, sizing))])
-        yield _run(left, 0, left.num_rows, ends, sizing)
+        yield _run(left, 0, left.num_rows, _ends_of(left, sizing), sizing)
+
+
+def _ends_of(table: pa.Table, sizing: SliceSizing) -> Numbers:
+    deletes = ChangeColumns(table).deletes().to_numpy()
+    return _ends(table.num_rows, [_rows(_numbers(table["size"]), deletes, sizing)])
 
 
 def _run(table: pa.Table, start: int, stop: int, ends: Numbers, sizing: SliceSizing) -> tuple[ChangeColumns, int]:
@@ -79,30 +85,31 @@ def _run(table: pa.Table, start: int, stop: int, ends: Numbers, sizing: SliceSiz
     return ChangeColumns(table.slice(start, stop - start)), work
 
 
-def _order(table: pa.Table) -> Numbers:
-    """By bucket and id. Ids are hashes: as a rule their beginnings tell them apart, and numbers are sorted sooner."""
-    ids: Any = table["document_id"]
-    numbers = _numbered(ids, _numbers(table["bucket"]))
-    if numbers is not None:
-        order = np.argsort(numbers)
-        if np.all(numbers[order[1:]] != numbers[order[:-1]]):
-            return order
-    keys: Any = table.select(["bucket", "document_id"]).combine_chunks()
-    return _numbers(pc.sort_indices(keys, sort_keys=[("bucket", "ascending"), ("document_id", "ascending")]))
+def _order(changes: ChangeColumns) -> Places:
+    """By bucket and id."""
+    if changes.order is not None:
+        return changes.order
+    keys: Any = changes.named().select(["bucket", "document_id"]).combine_chunks()
+    order: Any = pc.sort_indices(keys, sort_keys=[("bucket", "ascending"), ("document_id", "ascending")])
+    return np.asarray(order.to_numpy(), np.uint32)
 
 
-def _numbered(ids: Any, buckets: Numbers) -> npt.NDArray[np.uint64] | None:
-    """A number for each id, in its order: the bucket, and the first bits of the hash. None if one is no hash."""
-    heads = beginnings_of(ids)
-    if heads is None or not len(heads) or buckets.max() >= 1 << 16:
-        return None
-    return buckets.astype(np.uint64) << np.uint64(BEGINNING) | heads
+def _portions(rows: Places) -> Iterator[slice]:
+    """Some rows at a time: a column of numbers is made of them in place of all."""
+    return (slice(start, start + _AT_ONCE) for start in range(0, len(rows), _AT_ONCE))
 
 
-def _rows(table: pa.Table, sizing: SliceSizing) -> Numbers:
+def _ends(count: int, portions: Iterable[Numbers]) -> Numbers:
+    """Where each of the things of these sizes ends that follow each other, from 0 on."""
+    ends, start = np.zeros(count + 1, np.int64), 1
+    for some in portions:
+        ends[start : start + len(some)] = some
+        start += len(some)
+    return np.cumsum(ends, out=ends)
+
+
+def _rows(sizes: Numbers, deletes: npt.NDArray[np.bool_], sizing: SliceSizing) -> Numbers:
     """As `SliceSizing.rows` has them."""
-    sizes = _numbers(table["size"])
-    deletes = pc.equal(table["action"].cast(pa.string()), pa.scalar(str(Action.DELETE))).to_numpy()
     return np.where(deletes, 1, np.maximum(1, -(-sizes // sizing.row_bytes)))
 
 
@@ -129,7 +136,7 @@ class _InOrder:
     that has several chunks Arrow copies all of it each time, however few rows are taken: so it is made one first.
     """
 
-    def __init__(self, table: pa.Table, order: Numbers) -> None:
+    def __init__(self, table: pa.Table, order: Places) -> None:
         self._table = table
         self._order = order
         self._held = 0, 0, table.slice(0, 0)
@@ -140,7 +147,7 @@ class _InOrder:
             start, end = first, max(stop, first + _AT_ONCE)
             self._table = self._table.combine_chunks()
             places: Any = pa.array(self._order[start:end])
-            held = self._table.take(places)
+            held = ChangeColumns(self._table.take(places)).named()
             self._held = start, end, held
         return ChangeColumns(held.slice(first - start, stop - first))
 

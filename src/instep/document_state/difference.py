@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import ChangeColumns, ListedColumns
-from instep.document_state.identities import buckets_of, document_ids
+from instep.document_state.identities import routed
 from instep.domain.identity import renamed
 from instep.domain.manifest import GONE, LEFT_UNREAD, UNREAD, Action, Difference, DocumentChange
 
@@ -44,7 +44,6 @@ CHANGES: Final = pa.schema(
 _SIZED: Final[list[tuple[str, pa.DataType]]] = [("uri", pa.string()), ("size", pa.int64()), ("version", pa.string())]
 _LISTED: Final = pa.schema([*_SIZED, ("locator", pa.string())])
 _RECORDED: Final = pa.schema([*_SIZED, ("chunks", pa.int64())])
-_NOTHING: Final[Any] = pa.chunked_array([], pa.string())
 
 _ACTIONS: Final = [str(each) for each in Action]
 _INSERT, _UPDATE, _DELETE, _RETRY = (np.int8(_ACTIONS.index(each)) for each in Action)
@@ -110,6 +109,8 @@ def difference(
     aligned = table["uri"].equals(known["uri"])
     if aligned and not (failed or deleted) and _as_recorded(table, known):
         return Difference(ChangeColumns(CHANGES.empty_table()), len(known), 0, len(known), 0, 0)
+    if not (len(known) or failed or deleted):
+        return Difference(_assembled([_all_new(table)], recorded, buckets), 0, 0, 0, 0, 0)
     entry = np.arange(len(known)) if aligned else places(table["uri"], known["uri"])
     there, sizes = entry >= 0, _numbers(table["size"])
     of_entry = np.where(there, entry, 0)
@@ -142,10 +143,7 @@ def difference(
     reason[has_failed & failures.unread(failure)] = _UNREAD
     reason[same_failure] = _ASKED
 
-    seen = np.zeros(len(known), bool)
-    seen[entry[there]] = True
-    failure_seen = np.zeros(len(failed), bool)
-    failure_seen[failure[has_failed]] = True
+    seen, failure_seen = _places_flagged(len(known), entry), _places_flagged(len(failed), failure)
     removed = _Removed(known, failures)
     told: Column = pc.unique(pa.array(deleted, pa.string()))
     told = told.filter(pa.array(places(told, table["uri"]) < 0))
@@ -163,9 +161,8 @@ def difference(
     at = np.flatnonzero(changed)
     rows = table if len(at) == table.num_rows else table.take(_indices(at))
     listed_part = _Part(rows, action[at], reason[at], entry[at])
-    changes = _assembled([listed_part, *removed.parts], recorded, buckets)
     return Difference(
-        ChangeColumns(changes),
+        _assembled([listed_part, *removed.parts], recorded, buckets),
         int(np.count_nonzero(there & ~has_failed & ~changed)),
         int(np.count_nonzero(waiting)),
         known.num_rows,
@@ -245,11 +242,17 @@ class _Removed:
         self.parts.append(_Part(rows, np.full(count, _DELETE), np.full(count, reason), entry))
 
 
-def _assembled(parts: Sequence[_Part], recorded: Record, buckets: int) -> pa.Table:
+def _all_new(table: pa.Table) -> _Part:
+    """What a first build is: nothing is compared, and no column of numbers made."""
+    count = table.num_rows
+    return _Part(table, np.full(count, _INSERT), np.full(count, _NEW), np.broadcast_to(np.int64(-1), count))
+
+
+def _assembled(parts: Sequence[_Part], recorded: Record, buckets: int) -> ChangeColumns:
     rows = pa.concat_tables([each.rows.cast(_LISTED) for each in parts])
-    entry = np.concatenate([each.entry for each in parts])
+    entry = np.concatenate([each.entry for each in parts]) if len(parts) > 1 else parts[0].entry
     sizes = _numbers(rows["size"])
-    ids: Column = _NOTHING
+    ids: Column = pa.nulls(len(entry), pa.string())
     hashes: Column = pa.repeat("", len(entry))
     if np.any(entry >= 0):
         wanted: Column = recorded.columns["uri"].take(_indices(entry)).combine_chunks()
@@ -259,31 +262,19 @@ def _assembled(parts: Sequence[_Part], recorded: Record, buckets: int) -> pa.Tab
         sizes = np.where(estimated, _numbers(found["size"].take(_indices(at)).fill_null(0)), sizes)
         hashes = found["document_hash"].take(_indices(at)).fill_null("")
         ids = found["document_id"].take(_indices(at))
-    ids = _completed(ids, rows["uri"])
+    routes, order = routed(ids, rows["uri"], buckets)
     columns = [
         _coded([each.action for each in parts], _ACTIONS),
         ids,
         rows["uri"],
         pa.array(np.abs(sizes)),
         rows["version"],
-        pa.array(buckets_of(ids, buckets)),
+        pa.array(routes),
         hashes,
         _coded([each.reason for each in parts], _REASONS),
         rows["locator"],
     ]
-    return pa.Table.from_arrays(columns, schema=CHANGES)
-
-
-def _completed(ids: Column, uris: Column) -> Column:
-    """Documents that are not recorded are named by their URIs."""
-    if not len(ids):
-        return document_ids(uris)
-    if not ids.null_count:
-        return ids
-    known: Any = ids.combine_chunks()
-    unknown = known.is_null()
-    named = pc.replace_with_mask(known, unknown, document_ids(uris.filter(unknown)).combine_chunks())
-    return pa.chunked_array([named])
+    return ChangeColumns(pa.Table.from_arrays(columns, schema=CHANGES), order)
 
 
 def places(values: Column, among: Column) -> Places:
@@ -292,6 +283,13 @@ def places(values: Column, among: Column) -> Places:
         return np.full(len(values), -1, np.int64)
     found: Any = pc.index_in(values, value_set=among)
     return _numbers(found.fill_null(-1))
+
+
+def _places_flagged(count: int, places: Places) -> Flags:
+    """Flags of so many places: those that are among these."""
+    flags = np.zeros(count, bool)
+    flags[places[places >= 0]] = True
+    return flags
 
 
 def _indices(places: Places) -> Any:

@@ -15,7 +15,7 @@ from instep.arrow_hashes import digests
 from instep.domain.identity import canonical_uri
 
 #: URIs that are Python objects at once.
-_AT_ONCE: Final = 50_000
+_AT_ONCE: Final = 5_000
 
 PREFIX: Final = b"doc_"
 _BYTES: Final = 32
@@ -35,6 +35,38 @@ _PLAIN: Final = r"^[^/?#\x00-\x20\x7f]+://[^/?#\x00-\x20\x7f]*/[^/?#\x00-\x20\x7
 def document_ids(uris: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     """As `domain.identity` has them: `document_id(canonical_uri(uri))`."""
     return pa.chunked_array([_ids(digests(_canonical(some))) for some in _portions(uris)], pa.string())
+
+
+def named(ids: Any, uris: Any) -> Any:
+    """These ids of documents; of each that is null, the one that its URI gives it."""
+    if not ids.null_count:
+        return ids
+    if ids.null_count == len(ids):
+        return document_ids(uris)
+    known: Any = ids.combine_chunks()
+    unknown = known.is_null()
+    made: Any = document_ids(uris.filter(unknown)).combine_chunks()
+    return pa.chunked_array([pc.replace_with_mask(known, unknown, made)])
+
+
+def routed(ids: Any, uris: Any, buckets: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32] | None]:
+    """The bucket of each document (see `named`, `buckets_of`), and the places of documents by bucket and id; None if
+    the beginnings of the ids do not tell it. Of the ids, texts of 68 characters, those of a portion are there at once.
+    """
+    found, numbers = np.empty(len(ids), np.int32), np.empty(len(ids), np.uint64)
+    told = buckets <= 1 << 64 - BEGINNING
+    for start in range(0, len(ids), _AT_ONCE):
+        some, here = named(ids.slice(start, _AT_ONCE), uris.slice(start, _AT_ONCE)), slice(start, start + _AT_ONCE)
+        found[here] = buckets_of(some, buckets)
+        beginnings = beginnings_of(some)
+        told = told and beginnings is not None
+        if beginnings is not None:
+            numbers[here] = found[here].astype(np.uint64) << np.uint64(BEGINNING) | beginnings
+    if not told:
+        return found, None
+    order = np.argsort(numbers).astype(np.uint32)
+    numbers.sort()
+    return found, order if np.all(numbers[1:] != numbers[:-1]) else None
 
 
 def buckets_of(ids: pa.ChunkedArray[Any], buckets: int) -> npt.NDArray[np.int32]:

@@ -159,16 +159,25 @@ def _listed(rows: pa.Table, versions: Any, flaws: Any) -> ListedColumns:
 
 
 def _sorted(rows: MutableSequence[pa.Table]) -> pa.Table:
-    """By URI. The table is taken out of the list, since it may be large. Arrow keeps what was freed, while tables are
-    made one from another; it is asked not to.
+    """By URI. The table is taken out of the list, since it may be large, and its columns are copied one after the
+    other. Arrow keeps what was freed, while columns are made one from another; it is asked not to.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     pool = pa.default_memory_pool()
     pool.release_unused()
-    ordered = rows.pop().sort_by("uri")
-    pool.release_unused()
-    return ordered
+    table = rows.pop()
+    schema, columns = table.schema, list(table.columns)
+    del table
+    for at, name in enumerate(schema.names):
+        columns[at] = pa.Table.from_arrays([columns[at]], [name]).combine_chunks()[name]
+        pool.release_unused()
+    order: Any = pc.sort_indices(columns[0])
+    for at in range(len(columns)):
+        columns[at] = columns[at].take(order)
+        pool.release_unused()
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _told(documents: Iterable[SourceDocument]) -> tuple[Any, Any]:
@@ -254,7 +263,7 @@ class RowDocuments:
                 rows += batch.num_rows
                 if progress:
                     progress(rows)
-        listed = [pa.Table.from_batches(found, named_schema()).combine_chunks()]
+        listed = [pa.Table.from_batches(found, named_schema())]
         found.clear()
         documents = self.documents(_sorted(listed))
         return Listing(documents, [], orphans=documents.orphans)
@@ -284,7 +293,7 @@ class RowDocuments:
         last = last_changes(rows["uri"].combine_chunks(), order)
         there = is_there(order)
         gone: Any = pc.unique(rows["uri"].filter(pc.and_(last, pc.invert(there))))
-        documents = self.documents(_sorted([rows.filter(pc.and_(last, there)).combine_chunks()])).table
+        documents = self.documents(_sorted([rows.filter(pc.and_(last, there))])).table
         locators = pc.if_else(pc.equal(documents["locator"], pa.scalar("")), between.locator, documents["locator"])
         at = documents.schema.get_field_index("locator")
         listed = ListedColumns(documents.set_column(at, documents.schema.field(at), locators))

@@ -30,10 +30,10 @@ def adopt(
     For a project whose ledger was lost or replaced by an older one (a backup), and for an index that moves here from
     another project. Stop the runs of that project first: its later writes are refused.
 
-    Of documents the index is looked at: which it has, in which versions, against the source; and some are read, cut
-    and embedded again. If that gives what is there, nothing is rebuilt: the next run brings only what has changed.
-    Else, and for tables, the next run builds an index beside it, which is served when it is verified. Shows what it
-    has found, and asks; without a terminal, and with `--json`, `--yes` is needed.
+    An index of documents is compared with the source: which documents it has, in which versions. Some are read, cut and
+    embedded again; if that gives the same, nothing is rebuilt, and the next run indexes only what has changed. Else,
+    and for tables, the next run builds an index beside it, which is served when it is verified. It shows what it has
+    found, and asks; without a terminal, and with `--json`, `--yes` is needed.
 
     \b
     Examples:

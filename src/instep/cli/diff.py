@@ -51,9 +51,9 @@ def diff(
 ) -> None:
     """Compare what targets really hold of documents with source and ledger. Exits with 2 when they differ.
 
-    Missing: chunks that were indexed are not there. Stale: they are others. Orphan: there are more, or rows of a
-    document that was never indexed. Duplicate: a chunk is there twice. Changes of the source since the last run
-    are no difference, and listed separately; so are known failures. All rows are read, but neither texts nor vectors.
+    Missing: an indexed chunk is not there. Stale: its id or hash is another one. Orphan: there are more chunks than
+    were indexed, or rows of a document that was never indexed. Duplicate: a chunk is there twice. Changes of the source
+    since the last run, and known failures, are listed apart. All rows are read, but neither texts nor vectors.
 
     With --deep these are compared too: all documents are read, cut and embedded again (vectors come from the cache, if
     they are there). Altered: the hash is right, but text, title or vector differ. It takes as long as a first build.

@@ -34,9 +34,9 @@ def failures(
 ) -> None:
     """List documents that could not be indexed, newest first, with stage and reason.
 
-    They are tried again when they change, or by `instep run --retry-failures`. What nobody is going to mend, such as a
-    message of no document, is forgotten by --dismiss: it is not tried again before it changes, or all is read again
-    (--full-refresh). If it fails again, it is listed again.
+    They are tried again when they change, or by `instep run --retry-failures`. --dismiss forgets failures that nobody
+    is going to mend, such as a message that names no document: it is not tried again before it changes, or all is read
+    again (--full-refresh). If it fails again, it is listed again.
 
     \b
     Examples:

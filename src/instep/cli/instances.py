@@ -129,17 +129,17 @@ def promote(
         typer.Option("--allow-deletes", help="Even if it holds much less than what is served now.", show_default=False),
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Though nothing is in it.", show_default=False)
+        bool, typer.Option("--allow-empty", help="Serve it even if it is empty.", show_default=False)
     ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve another generation, in one step.
 
-    `instep run --generation NAME` builds it first, beside what is read now. It is looked at as at the end of every
-    build, some documents being read back: what is empty, tainted, lacks too many documents or is not what was recorded
-    is refused. The generation that was read before stays, so that this can be taken back. Exits with 75 while a job
-    works on the entity.
+    `instep run --generation NAME` builds it first, beside what is read now. It is checked like every build, and some
+    documents are read back: it is refused if it is empty or tainted, lacks too many documents, or differs from what was
+    recorded. The generation that was read before stays, so that this can be taken back. Exits with 75 while a job works
+    on the entity.
 
     \b
     Examples:

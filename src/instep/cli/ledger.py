@@ -135,11 +135,11 @@ def gc(
 ) -> None:
     """Forget jobs and wants that have ended, and instances that were left, long ago.
 
-    Workers do so by themselves after their jobs, a little at a time. The newest job of each partition stays, those that
-    made what is served, and all of the longest `deletes.window`, in which their deletions count. What is canonical or
-    served stays, and what a job or an open want uses, and what any of those that stay was made from. The state that
-    forgotten events led to stays, too. Indexes are not touched: runs drop those that are not served any more by
-    themselves.
+    Workers do so by themselves after their jobs, a little at a time. These jobs stay: the newest of each partition,
+    those that made what is served, and those within the longest `deletes.window`, whose deletions still count. These
+    instances stay: canonical and served ones, those that a job or an open want uses, and all that these were made from.
+    Of forgotten events the state that they led to stays. Indexes are not touched: runs drop those that are not served
+    any more.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LettersArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[REF]...", help="Whose: User, MergeRequest@42/9970.", show_default=False),
+    typer.Argument(metavar="[REF]...", help="Partitions, such as User or MergeRequest@42/9970.", show_default=False),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.", show_default=False)]
 
@@ -42,8 +42,8 @@ def letters(context: typer.Context) -> None:
 def list_letters(entities: EntityOption = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """List dead letters, and why each was given up.
 
-    A message is tried as often as `handlers:` says. A partition has one at most: the newest. When the partition has
-    become as fresh as that asked for, it is gone.
+    A message is tried as often as `handlers:` says. A partition has one dead letter at most, the newest; it is gone
+    when the partition has become as fresh as it asked for.
 
     \b
     Examples:

@@ -64,7 +64,7 @@ GenerationOption = Annotated[
     typer.Option(
         "--generation",
         metavar="NAME",
-        help="Of this generation ('' is the one without a name); by default of the promoted one.",
+        help="Use this generation ('' is the one without a name); by default the promoted one.",
         show_default=False,
     ),
 ]
@@ -85,11 +85,12 @@ RetryFailuresOption = Annotated[
     typer.Option("--retry-failures", help="Try documents that failed again, changed or not.", show_default=False),
 ]
 AllowDeletesOption = Annotated[
-    bool, typer.Option("--allow-deletes", help="Delete however many are gone from the source.", show_default=False)
+    bool,
+    typer.Option("--allow-deletes", help="Delete all that is gone from the source, however much.", show_default=False),
 ]
 AllowEmptyOption = Annotated[
     bool,
-    typer.Option("--allow-empty", help="What was indexed may become empty, because its source is.", show_default=False),
+    typer.Option("--allow-empty", help="Let an index become empty if its source is empty.", show_default=False),
 ]
 FullListingOption = Annotated[
     bool,
@@ -100,7 +101,7 @@ FullListingOption = Annotated[
 MetricsOption = Annotated[
     str | None,
     typer.Option(
-        "--metrics", metavar="HOST:PORT", help="Serve what is counted here, for Prometheus.", show_default=False
+        "--metrics", metavar="HOST:PORT", help="Serve the metrics of this process, for Prometheus.", show_default=False
     ),
 ]
 EngineOption = Annotated[

@@ -140,7 +140,7 @@ def check(
     only out of reach for now.
 
     With --cluster a task on each executor of Spark says which versions it has and how much memory, reads one document
-    of each source, and adds a row to an index in each target that is made for that and dropped in the end.
+    of each source, and writes a row into an index in each target that is made for this and dropped afterwards.
 
     \b
     Examples:

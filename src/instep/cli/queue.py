@@ -205,8 +205,8 @@ def drop_done(
 ) -> None:
     """Remove from disk what is done: rows of keys that are covered, and offers that were withdrawn.
 
-    In PostgreSQL and SQLite acknowledgements go of keys that the source has no more, too: should it have one again, the
-    key is pending. Reading does not need it: what is done costs no read anything.
+    In PostgreSQL and SQLite it also removes acknowledgements of keys that the source has no more: should such a key
+    come again, it is pending. Reads do not need this: they cost the same, however much is done.
 
     \b
     Examples:

@@ -56,7 +56,7 @@ def next_keys(
         ),
     ] = None,
     legacy: Annotated[
-        bool, typer.Option("--legacy", help="By the anti-join, whatever the phase.", show_default=False)
+        bool, typer.Option("--legacy", help="Read the anti-join, whatever the phase.", show_default=False)
     ] = False,
     participants: Annotated[
         str | None,
@@ -68,7 +68,7 @@ def next_keys(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keys that are pending, to be worked on: one JSON line each, to be given back to `ack` or `fail`.
+    """Take pending keys to work on: a JSON line for each, which `ack` or `fail` takes back.
 
     Fresh keys come first; at most a tenth are keys that failed before and are due. Without --lease keys are only read:
     for one consumer. Until `instep queue switch` they come from the anti-join.

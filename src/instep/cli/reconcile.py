@@ -41,9 +41,9 @@ def reconcile(
 ) -> None:
     """Compare keys of tables with their indexes, and repair what differs by a job. Exits as `instep run` does.
 
-    It sees what no watermark tells. Gone: rows that were deleted for good in the source; they are deleted, unless they
-    are suspiciously many. Missing, behind: rows that came too late, or that the index has lost; they are read again.
-    Ahead: rows whose watermark is earlier than it was; only instep run --full-refresh replaces those.
+    It finds what watermarks cannot show. Gone: rows that were deleted for good in the source; they are deleted, unless
+    they are suspiciously many. Missing, behind: rows that came too late, or that the index has lost; they are read
+    again. Ahead: rows whose watermark is earlier than it was; only instep run --full-refresh replaces those.
 
     Keys and watermarks are read on both sides, and nothing else: as sums by ranges of hashes first, then those of the
     ranges that differ. Documents are compared by instep diff.

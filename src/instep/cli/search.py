@@ -46,8 +46,8 @@ def search(
             show_default=False,
         ),
     ] = None,
-    offset: Annotated[int, typer.Option("--offset", help="Pass over so many results.")] = 0,
-    group: Annotated[bool, typer.Option("--group", help="Of each document only its best chunk.")] = False,
+    offset: Annotated[int, typer.Option("--offset", help="Skip this many results.")] = 0,
+    group: Annotated[bool, typer.Option("--group", help="Show only the best chunk of each document.")] = False,
     facet: Annotated[
         list[str] | None,
         typer.Option(

@@ -41,7 +41,7 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="ADDRESS", help="Where to listen; on others than loopback, reads need the token too."
+            "--host", metavar="ADDRESS", help="Address to listen on; if it is not loopback, reads need the token too."
         ),
     ] = "127.0.0.1",
     port: Annotated[

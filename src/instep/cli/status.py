@@ -56,8 +56,8 @@ def status(
     """Show the served indexes: state, size, age, failures. With --at or --job: what was served.
 
     For entities that have namespaces it shows the state in each namespace, as workers and runs reported it to the bus.
-    A state of several is the worst of them: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (it cannot be
-    read).
+    The states are Indexed, Indexing, Error, Backfilling, NotIndexed and Unknown (it cannot be read); of several, the
+    worst is shown.
 
     \b
     Examples:

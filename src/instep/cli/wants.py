@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 def wants(
     ref: Annotated[
-        str | None, typer.Argument(metavar="[REF]", help="Of this partition only.", show_default=False)
+        str | None, typer.Argument(metavar="[REF]", help="Only wants on this partition.", show_default=False)
     ] = None,
-    ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too.", show_default=False)] = False,
+    ended: Annotated[bool, typer.Option("--all", help="List wants that have ended, too.", show_default=False)] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most wants to list.")] = 100,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -114,8 +114,8 @@ def want(
     """Ask for partitions to be there, and fresh enough.
 
     It returns at once. Any worker, or the next `instep run`, builds what is missing or too old; wants of many users
-    on one partition share one build. Without --fresh-within and --as-of, whatever is Live does. What is named is one
-    want; without a name there is one for each entity (a list, with --json).
+    on one partition share one build. Without --fresh-within and --as-of, any Live build is fresh enough. What is
+    named is one want; without a name there is one for each entity (a list, with --json).
 
     \b
     Examples:

@@ -106,7 +106,7 @@ def worker(
             metavar="NUMBER",
             min=1,
             max=64,
-            help="So many work at once in this process; a cluster has its own. By default one for each core.",
+            help="Threads that work in this process; a cluster has its own. By default one for each core.",
             show_default=False,
         ),
     ] = None,

@@ -438,4 +438,4 @@ class EntitySetup(ABC):
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        """Checks of `instep doctor` by name. Each returns a description, or raises an `InstepError`."""
+        """Checks of `instep check` by name. Each returns a description, or raises an `InstepError`."""
